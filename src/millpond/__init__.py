@@ -1,0 +1,1 @@
+"""Millpond: the state that data pipelines need."""

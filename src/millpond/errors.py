@@ -1,0 +1,110 @@
+"""One tree of errors, split by what the caller does next.
+
+| class | the caller should |
+|---|---|
+| `Conflict` | refresh and try again |
+| `NotFound` | name something that exists |
+| `AlreadyExists` | choose another name, or accept what is there |
+| `Invalid` | correct the input; trying again cannot help |
+| `Closed` | open it again |
+| `Unavailable` | wait, free the resource, try again |
+| `Corrupt` | stop; restore or quarantine what is named |
+| `Internal` | report it: it is our mistake |
+
+Every error carries a stable `kind` code (append-only, see `docs/errors.md`), the values it is about, and
+where there is one, the way out as a `hint`.
+"""
+
+from __future__ import annotations
+
+__all__ = (
+    "AlreadyExists",
+    "Closed",
+    "Conflict",
+    "Corrupt",
+    "Internal",
+    "Invalid",
+    "MillpondError",
+    "NotFound",
+    "Unavailable",
+)
+
+
+class MillpondError(Exception):
+    """The root. `str()` reads: what happened. name=value … (the way out)."""
+
+    kind: str = "internal"
+
+    def __init__(
+        self, message: str, *, kind: str | None = None, hint: str | None = None, **values: object
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind or type(self).kind
+        self.hint = hint
+        self.values = values
+
+    def __str__(self) -> str:
+        told = self.message
+        if self.values:
+            told += ". " + " ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"{told} ({self.hint})" if self.hint else told
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.kind, self.hint, self.values))
+
+
+def _rebuild(
+    cls: type[MillpondError], message: str, kind: str, hint: str | None, values: dict[str, object]
+) -> MillpondError:
+    return cls(message, kind=kind, hint=hint, **values)
+
+
+class Conflict(MillpondError):
+    """Somebody else changed it first: refresh, then try again."""
+
+    kind = "conflict"
+
+
+class NotFound(MillpondError, KeyError):
+    """The named thing does not exist. A key without a value is not an error: readers answer None."""
+
+    kind = "not_found"
+
+    __str__ = MillpondError.__str__
+
+
+class AlreadyExists(MillpondError):
+    """The name is taken by something different. Creating the same thing twice is not an error."""
+
+    kind = "already_exists"
+
+
+class Invalid(MillpondError, ValueError):
+    """The input cannot be accepted as it is: correct it; trying again cannot help."""
+
+    kind = "invalid"
+
+
+class Closed(MillpondError):
+    """The object was closed: open it again."""
+
+    kind = "closed"
+
+
+class Unavailable(MillpondError):
+    """A resource is missing for now (disk, lock, node): wait or free it, then try again. Nothing was lost."""
+
+    kind = "unavailable"
+
+
+class Corrupt(MillpondError):
+    """Stored bytes are not what was written: the file is named; it is never skipped in silence."""
+
+    kind = "corrupt"
+
+
+class Internal(MillpondError):
+    """Our own mistake: please report it."""
+
+    kind = "internal"
