@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.kernel.steps import KILL_AT, STEPS_LOG, listening, step
+from millpond.kernel.steps import listening, step
+from millpond.testing.faults import KILL_AT, STEPS_LOG, flip_byte, occurrences, truncate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CHILD = """
 from millpond.kernel.steps import step
+from millpond.testing import faults
+armed = faults.arm()
 for _ in range(3):
     step("one.done")
     step("two.done")
@@ -52,6 +55,7 @@ def test_a_child_records_its_steps_in_order(tmp_path: Path) -> None:
     code, names = run_child(tmp_path)
     assert code == 0
     assert names == ["one.done", "two.done"] * 3
+    assert occurrences(tmp_path / "steps.log")[2:4] == ["one.done:2", "two.done:2"]
 
 
 @pytest.mark.parametrize(("chosen", "taken"), [("one.done", 1), ("two.done", 2), ("one.done:3", 5), ("two.done:2", 4)])
@@ -65,3 +69,13 @@ def test_a_step_that_is_never_taken_kills_nothing(tmp_path: Path) -> None:
     code, names = run_child(tmp_path, **{KILL_AT: "one.done:4"})
     assert code == 0
     assert len(names) == 6
+
+
+def test_damage_is_done_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abcdef")
+    flip_byte(path, 1)
+    flip_byte(path, -1)
+    assert path.read_bytes() == b"a\x9dcde\x99"
+    truncate(path, 2)
+    assert path.read_bytes() == b"a\x9d"
