@@ -1,0 +1,1 @@
+"""From what people have to canonical rows: files, frames and XML in; record batches and rejects out."""
