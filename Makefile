@@ -1,0 +1,54 @@
+# Each target works on a fresh Debian machine: the first one run makes .venv from requirements.lock.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+# Two workers; a file of tests stays in one of them, so that it starts Spark once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test test-full lint check format bench lock clean
+
+help: ## what there is to make
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: $(READY) java ## the virtual environment and Java, ready to use
+
+$(READY): requirements.lock pyproject.toml
+	@tools/setup python
+
+java:
+	@tools/setup java
+
+demo: $(READY) java ## real flights enriched with the weather of their hour, by Spark
+	@$(BIN)/millpond demo
+
+test: $(READY) java ## every test but the slow ones
+	@$(PYTEST) -m "not slow"
+
+test-full: $(READY) java ## every test
+	@$(PYTEST)
+
+lint: $(READY) ## style, types, and the arrows between the parts
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+check: lint test ## exactly what CI runs
+
+format: $(READY) ## rewrite the code in the project's style
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench: $(READY) java ## every benchmark, one after another
+	@for claim in bench/[a-z]*.py; do echo "== $$claim"; $(BIN)/python $$claim || exit 1; done
+
+lock: $(READY) ## requirements.lock anew, from pyproject.toml
+	@$(BIN)/python -m pip install -q pip-tools
+	@CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile -q --all-extras --strip-extras --no-emit-index-url \
+		--no-emit-trusted-host --no-emit-find-links -o requirements.lock pyproject.toml
+
+clean: ## what was built, but no data
+	@rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
