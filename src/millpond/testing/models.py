@@ -1,0 +1,191 @@
+"""A map as a plain dictionary: what every reader of every scheme must answer, by brute force.
+
+`MapModel` is the one place where the rules of meaning are written as code that nobody needs to trust twice.
+It holds `address -> value` in a dictionary, looks at every row for every question and has never heard of bytes,
+hashes, parts, snapshots or numba. An address is a tuple in the order of `kind.address`; keys are text, numbers and
+times are Python integers (UTC milliseconds), so nothing overflows. Sessions have the value None.
+
+The rules, each stated at the method that obeys it:
+* `put`      later part wins, within a part the later row; `overwrite=False` keeps the first.
+* `answer`   exact key, as-of, narrowest range, innermost session.
+* `condense` drop confirmations, join sessions, both only below a watermark.
+* `retain`   delete what is strictly older.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from millpond.maps.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ("Address", "MapModel", "Row", "same_value")
+
+Address = tuple[str | int, ...]
+Row = tuple[Address, object]
+
+
+def same_value(one: object, other: object) -> bool:
+    """Whether two values are stored alike: of one type and the same bits.
+
+    >>> same_value(1, 1.0), same_value(True, 1), same_value("", None), same_value(float("nan"), float("nan"))
+    (False, False, False, True)
+    """
+    return _bits(one) == _bits(other)
+
+
+def _bits(value: object) -> object:
+    if isinstance(value, float):
+        return float, "nan" if value != value else struct.pack(">d", value)
+    if isinstance(value, Mapping):
+        return dict, tuple((name, _bits(told)) for name, told in value.items())
+    return type(value), value
+
+
+@dataclass(slots=True)
+class MapModel:
+    """The rows of one map, and every rule about them.
+
+    `rows` and `updated` share their keys: the value of each address, and when that value was merged.
+    """
+
+    kind: Kind
+    overwrite: bool = True
+    rows: dict[Address, object] = field(default_factory=dict)
+    updated: dict[Address, int] = field(default_factory=dict)
+
+    def put(self, part: Iterable[Row], *, now: int = 0) -> None:
+        """Merge one part's rows, in staging order.
+
+        Of two rows with one address the later part wins, and within a part the later row.
+        With `overwrite=False` the first that ever came is kept.
+        """
+        for address, value in part:
+            assert len(address) == len(self.kind.address), (self.kind, address)
+            if self.overwrite or address not in self.rows:
+                self.rows[address] = value
+                self.updated[address] = now
+
+    def holds(self, key: str | int, at: int = 0) -> bool:
+        """Whether a row answers; tells a row that holds null from no row at all."""
+        return self.address(key, at) is not None
+
+    def answer(self, key: str | int, at: int = 0) -> object:
+        """The value for `key` (a number, for ranged kinds) at `at`; (start, end) for sessions; None for none."""
+        address = self.address(key, at)
+        if address is None:
+            return None
+        return address[1:] if self.kind is Kind.SESSION else self.rows[address]
+
+    def address(self, key: str | int, at: int = 0) -> Address | None:
+        """The address of the row that answers, or None."""
+        find = {
+            Kind.STATE: self._exact,
+            Kind.TEMPORAL_STATE: self._as_of,
+            Kind.RANGED_STATE: self._narrowest,
+            Kind.TEMPORAL_RANGED_STATE: self._narrowest_as_of,
+            Kind.SESSION: self._innermost,
+        }[self.kind]
+        return find(key, at)
+
+    def _exact(self, key: str | int, _at: int) -> Address | None:
+        """The row of exactly this key: never of a key it is a prefix of, nor of one with the same hash."""
+        return (key,) if (key,) in self.rows else None
+
+    def _as_of(self, key: str | int, at: int) -> Address | None:
+        """The key's latest row with effective_time <= at; before the key's first row there is no answer."""
+        return max((row for row in self.rows if row[0] == key and _int(row[1]) <= at), default=None)
+
+    def _narrowest(self, number: str | int, _at: int) -> Address | None:
+        """The narrowest range that holds the number, both ends held; among equals the latest start."""
+        return min((row for row in self.rows if _holds(row, number)), key=_width_then_latest_start, default=None)
+
+    def _narrowest_as_of(self, number: str | int, at: int) -> Address | None:
+        """Among rows with effective_time <= at: the narrowest range first, then the latest start, then time."""
+        known = (row for row in self.rows if _holds(row, number) and _int(row[2]) <= at)
+        return min(known, key=lambda row: (*_width_then_latest_start(row), -_int(row[2])), default=None)
+
+    def _innermost(self, key: str | int, at: int) -> Address | None:
+        """The session that holds the time, both ends held: of several the latest start, then the earliest end."""
+        held = (row for row in self.rows if row[0] == key and _int(row[1]) <= at <= _int(row[2]))
+        return min(held, key=lambda row: (-_int(row[1]), row[2]), default=None)
+
+    def condense(self, before: int) -> int:
+        """Drop what repeats below the watermark `before`; returns how many rows fewer there are.
+
+        Temporal kinds: a row is absorbed when the row before it of the same key (or range) holds an equal value and
+        its own effective_time < before, so a run is left with its earliest row.
+        Sessions: in order of start, a session of the same key is absorbed when its start is not after the end so far
+        and start < before; the joined session ends at the greatest end.
+        """
+        rows = len(self.rows)
+        if self.kind.temporal:
+            self._drop_confirmations(before)
+        elif self.kind is Kind.SESSION:
+            self._join_sessions(before)
+        return rows - len(self.rows)
+
+    def _drop_confirmations(self, before: int) -> None:
+        for _, run in groupby(sorted(self.rows), key=lambda row: row[:-1]):
+            earlier: Address | None = None
+            for row in run:
+                if earlier and _int(row[-1]) < before and same_value(self.rows[row], self.rows[earlier]):
+                    self._delete(row)
+                else:
+                    earlier = row
+
+    def _join_sessions(self, before: int) -> None:
+        for key, run in groupby(sorted(self.rows), key=lambda row: row[0]):
+            joined: list[tuple[int, int, int]] = []
+            for row in run:
+                start, end, updated = _int(row[1]), _int(row[2]), self.updated[row]
+                if joined and start <= joined[-1][1] and start < before:
+                    first, last, known = joined.pop()
+                    joined.append((first, max(last, end), max(known, updated)))
+                else:
+                    joined.append((start, end, updated))
+                self._delete(row)
+            self.rows |= {(key, start, end): None for start, end, _ in joined}
+            self.updated |= {(key, start, end): updated for start, end, updated in joined}
+
+    def retain(self, before: int, *, by: str = "effective_time") -> int:
+        """Delete rows strictly before `before`; returns how many.
+
+        By effective time, or a session's end; a kind without a time then keeps everything.
+        By update time: when the row's present value was merged.
+        """
+        old = [row for row in self.rows if (age := self._age(row, by)) is not None and age < before]
+        for row in old:
+            self._delete(row)
+        return len(old)
+
+    def _age(self, row: Address, by: str) -> int | None:
+        if by == "update_time":
+            return self.updated[row]
+        return _int(row[-1]) if self.kind.timed else None
+
+    def _delete(self, row: Address) -> None:
+        del self.rows[row], self.updated[row]
+
+    def scan(self) -> list[Row]:
+        """Every row, in order of address."""
+        return sorted(self.rows.items(), key=lambda row: row[0])
+
+
+def _int(part: str | int) -> int:
+    assert isinstance(part, int)
+    return part
+
+
+def _holds(row: Address, number: str | int) -> bool:
+    return _int(row[0]) <= _int(number) <= _int(row[1])
+
+
+def _width_then_latest_start(row: Address) -> tuple[int, int]:
+    return _int(row[1]) - _int(row[0]), -_int(row[0])
