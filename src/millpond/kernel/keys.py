@@ -1,0 +1,240 @@
+"""Ordered keys: tuples become bytes whose order is the order of the tuples.
+
+A key is the codes of its parts, one after another (drawn in `docs/format/space.md`):
+
+| part | tag | then |
+|---|---|---|
+| None | `01` | |
+| False, True | `02`, `03` | |
+| integer, signed 64 bits | `10` | 8 bytes big-endian, sign bit flipped |
+| time, UTC milliseconds | `11` | the same |
+| text | `20` | UTF-8 with `00` as `01 01` and `01` as `01 02`, then `00` |
+| bytes | `21` | the same escapes, then `00` |
+
+Invariants:
+* `encode(a) < encode(b)` exactly when `a < b`; parts of different types are ordered as in the table.
+* `decode(encode(parts)) == parts`, types included.
+* No code is a prefix of another, so a key starts with the bytes of `p` exactly when its parts start with `p`.
+* No tag is `FF`, so `[p, p + FF)` holds everything that starts with `p`, and nothing else.
+
+Integers keep a fixed width: a few bytes larger than a length-prefixed form, and NumPy can make a million of
+them at once (`ordered_int64`).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.errors import Corrupt, Invalid
+
+__all__ = ("EVERYTHING", "KeyRange", "Part", "Prefix", "decode", "encode", "ordered_int64", "unordered_int64")
+
+Part: TypeAlias = "bool | int | datetime | str | bytes | None"
+
+_NONE, _FALSE, _TRUE, _INT, _TIME, _TEXT, _BYTES = 0x01, 0x02, 0x03, 0x10, 0x11, 0x20, 0x21
+_SIGN = 1 << 63
+_BIG = struct.Struct(">BQ")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class KeyRange(NamedTuple):
+    """The keys from `start` up to, and without, `stop`; a `stop` of None has no end."""
+
+    start: bytes
+    stop: bytes | None
+
+    def holds(self, key: bytes) -> bool:
+        """Whether `key` lies in the range."""
+        return self.start <= key and (self.stop is None or key < self.stop)
+
+
+EVERYTHING = KeyRange(b"", None)
+
+
+def encode(parts: tuple[Part, ...]) -> bytes:
+    """The bytes of a tuple.
+
+    >>> encode(("runs", 1)).hex(" ")
+    '20 72 75 6e 73 00 10 80 00 00 00 00 00 00 01'
+
+    Raises:
+        Invalid: a part is of another type, an integer needs more than 64 bits, a time has no zone or is finer
+            than a millisecond, a text is no Unicode.
+    """
+    return b"".join(map(_encode_part, parts))
+
+
+def decode(key: bytes) -> tuple[Part, ...]:
+    """The tuple that `encode` made `key` from.
+
+    >>> decode(encode(("runs", -1, b"", None, True)))
+    ('runs', -1, b'', None, True)
+
+    Raises:
+        Corrupt: `key` is not the encoding of any tuple.
+    """
+    parts: list[Part] = []
+    at = 0
+    while at < len(key):
+        part, at = _decode_part(key, at)
+        parts.append(part)
+    return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Prefix:
+    """What all keys of one kind start with; index it to go deeper.
+
+    >>> runs = Prefix("runs")
+    >>> runs["acme"][7].pack("state") == encode(("runs", "acme", 7, "state"))
+    True
+    >>> runs["acme"].unpack(runs["acme"][7].pack("state"))
+    (7, 'state')
+    """
+
+    packed: bytes
+
+    def __init__(self, *parts: Part) -> None:
+        object.__setattr__(self, "packed", encode(parts))
+
+    def __getitem__(self, part: Part | tuple[Part, ...]) -> Prefix:
+        """The prefix one part longer; a tuple adds each of its parts."""
+        longer = object.__new__(Prefix)
+        object.__setattr__(longer, "packed", self.pack(*(part if isinstance(part, tuple) else (part,))))
+        return longer
+
+    def __contains__(self, key: bytes) -> bool:
+        return key.startswith(self.packed)
+
+    def pack(self, *parts: Part) -> bytes:
+        """The key of `parts` under this prefix; without parts, the prefix's own key."""
+        return self.packed + encode(parts)
+
+    def unpack(self, key: bytes) -> tuple[Part, ...]:
+        """The parts of `key` after this prefix.
+
+        Raises:
+            Corrupt: the key is no key of this prefix.
+        """
+        if key not in self:
+            raise Corrupt("key is not under its prefix", kind="key_damaged", key=key.hex(), prefix=self.packed.hex())
+        return decode(key[len(self.packed) :])
+
+    def range(self, start: tuple[Part, ...] = (), stop: tuple[Part, ...] | None = None) -> KeyRange:
+        """All keys under this prefix, its own key included; or only those from `start` up to, without, `stop`."""
+        return KeyRange(self.pack(*start), self.packed + b"\xff" if stop is None else self.pack(*stop))
+
+
+def ordered_int64(values: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Each integer as 8 bytes, big-endian with the sign bit flipped: shape `(n,)` gives `(n, 8)`, in the same order.
+
+    >>> ordered_int64(np.array([-1, 0])).tolist()
+    [[127, 255, 255, 255, 255, 255, 255, 255], [128, 0, 0, 0, 0, 0, 0, 0]]
+    """
+    assert values.dtype == np.int64 and values.ndim == 1
+    flipped = np.ascontiguousarray(values).view(np.uint64) ^ np.uint64(_SIGN)
+    return flipped.astype(">u8").view(np.uint8).reshape(-1, 8)
+
+
+def unordered_int64(encoded: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """The integers that `ordered_int64` encoded: shape `(n, 8)` gives `(n,)`."""
+    assert encoded.dtype == np.uint8 and encoded.ndim == 2 and encoded.shape[1] == 8
+    flipped = np.ascontiguousarray(encoded).view(">u8").reshape(-1).astype(np.uint64)
+    return (flipped ^ np.uint64(_SIGN)).view(np.int64)
+
+
+def _encode_part(part: Part) -> bytes:
+    if isinstance(part, str):
+        return b"\x20" + _escape(_utf8(part)) + b"\x00"
+    if isinstance(part, bytes):
+        return b"\x21" + _escape(part) + b"\x00"
+    if part is None:
+        return b"\x01"
+    if isinstance(part, bool):
+        return b"\x03" if part else b"\x02"
+    if isinstance(part, int | np.integer):
+        return _encode_int(_INT, int(part))
+    if isinstance(part, datetime):
+        return _encode_int(_TIME, _milliseconds(part))
+    raise Invalid("this type cannot be part of a key", kind="key_part_type", type=type(part).__name__, value=repr(part))
+
+
+def _encode_int(tag: int, number: int) -> bytes:
+    if not -_SIGN <= number < _SIGN:
+        raise Invalid("an integer in a key must fit 64 bits", kind="key_part_range", value=number)
+    return _BIG.pack(tag, number + _SIGN)
+
+
+def _milliseconds(time: datetime) -> int:
+    if time.tzinfo is None:
+        raise Invalid("a time in a key must have a time zone", kind="time_without_zone", value=time.isoformat())
+    whole, rest = divmod(time - _EPOCH, _MILLISECOND)
+    if rest:
+        # Rounding would make two different times one key, and neither would be read back as it was.
+        raise Invalid("a time in a key must be whole milliseconds", kind="key_part_range", value=time.isoformat())
+    return whole
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Invalid("a text in a key must be Unicode", kind="key_part_range", value=repr(text)) from error
+
+
+def _escape(raw: bytes) -> bytes:
+    if b"\x00" in raw or b"\x01" in raw:
+        return raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
+    return raw
+
+
+def _decode_part(key: bytes, at: int) -> tuple[Part, int]:
+    """The part that starts at `at`, and where the next one starts."""
+    tag = key[at]
+    if tag in (_TEXT, _BYTES):
+        return _decode_bytes(key, at)
+    if tag in (_INT, _TIME):
+        return _decode_int(key, at)
+    if tag in (_NONE, _FALSE, _TRUE):
+        return (None, False, True)[tag - _NONE], at + 1
+    raise _damaged(key)
+
+
+def _decode_int(key: bytes, at: int) -> tuple[Part, int]:
+    stop = at + _BIG.size
+    if stop > len(key):
+        raise _damaged(key)
+    tag, flipped = _BIG.unpack_from(key, at)
+    if tag == _INT:
+        return flipped - _SIGN, stop
+    try:
+        return _EPOCH + (flipped - _SIGN) * _MILLISECOND, stop
+    except OverflowError as error:
+        raise _damaged(key) from error
+
+
+def _decode_bytes(key: bytes, at: int) -> tuple[Part, int]:
+    stop = key.find(b"\x00", at)
+    if stop < 0:
+        raise _damaged(key)
+    raw = key[at + 1 : stop]
+    if b"\x01" in raw:
+        plain = raw.replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
+        if _escape(plain) != raw:
+            raise _damaged(key)
+        raw = plain
+    try:
+        return (raw.decode() if key[at] == _TEXT else raw), stop + 1
+    except UnicodeDecodeError as error:
+        raise _damaged(key) from error
+
+
+def _damaged(key: bytes) -> Corrupt:
+    return Corrupt("bytes are no ordered key", kind="key_damaged", key=key.hex())
