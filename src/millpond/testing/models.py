@@ -25,7 +25,7 @@ from millpond.maps.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ("Address", "MapModel", "Row", "same_value")
+__all__ = ("Address", "MapModel", "Row", "bits_of", "same_value")
 
 Address = tuple[str | int, ...]
 Row = tuple[Address, object]
@@ -37,14 +37,17 @@ def same_value(one: object, other: object) -> bool:
     >>> same_value(1, 1.0), same_value(True, 1), same_value("", None), same_value(float("nan"), float("nan"))
     (False, False, False, True)
     """
-    return _bits(one) == _bits(other)
+    return bits_of(one) == bits_of(other)
 
 
-def _bits(value: object) -> object:
+def bits_of(value: object) -> object:
+    """The value in a form whose `==` compares what is stored, also within rows and lists."""
+    if isinstance(value, list | tuple):
+        return tuple(bits_of(told) for told in value)
     if isinstance(value, float):
         return float, "nan" if value != value else struct.pack(">d", value)
     if isinstance(value, Mapping):
-        return dict, tuple((name, _bits(told)) for name, told in value.items())
+        return dict, tuple((name, bits_of(told)) for name, told in value.items())
     return type(value), value
 
 

@@ -1,0 +1,97 @@
+"""A model's rows as the Arrow tables that people load, and as what readers show of them."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.maps.columns import INSTANT, value_arrow
+from millpond.testing.models import bits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from millpond.maps.kinds import MapDefinition
+    from millpond.testing.models import Row
+
+__all__ = ("presented", "presented_rows", "table_of")
+
+_TYPE_NAMES = (
+    (pa.types.is_null, "null"), (pa.types.is_boolean, "boolean"), (pa.types.is_integer, "long"),
+    (pa.types.is_floating, "double"), (pa.types.is_timestamp, "timestamp"), (pa.types.is_string, "string"),
+    (pa.types.is_binary, "binary"),
+)  # fmt: skip
+
+
+def table_of(definition: MapDefinition, rows: Sequence[Row]) -> pa.Table:
+    """Rows as a table that `load` takes: text keys, aware timestamps, `value` of its own type.
+
+    The values of an undeclared map must be of one type within a table, nulls aside.
+    """
+    columns: dict[str, pa.Array] = {}
+    for index, name in enumerate(definition.kind.address):
+        told = [address[index] for address, _ in rows]
+        columns[name] = _instants(told) if name in ("effective_time", "start", "end") else pa.array(told, _plain(name))
+    if definition.kind.valued:
+        kind = None if definition.value is None else value_arrow(definition.value)
+        columns["value"] = _values([value for _, value in rows], kind)
+    return pa.table(columns)
+
+
+def _instants(told: Sequence[object]) -> pa.Array:
+    return pa.array(told, pa.int64()).cast(INSTANT)
+
+
+def _plain(name: str) -> pa.DataType:
+    return pa.string() if name == "key" else pa.int64()
+
+
+def _values(told: Sequence[object], kind: pa.DataType | None) -> pa.Array:
+    if kind is None:
+        array = pa.array(told)
+        return array.cast(INSTANT) if pa.types.is_timestamp(array.type) else array
+    return pa.array(told, kind)
+
+
+def presented(definition: MapDefinition, rows: Iterable[Row]) -> list[object]:
+    """Rows as `scan` shows them (`columns.presented_schema`), sorted by address, comparable by `==`."""
+    told = sorted(rows, key=lambda row: row[0])
+    shown = [address + _shown_value(definition, value) for address, value in told]
+    return [bits_of(row) for row in shown]
+
+
+def _shown_value(definition: MapDefinition, value: object) -> tuple[object, ...]:
+    if not definition.kind.valued:
+        return ()
+    if definition.value is None:
+        return _as_text(value)
+    if definition.value.scalar is not None:
+        return (value,)
+    fields = value if isinstance(value, dict) else {}
+    return tuple(fields.get(name) for name, _ in definition.value.fields)
+
+
+def _as_text(value: object) -> tuple[str, str | None]:
+    """`value_type, value` of an undeclared map: bytes in base64, instants in ISO 8601 to the millisecond."""
+    array = _values([value], None)
+    name = next(name for is_kind, name in _TYPE_NAMES if is_kind(array.type))
+    told = array[0].as_py()
+    if name == "binary":
+        return name, base64.b64encode(told).decode()
+    if name == "timestamp":
+        return name, told.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return name, array.cast(pa.string())[0].as_py()
+
+
+def presented_rows(definition: MapDefinition, table: pa.Table) -> list[object]:
+    """A scanned table in the form of `presented`."""
+    address = len(definition.kind.address)
+    columns = [_longs(column) if index < address else column for index, column in enumerate(table.columns)]
+    told = zip(*(column.to_pylist() for column in columns), strict=True)
+    return [bits_of(row) for row in sorted(told, key=lambda row: row[:address])]
+
+
+def _longs(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column

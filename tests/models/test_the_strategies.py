@@ -1,0 +1,58 @@
+"""The strategies reach the corners they promise, and their rows survive the way into Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import find, given, settings
+from hypothesis import strategies as st
+
+from millpond.maps.kinds import Kind, MapDefinition, Scheme
+from millpond.testing import strategies
+from millpond.testing.models import MapModel
+from millpond.testing.rows import presented, presented_rows, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+CORNERS: dict[str, Callable[[str], bool]] = {
+    "empty": lambda key: key == "",
+    "one byte": lambda key: len(key.encode()) == 1,
+    "NUL": lambda key: "\0" in key,
+    "511 bytes": lambda key: len(key.encode()) == 511,
+    "512 bytes": lambda key: len(key.encode()) == 512,
+    "10 KB": lambda key: len(key) > 10_000,
+    "two-byte letter": lambda key: "é" in key,
+    "four-byte letter": lambda key: "\U0001f600" in key,
+}
+
+
+@pytest.mark.parametrize("corner", CORNERS)
+def test_keys_reach_their_corners(corner: str) -> None:
+    find(strategies.keys(), CORNERS[corner], settings=settings(max_examples=20_000, database=None))
+
+
+@pytest.mark.parametrize("scheme", Scheme)
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_meets_every_scheme(kind: Kind, scheme: Scheme) -> None:
+    found = find(strategies.definitions(kind=kind), lambda told: told.scheme is scheme and told.hash_bits < 3)
+    assert found.kind is kind
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_rows_survive_the_way_into_arrow(data: st.DataObject) -> None:
+    definition: MapDefinition = data.draw(strategies.definitions())
+    if definition.kind.valued and definition.value is None:
+        return
+    pools = data.draw(strategies.pools(definition))
+    model = MapModel(definition.kind, overwrite=definition.overwrite)
+    model.put(data.draw(strategies.rows(definition, pools)))
+    table = table_of(definition, model.scan())
+    if definition.value is not None and definition.value.fields:
+        table = table.flatten().rename_columns([name.removeprefix("value.") for name in table.flatten().column_names])
+    assert presented_rows(definition, table) == presented(definition, model.scan())
+    assert all(not model.holds(*question) or model.address(*question) in model.rows
+               for question in data.draw(strategies.questions(definition, pools)))  # fmt: skip
