@@ -47,7 +47,7 @@ def bits_of(value: object) -> object:
     if isinstance(value, float):
         return float, "nan" if value != value else struct.pack(">d", value)
     if isinstance(value, Mapping):
-        return dict, tuple((name, bits_of(told)) for name, told in value.items())
+        return dict, tuple((name, bits_of(value[name])) for name in sorted(value))
     return type(value), value
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.maps.columns import INSTANT, value_arrow
+from millpond.maps.columns import INSTANT, canonical_schema, value_arrow
+from millpond.maps.values import encode_mixed
 from millpond.testing.models import bits_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.maps.kinds import MapDefinition
     from millpond.testing.models import Row
 
-__all__ = ("presented", "presented_rows", "table_of")
+__all__ = ("canonical_of", "presented", "presented_rows", "table_of")
 
 _TYPE_NAMES = (
     (pa.types.is_null, "null"), (pa.types.is_boolean, "boolean"), (pa.types.is_integer, "long"),
@@ -53,6 +54,27 @@ def _values(told: Sequence[object], kind: pa.DataType | None) -> pa.Array:
         array = pa.array(told)
         return array.cast(INSTANT) if pa.types.is_timestamp(array.type) else array
     return pa.array(told, kind)
+
+
+def canonical_of(definition: MapDefinition, rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as canonical columns (`maps/columns.py`), in the order given; undeclared values may be of mixed types."""
+    columns: list[pa.Array] = []
+    for index, name in enumerate(definition.kind.address):
+        told = [address[index] for address, _ in rows]
+        columns.append(_utf8(told) if name == "key" else pa.array(told, pa.int64()))
+    if definition.kind.valued:
+        columns.append(_canonical_values(definition, [value for _, value in rows]))
+    return pa.RecordBatch.from_arrays(columns, schema=canonical_schema(definition))
+
+
+def _utf8(keys: Sequence[str | int]) -> pa.Array:
+    return pa.array([str(key).encode() for key in keys], pa.binary())
+
+
+def _canonical_values(definition: MapDefinition, told: Sequence[object]) -> pa.Array:
+    if definition.value is not None:
+        return _values(told, value_arrow(definition.value))
+    return pa.concat_arrays([pa.array([], pa.binary()), *(encode_mixed(_values([value], None)) for value in told)])
 
 
 def presented(definition: MapDefinition, rows: Iterable[Row]) -> list[object]:
