@@ -1,0 +1,153 @@
+"""Which columns of the input hold a row's key, times and value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from millpond.errors import Invalid
+from millpond.maps.kinds import Kind, MapDefinition
+
+__all__ = ("ColumnMapping", "Columns", "find_columns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMapping:
+    """Names of input columns; those left out have the canonical names.
+
+    * `key`: also a single number for a ranged map, in place of `key_start` and `key_end`.
+    * `time`: the effective time; for sessions the start.
+    * `value`: one column, or for a map of several fields a column per field: `{"temp": "air_temperature"}`.
+    * `timeout`: how long a session lasts when it has no `end`: text such as `15m`, or milliseconds.
+    """
+
+    key: str | None = None
+    time: str | None = None
+    value: str | Mapping[str, str] | None = None
+    value_type: str | None = None
+    start: str | None = None
+    end: str | None = None
+    key_start: str | None = None
+    key_end: str | None = None
+    timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The input's own columns for what a map stores; None where the map or the input has none."""
+
+    key: str | None = None
+    key_start: str | None = None
+    key_end: str | None = None
+    time: str | None = None
+    start: str | None = None
+    end: str | None = None
+    timeout: str | None = None
+    value: str | None = None
+    value_type: str | None = None
+    fields: tuple[tuple[str, str], ...] = ()
+    """Field and column, for a struct value that is spread over columns."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All of them: what a reader of files need not skip."""
+        single = (name for name in astuple(self)[:-1] if name is not None)
+        return frozenset([*single, *(column for _, column in self.fields)])
+
+
+def find_columns(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping | None = None) -> Columns:
+    """Where in an input of columns `names` each thing is that `definition` stores.
+
+    Names given in `mapping` must be there; others are found by their canonical name. Case matters only
+    between columns that differ in nothing else.
+
+    Raises: `Invalid` naming the column that is not there, or could be several.
+    """
+    mapping = mapping or ColumnMapping()
+    kind = definition.kind
+    found: dict[str, Any] = {}
+    if kind.keyed:
+        found["key"] = _find(names, mapping.key, "key")
+    else:
+        found |= _range_columns(names, mapping)
+    if kind.temporal:
+        found["time"] = _find(names, mapping.time, "effective_time", "time")
+    if kind is Kind.SESSION:
+        found["start"] = _find(names, mapping.start or mapping.time, "start", "time")
+        found["end"] = _find(names, mapping.end, "end", required=False)
+        found["timeout"] = _find(names, mapping.timeout, "timeout", required=False)
+    if kind.valued:
+        return _with_value(Columns(**found), names, definition, mapping)
+    return Columns(**found)
+
+
+def _range_columns(names: Sequence[str], mapping: ColumnMapping) -> dict[str, str | None]:
+    start = _find(names, mapping.key_start, "key_start", required=False)
+    if mapping.key is not None or (start is None and mapping.key_end is None):
+        return {"key": _find(names, mapping.key, *(("key",) if "key" in map(str.lower, names) else ("key_start",)))}
+    return {
+        "key_start": _find(names, mapping.key_start, "key_start"),
+        "key_end": _find(names, mapping.key_end, "key_end"),
+    }
+
+
+def _with_value(columns: Columns, names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:
+    value = definition.value
+    if value is not None and value.fields:
+        return _with_struct(columns, names, definition, mapping)
+    if isinstance(mapping.value, Mapping):
+        raise Invalid(
+            "value is a single column", kind="column_mapping", map=definition.name,
+            hint="name the one column that holds it",
+        )  # fmt: skip
+    single = _find(names, mapping.value, "value")
+    named = _find(names, mapping.value_type, "value_type", required=False) if value is None else None
+    return replace(columns, value=single, value_type=named)
+
+
+def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:
+    assert definition.value is not None
+    if isinstance(mapping.value, str):
+        return replace(columns, value=_find(names, mapping.value))
+    given = mapping.value or {}
+    fields = [name for name, _ in definition.value.fields]
+    for name in given:
+        if name not in fields:
+            raise Invalid(
+                "value has no such field", kind="value_field_unknown", field=name, map=definition.name,
+                hint=f"fields are: {', '.join(fields)}",
+            )  # fmt: skip
+    spread = [_find(names, given.get(name), name, required=False) for name in fields]
+    whole = _find(names, None, "value", required=False)
+    if whole is not None and not any(spread):
+        return replace(columns, value=whole)
+    return replace(columns, fields=tuple((name, str(_find(names, given.get(name), name))) for name in fields))
+
+
+def _find(names: Sequence[str], given: str | None, *defaults: str, required: bool = True) -> str | None:
+    """The input's own name of a column: as `given`, else the first default that is there."""
+    for wanted in (given,) if given is not None else defaults:
+        if wanted in names:
+            return wanted
+        alike = [name for name in names if name.lower() == wanted.lower()]
+        if len(alike) == 1:
+            return alike[0]
+        if alike:
+            raise Invalid(
+                "column name could be several columns", kind="column_ambiguous", column=wanted,
+                hint=f"write it as one of {', '.join(alike)}",
+            )  # fmt: skip
+    if given is None and not required:
+        return None
+    raise _missing(names, given or defaults[0])
+
+
+def _missing(names: Sequence[str], wanted: str) -> Invalid:
+    near = get_close_matches(wanted, names, 1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return Invalid(
+        "input has no such column", kind="column_missing", column=wanted,
+        hint=f"{guess}name the column to use; there are: {', '.join(names) or 'none'}",
+    )  # fmt: skip

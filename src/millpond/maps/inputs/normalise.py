@@ -1,0 +1,191 @@
+"""Input batches become canonical rows; what cannot be stored is told row by row, with its reason.
+
+Everything works on whole columns. A column that cannot be what it is mapped to (naive timestamps, a struct as
+a key) is the caller's mistake and raises; a value that cannot is its row's fault and the row is rejected.
+
+Invariants:
+* Every input row is either among the canonical rows, in its place, or among the rejected, once.
+* Canonical rows satisfy `columns.canonical_schema`: no address is null, `key_start <= key_end`,
+  `start <= end`, keys are UTF-8 of at most `KEY_BYTES_MAX` bytes, instants lie in the years 1 to 9999.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.errors import Invalid
+from millpond.maps.columns import canonical_schema, value_arrow
+from millpond.maps.inputs.durations import to_durations
+from millpond.maps.inputs.faults import Faults, rejected_rows
+from millpond.maps.inputs.keys import to_keys
+from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns
+from millpond.maps.inputs.scalars import Convert, Converted, by_type, present, to_instants, to_long, to_scalar
+from millpond.maps.inputs.undeclared import encode_any, encode_named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond.maps.kinds import MapDefinition, ScalarType
+
+__all__ = ("ColumnMapping", "Normalised", "normalise")
+
+
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """Canonical rows, and the rows that are none: `faults.REJECTED`, with their index in the input batch."""
+
+    rows: pa.RecordBatch
+    rejected: pa.RecordBatch
+
+
+def normalise(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None = None) -> Normalised:
+    """The rows of `batch` as canonical rows of `definition`.
+
+    Raises: `Invalid` when a column is missing, or as a whole cannot hold what it is mapped to.
+    """
+    work = _Work(batch, definition, find_columns(batch.schema.names, definition, columns))
+    made = work.addresses()
+    if definition.kind.valued:
+        made["value"] = work.value()
+    return work.finish(made)
+
+
+class _Work:
+    """One batch on its way: its columns, and the faults found so far."""
+
+    __slots__ = ("batch", "columns", "definition", "faults")
+
+    def __init__(self, batch: pa.RecordBatch, definition: MapDefinition, columns: Columns) -> None:
+        self.batch = batch
+        self.definition = definition
+        self.columns = columns
+        self.faults = Faults(batch.num_rows)
+
+    def addresses(self) -> dict[str, pa.Array[Any]]:
+        """The columns of `Kind.address`, in any order."""
+        kind, columns = self.definition.kind, self.columns
+        made: dict[str, pa.Array[Any]] = {}
+        if kind.keyed:
+            made["key"] = self.required(columns.key, to_keys)
+        elif columns.key is not None:
+            made["key_start"] = made["key_end"] = self.required(columns.key, to_long)
+        else:
+            made |= self.span(("key_start", columns.key_start), ("key_end", columns.key_end))
+        if kind.temporal:
+            made["effective_time"] = self.required(columns.time, to_instants)
+        if not kind.valued:
+            made |= self.session()
+        return made
+
+    def span(self, start: tuple[str, str | None], end: tuple[str, str | None]) -> dict[str, pa.Array[Any]]:
+        """Two whole numbers, the first not after the second."""
+        made = {start[0]: self.required(start[1], to_long), end[0]: self.required(end[1], to_long)}
+        self.check_order(made[start[0]], made[end[0]], "range starts at {} and ends before that, at {}")
+        return made
+
+    def check_order(self, starts: pa.Array[Any], ends: pa.Array[Any], told: str) -> None:
+        """Where an end lies before its start the row is at fault."""
+        wrong = pc.less(ends, starts).fill_null(False).to_numpy(zero_copy_only=False)
+        self.faults.add(wrong, lambda row: told.format(starts[row], ends[row]))
+
+    def session(self) -> dict[str, pa.Array[Any]]:
+        """Start and end; the end may be told by a timeout, or be the start."""
+        columns = self.columns
+        starts = self.required(columns.start, to_instants)
+        ends = starts
+        if columns.timeout is not None:
+            lasting = self.converted(columns.timeout, to_durations)
+            ends = pc.add(starts, lasting.fill_null(0))
+            late = to_instants(ends)
+            for mask, problem in late.faults:
+                self.faults.add_values(mask, ends, "end", problem)
+        if columns.end is not None:
+            given = self.converted(columns.end, to_instants)
+            ends = pc.coalesce(given, ends)
+            self.check_order(starts, given, "session starts at {} and ends before that, at {} (UTC milliseconds)")
+        return {"start": starts, "end": ends}
+
+    def required(self, name: str | None, convert: Convert) -> pa.Array[Any]:
+        """A column of the address: a null is a fault."""
+        assert name is not None, "find_columns answers for every column of an address"
+        values = self.converted(name, convert)
+        # What became null through a fault is told by that fault: it came first.
+        self.faults.add(~present(values), lambda _: f"{name} is missing")
+        return values
+
+    def converted(self, name: str, convert: Convert) -> pa.Array[Any]:
+        """A column through `convert`, its faults noted."""
+        column = self.batch.column(name)
+        return self.noted(name, column, lambda: by_type(column, convert))
+
+    def noted(self, name: str, column: pa.Array[Any], make: Callable[[], Converted]) -> pa.Array[Any]:
+        """What `make` converts; its faults and its refusal are told with the column's name."""
+        try:
+            converted = make()
+        except Invalid as error:
+            values = {"column": name} | error.values
+            raise Invalid(error.message, kind=error.kind, hint=error.hint, **values) from error
+        for mask, problem in converted.faults:
+            self.faults.add_values(mask, column, name, problem)
+        return converted.values
+
+    def value(self) -> pa.Array[Any]:
+        """The canonical value column."""
+        value, columns = self.definition.value, self.columns
+        if value is None:
+            return self.undeclared()
+        if value.scalar is not None:
+            return self.scalar(str(columns.value), self.batch.column(columns.value), value.scalar)
+        if columns.value is not None:
+            return self.struct(self.batch.column(columns.value), columns.value)
+        types = dict(value.fields)
+        made = [self.scalar(column, self.batch.column(column), types[field]) for field, column in columns.fields]
+        return pa.StructArray.from_arrays(made, fields=list(value_arrow(value)))
+
+    def scalar(self, name: str, column: pa.Array[Any], scalar: ScalarType) -> pa.Array[Any]:
+        """A column as one declared scalar."""
+        return self.noted(name, column, lambda: to_scalar(column, scalar))
+
+    def struct(self, column: pa.Array[Any], name: str) -> pa.Array[Any]:
+        """A struct column as the declared struct: fields by name, those not there are null."""
+        value = self.definition.value
+        assert value is not None
+        arrow = value_arrow(value)
+        if pa.types.is_null(column.type):
+            return column.cast(arrow)
+        if not pa.types.is_struct(column.type):
+            raise Invalid(
+                "value column is no struct", kind="column_type", column=name, type=column.type,
+                hint=f"give a struct or a column for each of: {', '.join(field for field, _ in value.fields)}",
+            )  # fmt: skip
+        children = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+        made = [
+            self.scalar(f"{name}.{field}", children.get(field, pa.nulls(len(column))), scalar)
+            for field, scalar in value.fields
+        ]
+        absent = pa.array(~present(column)) if column.null_count else None
+        return pa.StructArray.from_arrays(made, fields=list(arrow), mask=absent)
+
+    def undeclared(self) -> pa.Array[Any]:
+        """A value of any scalar type, as bytes that tell their own."""
+        columns = self.columns
+        assert columns.value is not None
+        column = self.batch.column(columns.value)
+        if columns.value_type is None:
+            return self.noted(columns.value, column, lambda: encode_any(column))
+        names = self.batch.column(columns.value_type)
+        return self.noted(columns.value, column, lambda: encode_named(names, column))
+
+    def finish(self, made: dict[str, pa.Array[Any]]) -> Normalised:
+        """The rows without fault, and the others."""
+        schema = canonical_schema(self.definition)
+        arrays = [made[name] for name in schema.names]
+        if self.faults.reasons:
+            keep = pa.array(~self.faults.bad)
+            arrays = [array.filter(keep) for array in arrays]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return Normalised(rows, rejected_rows(self.batch, self.faults))
