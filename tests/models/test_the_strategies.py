@@ -8,10 +8,12 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
+from millpond.maps.columns import canonical_schema
+from millpond.maps.inputs.normalise import normalise
 from millpond.maps.kinds import Kind, MapDefinition, Scheme
 from millpond.testing import strategies
-from millpond.testing.models import MapModel
-from millpond.testing.rows import presented, presented_rows, table_of
+from millpond.testing.models import MapModel, bits_of
+from millpond.testing.rows import canonical_of, presented, presented_rows, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,3 +58,15 @@ def test_rows_survive_the_way_into_arrow(data: st.DataObject) -> None:
     assert presented_rows(definition, table) == presented(definition, model.scan())
     assert all(not model.holds(*question) or model.address(*question) in model.rows
                for question in data.draw(strategies.questions(definition, pools)))  # fmt: skip
+
+
+@given(st.data())
+def test_what_people_load_becomes_the_canonical_rows(data: st.DataObject) -> None:
+    definition: MapDefinition = data.draw(strategies.definitions())
+    pools = data.draw(strategies.pools(definition))
+    rows = data.draw(strategies.rows(definition, pools))
+    [batch] = table_of(definition, rows).to_batches()
+    told = normalise(batch, definition)
+    assert told.rejected.num_rows == 0
+    assert told.rows.schema.equals(canonical_schema(definition))
+    assert bits_of(told.rows.to_pylist()) == bits_of(canonical_of(definition, rows).to_pylist())

@@ -59,12 +59,15 @@ def _recorder(path: Path) -> Callable[[str], None]:
     return record
 
 
-def arm() -> ExitStack:
-    """Listen to the steps of this process as its environment says, until the returned stack is closed."""
+def arm(*, log: str | None = None, kill_at: str | None = None) -> ExitStack:
+    """Listen to the steps of this process until the returned stack is closed.
+
+    What is not given is taken from the environment.
+    """
     armed = ExitStack()
-    if log := os.environ.get(STEPS_LOG):
+    if log := log or os.environ.get(STEPS_LOG):
         armed.enter_context(listening(_recorder(Path(log))))
-    if chosen := os.environ.get(KILL_AT):
+    if chosen := kill_at or os.environ.get(KILL_AT):
         armed.enter_context(listening(_Killer(chosen)))
     return armed
 
