@@ -1,0 +1,108 @@
+"""The repository is tidy, and each rule of `tidy` finds what it is for."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+import millpond
+from tests import tidy
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = "src/millpond/thing.py"
+
+
+def told(rule: tidy.Rule, text: str, path: str = SHIPPED) -> list[str]:
+    return list(rule(tidy.Source(path, text)))
+
+
+def test_the_repository_is_tidy() -> None:
+    problems = tidy.problems(tidy.read_sources(ROOT))
+    assert not problems, "\n" + "\n".join(problems)
+
+
+def test_long_functions_are_found_and_docstrings_are_free() -> None:
+    body = "    x = 1\n"
+    assert told(tidy.functions_are_short, "def f():\n" + body * 60)
+    assert not told(tidy.functions_are_short, "def f():\n" + body * 59)
+    assert not told(tidy.functions_are_short, 'def f():\n    """\n' + "    words\n" * 70 + '    """\n' + body)
+
+
+def test_long_modules_are_found() -> None:
+    assert told(tidy.modules_are_short, "x = 1\n" * 501)
+    assert not told(tidy.modules_are_short, "x = 1\n" * 500)
+
+
+def test_large_classes_are_found() -> None:
+    methods = "".join(f"    def m{number}(self): ...\n" for number in range(13))
+    assert told(tidy.classes_are_small, "class C:\n" + methods)
+    assert not told(tidy.classes_are_small, "class C:\n" + methods.replace("m0", "_m0"))
+
+
+@pytest.mark.parametrize("name", ["utils.py", "helpers.py", "_common.py", "base.py", "manager.py"])
+def test_vague_names_are_found(name: str) -> None:
+    assert told(tidy.names_say_something, "", f"src/millpond/{name}")
+
+
+def test_missing_docstrings_are_found() -> None:
+    assert told(tidy.modules_are_introduced, "x = 1\n")
+    assert told(tidy.modules_are_introduced, '"""Here."""\ndef f(): ...\n')
+    assert not told(tidy.modules_are_introduced, '"""Here."""\ndef f():\n    """Do."""\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('__all__ = ("f",)\ndef f(): ...\n', False),
+        ('__all__ = ("f", "g")\ndef f(): ...\n', True),
+        ('__all__ = ("f",)\ndef f(): ...\ndef g(): ...\n', True),
+        ('__all__ = ("f", "f")\ndef f(): ...\n', True),
+        ("def f(): ...\n", True),
+        ("def _f(): ...\n", False),
+        ('from a import f\n__all__ = ("f",)\n', False),
+    ],
+)
+def test_doors_that_do_not_match_are_found(text: str, found: bool) -> None:
+    assert bool(told(tidy.doors_are_exact, text)) is found
+
+
+def test_naive_clocks_are_found() -> None:
+    assert told(tidy.clocks_are_passed_in, "import time\ntime.time()\n")
+    assert told(tidy.clocks_are_passed_in, "import datetime\ndatetime.datetime.now()\n")
+    assert not told(tidy.clocks_are_passed_in, "import time\ntime.time()\n", "src/millpond/clock.py")
+
+
+def test_paths_of_one_machine_are_found() -> None:
+    assert told(tidy.nothing_points_elsewhere, "cd /wo" + "rk/main\n", "README.md")
+    assert not told(tidy.nothing_points_elsewhere, "cd framework/main\n", "README.md")
+
+
+def test_names_nobody_uses_are_found() -> None:
+    unused = tidy.Source(SHIPPED, '__all__ = ("lonely",)\ndef lonely(): ...\ndef _shy(): ...\n')
+    assert len(list(tidy.dead_names([unused]))) == 2
+    user = tidy.Source("tests/test_thing.py", "lonely(_shy)\n")
+    assert not list(tidy.dead_names([unused, user]))
+
+
+def test_the_front_door_is_the_checked_in_list() -> None:
+    listed = (ROOT / "tests" / "front_door.txt").read_text().split()
+    assert sorted(millpond.__all__) == listed
+    assert len(listed) <= 25
+
+
+def test_importing_millpond_stays_light() -> None:
+    """Nothing heavy is imported before it is needed; the check runs in a fresh interpreter."""
+    import subprocess
+
+    heavy = ("numba", "pyspark", "duckdb", "typer", "pandas")
+    code = f"import sys, millpond; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["millpond.errors", "millpond.clock", "millpond.cli.main"])
+def test_modules_can_be_found(name: str) -> None:
+    assert importlib.util.find_spec(name) is not None

@@ -1,0 +1,257 @@
+"""Taste that runs: one pass over the repository's files, each rule a small function.
+
+A rule takes one `Source` and yields a sentence for each thing that is not tidy. `problems` runs them all;
+`test_tidy.py` runs it over the repository, and each rule over a file that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 500
+PUBLIC_METHODS_MAX = 12
+
+VAGUE_NAMES = frozenset(("utils", "util", "helpers", "helper", "common", "base", "manager", "misc"))
+
+# this -> that
+CLOCKS = {
+    "time.time": "clock.now_ms()",
+    "time.time_ns": "clock.now_ms()",
+    "time.monotonic": "clock.monotonic()",
+    "time.perf_counter": "clock.monotonic()",
+    "time.sleep": "waiting for the event itself",
+    "datetime.now": "clock.now_ms()",
+    "datetime.utcnow": "clock.now_ms()",
+    "datetime.today": "clock.now_ms()",
+    "date.today": "clock.now_ms()",
+    "uuid.uuid4": "clock.random_id()",
+    "random.random": "a seeded generator as an argument",
+}
+CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", "bench/")
+
+# Written in pieces, so that this file does not name them.
+ELSEWHERE = tuple(
+    re.compile(re.escape(piece.replace("~", "")))
+    for piece in (
+        "/wo~rk/", "/ro~ot/", "/home~/", "py~pi.org", "python~hosted", "npm~js", "maven~.org", "debian~.org",
+        "--index~-url http", "crates~.io",
+    )
+)  # fmt: skip
+TEXT_SUFFIXES = frozenset((".py", ".md", ".toml", ".txt", ".lock", ".sql", ".json", ".csv", ".xml", ".cfg", ""))
+SKIPPED_FOLDERS = frozenset(
+    (".git", ".venv", "build", "dist", "pond", "demo-pond", "__pycache__", ".hypothesis", ".mypy_cache",
+     ".ruff_cache", ".pytest_cache", ".import_linter_cache", "spark-warehouse", "artifacts", "metastore_db")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: its path as the repository sees it, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def python(self) -> bool:
+        return self.path.endswith(".py")
+
+    @property
+    def shipped(self) -> bool:
+        return self.python and self.path.startswith("src/")
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def functions_are_short(source: Source) -> Iterator[str]:
+    """At most 60 lines, the docstring not counted."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = _body_lines(node)
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{node.name} has {lines} lines; cut it where it says 'and'"
+
+
+def _body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    if ast.get_docstring(node) is not None:
+        docstring = node.body[0]
+        lines -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
+    return lines
+
+
+def modules_are_short(source: Source) -> Iterator[str]:
+    """At most 500 lines: past that the noun is two nouns."""
+    lines = source.text.count("\n")
+    if lines > MODULE_LINES_MAX:
+        yield f"{lines} lines; split it by noun"
+
+
+def classes_are_small(source: Source) -> Iterator[str]:
+    """At most 12 public methods in what ships."""
+    if not source.shipped:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef):
+            methods = [
+                inner.name for inner in node.body
+                if isinstance(inner, ast.FunctionDef) and not _is_private_or_test(inner) and not _is_property(inner)
+            ]  # fmt: skip
+            if len(methods) > PUBLIC_METHODS_MAX:
+                yield f"{node.name} has {len(methods)} public methods; it is two nouns"
+
+
+def _is_private_or_test(node: ast.FunctionDef) -> bool:
+    # a contract suite that ships is a class of tests
+    return node.name.startswith(("_", "test_"))
+
+
+def _is_property(node: ast.FunctionDef) -> bool:
+    return any(
+        isinstance(word, ast.Name) and word.id in ("property", "cached_property") for word in node.decorator_list
+    )
+
+
+def names_say_something(source: Source) -> Iterator[str]:
+    """No module is called for being shared."""
+    if source.python and Path(source.path).stem.lstrip("_") in VAGUE_NAMES:
+        yield "name the module for the noun it holds"
+
+
+def modules_are_introduced(source: Source) -> Iterator[str]:
+    """Every module that ships opens with a docstring, and so does every public function and class."""
+    if not source.shipped:
+        return
+    if ast.get_docstring(source.tree) is None:
+        yield "open the module by saying what lives here"
+    for node in source.tree.body:
+        public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if public and ast.get_docstring(node) is None:
+            yield f"say in one sentence what {node.name} is"
+
+
+def doors_are_exact(source: Source) -> Iterator[str]:
+    """`__all__` is a tuple, and names what is there: every public function and class, and nothing that is not."""
+    if not source.shipped or source.path.endswith("__main__.py"):
+        return
+    defined, reachable = _public_names(source.tree)
+    listed = _listed_names(source.tree)
+    if listed is None:
+        if defined:
+            yield "list the public names in a tuple __all__"
+        return
+    for name in sorted(set(listed) - reachable):
+        yield f"__all__ names {name}, which is not there"
+    for name in sorted(defined - set(listed)):
+        yield f"{name} is public but not in __all__; list it or start it with _"
+    if len(set(listed)) != len(listed):
+        yield "__all__ names something twice"
+
+
+def _public_names(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Public functions and classes defined here, and every name that can be reached."""
+    defined: set[str] = set()
+    reachable: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            reachable |= {alias.asname or alias.name for alias in node.names}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            reachable.add(node.name)
+            if not node.name.startswith("_"):
+                defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            reachable |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return defined, reachable
+
+
+def _listed_names(tree: ast.Module) -> list[str] | None:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+        ):
+            assert isinstance(node.value, ast.Tuple), "__all__ is a tuple"
+            return [ast.literal_eval(element) for element in node.value.elts]
+    return None
+
+
+def clocks_are_passed_in(source: Source) -> Iterator[str]:
+    """Nobody asks the machine for the time or sleeps, except through the clock."""
+    if source.path.startswith(CLOCK_DOORS):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute):
+            called = ".".join(ast.unparse(node).split(".")[-2:])
+            if called in CLOCKS:
+                yield f"line {node.lineno}: {called}; use {CLOCKS[called]}"
+
+
+def nothing_points_elsewhere(source: Source) -> Iterator[str]:
+    """No path of one machine and no package index is written into the repository."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        for pattern in ELSEWHERE:
+            if pattern.search(line):
+                yield f"line {number}: {pattern.pattern} belongs to one machine"
+
+
+PYTHON_RULES: tuple[Rule, ...] = (
+    functions_are_short,
+    modules_are_short,
+    classes_are_small,
+    names_say_something,
+    modules_are_introduced,
+    doors_are_exact,
+    clocks_are_passed_in,
+)
+TEXT_RULES: tuple[Rule, ...] = (nothing_points_elsewhere,)
+
+
+def dead_names(sources: list[Source]) -> Iterator[str]:
+    """Every function and class at the top of a module that ships is used somewhere besides its definition."""
+    words: dict[str, int] = {}
+    for source in sources:
+        for word in re.findall(r"\w+", source.text):
+            words[word] = words.get(word, 0) + 1
+    for source in sources:
+        if source.shipped:
+            for node in source.tree.body:
+                # its definition and its line in __all__ are no use of it
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.decorator_list:
+                    continue
+                if node.name.startswith("__"):
+                    continue  # Python itself calls it
+                if words[node.name] <= (1 if node.name.startswith("_") else 2):
+                    yield f"{source.path}: {node.name} is used by nobody"
+
+
+def read_sources(root: Path) -> list[Source]:
+    """Every text file of the repository at `root`."""
+    found: list[Source] = []
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root)
+        skipped = not SKIPPED_FOLDERS.isdisjoint(inside.parts) or any(
+            part.endswith(".egg-info") or part.startswith(".venv") for part in inside.parts
+        )
+        if not skipped and path.suffix in TEXT_SUFFIXES and path.is_file():
+            found.append(Source(inside.as_posix(), path.read_text(errors="replace")))
+    return found
+
+
+def problems(sources: list[Source]) -> list[str]:
+    """Everything that is not tidy, as `path: sentence`."""
+    told: list[str] = []
+    for source in sources:
+        rules = (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES
+        told += [f"{source.path}: {problem}" for rule in rules for problem in rule(source)]
+    return told + list(dead_names(sources))
