@@ -1,0 +1,161 @@
+"""From keys to positions: the search of each kind of map over the groups of one snapshot.
+
+`Finder` holds what every search needs, worked out once per opened snapshot; `Found` is what a search answers with:
+opaque positions from which any number of value columns are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.maps.gather import RowColumn, gather
+from millpond.maps.groups import Groups, gather_table, rows_of
+from millpond.maps.hashing import byte_column, hash_keys, key_array
+from millpond.maps.intervals import Intervals, find_ranges, find_ranges_as_of
+from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.questions import instants_of, numbers_of, one_array
+from millpond.maps.radix import I64
+from millpond.maps.search import as_of, bucket_order, find_groups, innermost, only_row, order_bits
+
+__all__ = ("Finder", "Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the answers lie, for one batch of questions; valid while its snapshot is open.
+
+    `positions` are in the order of the search, `order` says which question each belongs to.
+    """
+
+    order: I64
+    positions: I64
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def hits(self) -> int:
+        """How many questions have an answer."""
+        return int(np.count_nonzero(self.positions >= 0))
+
+    def mask(self) -> pa.Array:
+        """For each question, whether there is a row that answers, be its value null or not."""
+        told = np.zeros(len(self), np.bool_)
+        told[self.order] = self.positions >= 0
+        return pa.array(told)
+
+
+class Finder:
+    """Searches the groups of one snapshot."""
+
+    def __init__(self, definition: MapDefinition, groups: Groups, intervals: Callable[[], Intervals]) -> None:
+        self.definition = definition
+        self.groups = groups
+        self._intervals = intervals
+        self._columns: dict[str, RowColumn] = {}
+        self._tables: dict[str, npt.NDArray[np.int64]] = {}
+
+    def find(self, keys: Any, at: Any) -> Found:
+        """The rows that answer.
+
+        Raises: `Invalid` for keys or times that are not such, or not as many of the one as of the other.
+        """
+        array = one_array(keys)
+        instants, known = instants_of(self.definition, at, len(array))
+        search = self._find_keyed if self.definition.kind.keyed else self._find_ranged
+        found = search(array, instants)
+        if len(known):
+            found.positions[~known[found.order]] = -1
+        return found
+
+    # -- keyed kinds ----------------------------------------------------------------------------------
+
+    def _find_keyed(self, array: pa.Array, instants: I64) -> Found:
+        keys = one_array(key_array(array))
+        found = self._groups_of_codes(keys) if pa.types.is_dictionary(keys.type) else self._groups_of_keys(keys)
+        self._rows(found, instants)
+        return found
+
+    def _groups_of_keys(self, keys: pa.Array) -> Found:
+        count = len(keys)
+        hashes = hash_keys(keys, bits=self.definition.hash_bits)
+        bits = order_bits(count)
+        positions = np.empty(count, np.int64)
+        if bits:
+            order, ordered = np.empty(count, np.int64), np.empty(count, np.uint64)
+            bucket_order(hashes, bits, order, ordered)
+        else:
+            order, ordered = np.arange(count), hashes
+        column, groups = byte_column(keys), self.groups
+        valid = keys.buffers()[0] if keys.null_count else None
+        address = (column.offsets, column.wide, column.data, valid.address if valid else 0, keys.offset)
+        find_groups(
+            ordered, order, address, groups.layers, groups.table, groups.first, groups.last, groups.scale, positions
+        )
+        return Found(order, positions)
+
+    def _groups_of_codes(self, keys: pa.Array) -> Found:
+        """Each entry of the dictionary is searched once."""
+        distinct = self._groups_of_keys(keys.dictionary)
+        of_code = np.full(len(distinct) + 1, -1, np.int64)
+        of_code[distinct.order] = distinct.positions
+        codes = keys.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy()
+        return Found(np.arange(len(keys)), of_code[codes])
+
+    def _rows(self, found: Found, instants: I64) -> None:
+        """From groups to rows, in place."""
+        table, one = self.groups.table, len(instants) == 1
+        match self.definition.kind:
+            case Kind.STATE | Kind.RANGED_STATE:
+                only_row(table, found.positions)
+            case Kind.TEMPORAL_STATE | Kind.TEMPORAL_RANGED_STATE:
+                as_of(table, self._times("effective_time"), found.order, instants, one, found.positions)
+            case Kind.SESSION:
+                starts, ends = self._times("start"), self._times("end")
+                innermost(table, starts, ends, found.order, instants, one, found.positions)
+
+    def _times(self, name: str) -> npt.NDArray[np.int64]:
+        if name not in self._tables:
+            arrays = [rows_of(batch).field(name) for batch in self.groups.batches]
+            self._tables[name] = gather_table(self.groups, arrays, 8)
+        return self._tables[name]
+
+    # -- ranged kinds ---------------------------------------------------------------------------------
+
+    def _find_ranged(self, array: pa.Array, instants: I64) -> Found:
+        numbers, there = numbers_of(array)
+        index, positions = self._intervals(), np.empty(len(numbers), np.int64)
+        lists = (index.breaks, index.top, index.lists, index.rank)
+        if self.definition.kind.timed:
+            one = len(instants) == 1
+            find_ranges_as_of(
+                *lists, index.since, index.place, index.leaves, numbers, there, instants, one, positions
+            )  # fmt: skip
+        else:
+            find_ranges(*lists, index.place, index.leaves, numbers, there, positions)
+        found = Found(np.arange(len(numbers)), positions)
+        self._rows(found, instants)
+        return found
+
+    # -- answers --------------------------------------------------------------------------------------
+
+    def take(self, found: Found, name: str, kind: pa.DataType, *path: str) -> pa.Array:
+        """The row column `name` (a field within it, along `path`) of what was found, as type `kind`."""
+        slot = "\0".join((name, *path, str(kind)))
+        if slot not in self._columns:
+            arrays = [self._row_column(batch, name, path) for batch in self.groups.batches]
+            self._columns[slot] = RowColumn.of(self.groups, arrays, kind)
+        return gather(self._columns[slot], found.order, found.positions)
+
+    @staticmethod
+    def _row_column(batch: pa.RecordBatch, name: str, path: tuple[str, ...]) -> pa.Array:
+        array = rows_of(batch)
+        for step in (name, *path):
+            array = array.field(step)
+        return array

@@ -1,0 +1,117 @@
+"""The groups of a snapshot where they lie: addresses of the columns of every range file, layer by layer.
+
+A snapshot's layers are lists of record batches, mapped from files. Kernels do not see Arrow objects: they read from a
+table of addresses, one line per batch (a *piece*), made once when the snapshot is opened. Nothing is copied.
+
+A *position* names one group or one row: piece × 2^32 + its number in the piece's column; -1 is "there is none".
+
+Invariants:
+* Pieces are numbered layer by layer, the newest layer first, in order of key within a layer; empty ones are left out.
+* The batches are kept alive as long as the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.maps.kinds import Kind
+from millpond.maps.radix import I64, U64
+
+__all__ = ("MISSING", "Groups", "column_address", "gather_table", "rows_of")
+
+MISSING = -1
+
+# Columns of `Groups.table`, int64 addresses but for the first.
+COUNT, HASH, KEY_OFFSETS, KEY_DATA, ROW_OFFSETS, COVER_OFFSETS, COVER_FROM, COVER_ROW = range(8)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """All layers of a snapshot, as kernels read them.
+
+    * `layers`: offsets of the layers over the pieces.
+    * `table`: see `COUNT …`.
+    * `first`, `last`: least and greatest hash of each piece (keyed kinds).
+    * `scale`: groups per unit of hash, from which a search guesses where in a piece a hash is.
+    """
+
+    kind: Kind
+    batches: tuple[pa.RecordBatch, ...]
+    layers: I64
+    table: npt.NDArray[np.int64]
+    first: U64
+    last: U64
+    scale: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, kind: Kind, layers: Sequence[Sequence[pa.RecordBatch]]) -> Groups:
+        """The table over `layers`, newest first, each in order of key."""
+        kept = [[batch for batch in layer if batch.num_rows] for layer in layers]
+        batches = tuple(batch for layer in kept for batch in layer)
+        offsets = np.cumsum([0, *(len(layer) for layer in kept)]).astype(np.int64)
+        table = np.array([_addresses(batch, kind) for batch in batches], np.int64).reshape(-1, 8)
+        first, last = _hash_bounds(batches, kind)
+        # In float64 on purpose: a guess may be off by what rounding costs.
+        spread = np.maximum((last - first).astype(np.float64), 1.0)
+        return cls(kind, batches, offsets, table, first, last, np.maximum(table[:, COUNT] - 1, 0) / spread)
+
+    def __len__(self) -> int:
+        return int(self.table[:, COUNT].sum())
+
+
+def column_address(array: pa.Array, buffer: int, width: int) -> int:
+    """The address of an array's first element in one of its buffers; 0 when there is no such buffer."""
+    found = array.buffers()[buffer]
+    return 0 if found is None else found.address + array.offset * width
+
+
+def rows_of(batch: pa.RecordBatch) -> pa.Array:
+    """The structs of all rows of a batch of groups, which `ROW_OFFSETS` count."""
+    return batch.column("rows").values
+
+
+def _addresses(batch: pa.RecordBatch, kind: Kind) -> list[int]:
+    key, rows = batch.column("key"), batch.column("rows")
+    data = key.buffers()[2]
+    found = [
+        batch.num_rows,
+        column_address(batch.column("hash"), 1, 8) if kind.keyed else 0,
+        column_address(key, 1, 4),
+        0 if data is None else data.address,
+        column_address(rows, 1, 4),
+    ]
+    if kind is not Kind.SESSION:
+        return [*found, 0, 0, 0]
+    cover = batch.column("cover")
+    since, row = cover.values.field("from"), cover.values.field("row")
+    return [*found, column_address(cover, 1, 4), column_address(since, 1, 8), column_address(row, 1, 4)]
+
+
+def _hash_bounds(batches: Sequence[pa.RecordBatch], kind: Kind) -> tuple[U64, U64]:
+    if not kind.keyed:
+        return np.zeros(len(batches), np.uint64), np.zeros(len(batches), np.uint64)
+    bounds: Any = [(batch.column("hash")[0].as_py(), batch.column("hash")[-1].as_py()) for batch in batches]
+    both = np.array(bounds, np.uint64).reshape(-1, 2)
+    return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
+
+
+def gather_table(groups: Groups, arrays: Sequence[pa.Array], width: int) -> npt.NDArray[np.int64]:
+    """For one row column of every piece: address of values (or offsets), of bytes, of validity, and validity's offset.
+
+    Validity is 0 where nothing is null. Bits (`width` 0) are addressed by the buffer alone and share the offset.
+    """
+    assert len(arrays) == len(groups.batches)
+    told = []
+    for array in arrays:
+        buffers = array.buffers()
+        data = buffers[2].address if len(buffers) > 2 and buffers[2] is not None else 0
+        valid = buffers[0].address if buffers[0] is not None and array.null_count else 0
+        values = column_address(array, 1, width) if len(buffers) > 1 else 0
+        told.append((values, data, valid, array.offset))
+    return np.array(told, np.int64).reshape(-1, 4)

@@ -1,0 +1,247 @@
+"""Which range answers for each number: derived once from a snapshot's ranges, so that a lookup is one search.
+
+The ends of all ranges cut the line of numbers into *intervals*; within one, the same ranges hold every number. For
+each interval the ranges that can ever answer are listed, best first: narrowest, then latest start. A range is worth
+listing only when it begins to be known earlier than every better one, so along a list `since` falls, and the answer
+for an instant is the first entry whose `since` is not after it: a binary search. A map without times needs only the
+head of each list.
+
+Lists are worked out on a segment tree over the intervals: each range hangs on O(log n) nodes, and the ranges of an
+interval are those on its path to the root. When the paths together are short, as in all data without deep overlap,
+each interval gets its list written out; else the tree itself is kept and a lookup walks one path, so that the size
+never exceeds O(n log n).
+
+Invariants:
+* `breaks` ascends strictly; interval `i` holds the numbers from `breaks[i]` up to before `breaks[i + 1]`.
+* Within a node's list ranks rise and `since` falls, both strictly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from numba import njit
+
+from millpond.maps.radix import I64, U64, ordered_u64, radix_order
+
+__all__ = ("Intervals", "find_ranges", "find_ranges_as_of")
+
+WRITTEN_OUT_MAX = 8
+"""Entries per range, on average, up to which lists are written out interval by interval; beyond, the tree is kept."""
+
+SAMPLE = 64
+"""Every so many breaks one goes to the top table, which stays in the nearest cache."""
+
+_LAST_NUMBER = np.iinfo(np.int64).max
+_ALWAYS = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """The index of one snapshot.
+
+    * `breaks`: where intervals begin. `top`: every `SAMPLE`-th of them.
+    * `lists`: offsets of each list over the entries; list `leaves + i` (written out: `i`) is interval i's.
+    * `rank`, `since`, `place`: the entries; `place` is the position of the range's group.
+    * `leaves`: 0 when lists are written out, else the number of leaves of the tree.
+    """
+
+    breaks: I64
+    top: I64
+    lists: I64
+    rank: I64
+    since: I64
+    place: I64
+    leaves: int
+
+    @classmethod
+    def build(cls, starts: I64, ends: I64, since: I64 | None, place: I64) -> Intervals:
+        """The index over ranges in order of (start, end), each known `since` an instant (None: always)."""
+        breaks = _breaks(starts, ends)
+        order = _best_first(starts, ends)
+        since = np.full(len(starts), _ALWAYS) if since is None else since
+        lower = np.searchsorted(breaks, starts[order])
+        upper = np.where(ends[order] == _LAST_NUMBER, len(breaks), np.searchsorted(breaks, ends[order] + 1))
+        leaves = 1 << max(len(breaks) - 1, 0).bit_length()
+        lists, rank = _hang(lower, upper.astype(np.int64), since[order], leaves)
+        leaf_lists = _written_out(lists, rank, since[order], leaves, len(breaks), WRITTEN_OUT_MAX * len(starts) + 1_024)
+        if leaf_lists is not None:
+            lists, rank = leaf_lists
+            leaves = 0
+        entries = order[rank]
+        return cls(breaks, breaks[::SAMPLE].copy(), lists, rank, since[entries], place[entries], leaves)
+
+    def to_batch(self) -> pa.RecordBatch:
+        """One row of lists, to be kept as a file beside the snapshot."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        told["leaves"] = np.array([self.leaves], np.int64)
+        columns = [
+            pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), pa.array(values))
+            for values in told.values()
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=list(told))
+
+    @classmethod
+    def from_batch(cls, batch: pa.RecordBatch) -> Intervals:
+        """What `to_batch` told, without a copy."""
+        told = {field.name: batch.column(field.name).values.to_numpy() for field in fields(cls)}
+        return cls(**(told | {"leaves": int(told["leaves"][0])}))
+
+
+def _breaks(starts: I64, ends: I64) -> I64:
+    after = ends[ends != _LAST_NUMBER] + 1
+    return np.unique(np.concatenate([starts, after]))
+
+
+def _best_first(starts: I64, ends: I64) -> I64:
+    """Narrowest first, among equals the latest start."""
+    widths: U64 = ends.view(np.uint64) - starts.view(np.uint64)
+    return radix_order([widths, ~ordered_u64(starts)])
+
+
+@njit(cache=True, nogil=True)
+def _hang(lower, upper, since, leaves):  # type: ignore[no-untyped-def]
+    """Hang each range, best first, on the nodes that make up its intervals; per node only those worth listing."""
+    lists = np.zeros(2 * leaves + 1, np.int64)
+    least = np.full(2 * leaves, _LAST_NUMBER)
+    for counting in (True, False):
+        if not counting:
+            for node in range(2 * leaves):
+                lists[node + 1] += lists[node]
+            entries = np.empty(lists[2 * leaves], np.int64)
+            filled = lists[:-1].copy()
+        least[:] = _LAST_NUMBER
+        hung = np.zeros(2 * leaves, np.bool_)
+        for rank in range(len(lower)):
+            left, right = lower[rank] + leaves, upper[rank] + leaves
+            while left < right:
+                for side in range(2):
+                    node = -1
+                    if side == 0 and left & 1:
+                        node = left
+                        left += 1
+                    elif side == 1 and right & 1:
+                        right -= 1
+                        node = right
+                    if node < 0 or (hung[node] and since[rank] >= least[node]):
+                        continue
+                    hung[node] = True
+                    least[node] = since[rank]
+                    if counting:
+                        lists[node + 1] += 1
+                    else:
+                        entries[filled[node]] = rank
+                        filled[node] += 1
+                left >>= 1
+                right >>= 1
+    return lists, entries
+
+
+@njit(cache=True, nogil=True)
+def _written_out(lists, rank, since, leaves, intervals, most):  # type: ignore[no-untyped-def]
+    """The lists interval by interval; None when the paths hold more than `most` entries."""
+    path = np.zeros(2 * leaves, np.int64)
+    total = 0
+    deepest = 0
+    for node in range(1, leaves + intervals):
+        path[node] = path[node >> 1] + lists[node + 1] - lists[node]
+        if node >= leaves:
+            total += path[node]
+            deepest = max(deepest, path[node])
+    if total > most:
+        return None
+    out_lists = np.zeros(intervals + 1, np.int64)
+    out = np.empty(total, np.int64)
+    gathered = np.empty(deepest, np.int64)
+    used = 0
+    for interval in range(intervals):
+        count = 0
+        node = leaves + interval
+        while node >= 1:
+            for entry in range(lists[node], lists[node + 1]):
+                gathered[count] = rank[entry]
+                count += 1
+            node >>= 1
+        gathered[:count].sort()
+        for k in range(count):
+            if used == out_lists[interval] or since[gathered[k]] < since[out[used - 1]]:
+                out[used] = gathered[k]
+                used += 1
+        out_lists[interval + 1] = used
+    return out_lists, out[:used].copy()
+
+
+@njit(cache=True, nogil=True)
+def _interval_of(breaks, top, number):  # type: ignore[no-untyped-def]
+    """The interval that holds the number; -1 when it lies before the first."""
+    if len(breaks) == 0 or number < breaks[0]:
+        return -1
+    low, count = 0, len(top)
+    while count > 1:
+        half = count >> 1
+        low += half if top[low + half] <= number else 0
+        count -= half
+    low *= SAMPLE
+    count = min(SAMPLE, len(breaks) - low)
+    while count > 1:
+        half = count >> 1
+        low += half if breaks[low + half] <= number else 0
+        count -= half
+    return low
+
+
+@njit(cache=True, nogil=True)
+def find_ranges(breaks, top, lists, rank, place, leaves, numbers, valid, found):  # type: ignore[no-untyped-def]
+    """The group of the narrowest range that holds each number; -1 where there is none."""
+    for i in range(len(numbers)):
+        found[i] = -1
+        interval = _interval_of(breaks, top, numbers[i]) if len(valid) == 0 or valid[i] else -1
+        if interval < 0:
+            continue
+        node = leaves + interval
+        best = _LAST_NUMBER
+        while True:
+            if lists[node] < lists[node + 1] and rank[lists[node]] < best:
+                best = rank[lists[node]]
+                found[i] = place[lists[node]]
+            node >>= 1
+            if leaves == 0 or node == 0:
+                break
+
+
+@njit(cache=True, nogil=True)
+def find_ranges_as_of(  # type: ignore[no-untyped-def]
+    breaks, top, lists, rank, since, place, leaves, numbers, valid, instants, one_instant, found
+):
+    """The group of the narrowest range that holds each number and is known at its instant; -1: none."""
+    for i in range(len(numbers)):
+        found[i] = -1
+        interval = _interval_of(breaks, top, numbers[i]) if len(valid) == 0 or valid[i] else -1
+        if interval < 0:
+            continue
+        instant = instants[0] if one_instant else instants[i]
+        node = leaves + interval
+        best = _LAST_NUMBER
+        while True:
+            low, high = lists[node], lists[node + 1]
+            stop = high
+            while low < high:
+                middle = (low + high) >> 1
+                if since[middle] <= instant:
+                    high = middle
+                else:
+                    low = middle + 1
+            if low < stop and rank[low] < best:
+                best = rank[low]
+                found[i] = place[low]
+            node >>= 1
+            if leaves == 0 or node == 0:
+                break
+
+
+def none_valid() -> npt.NDArray[np.bool_]:
+    """What `valid` is when every number is there."""
+    return np.zeros(0, np.bool_)
