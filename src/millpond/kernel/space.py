@@ -1,0 +1,128 @@
+"""A space: ordered bytes with transactions, where all small truths of a pond live.
+
+Every public write of every part takes a `Transaction` first, so "finish this step, move the cursor, append the
+event" is one atomic write. What a driver must keep is written as tests in `millpond.testing.space_contract`.
+
+Invariants every driver keeps:
+* A read transaction sees one moment: what was committed before it began, all of it, and nothing later.
+* Writes happen one after another, each wholly or not at all; a committed one survives a crash, if the driver is
+  durable.
+* A write is a *function* of its transaction, and a driver may run it again: when the map must grow, when another
+  server's transaction got in between. So it acts on nothing but the transaction.
+* A scan sees the transaction as it is at each step; to write while scanning is safe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from millpond.errors import Closed, Internal, Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from millpond.kernel.keys import KeyRange
+
+__all__ = (
+    "KEY_BYTES_MAX",
+    "VALUE_BYTES_MAX",
+    "ReadTransaction",
+    "Space",
+    "Transaction",
+    "already_writing",
+    "check_row",
+    "transaction_over",
+)
+
+KEY_BYTES_MAX = 511
+"""LMDB's limit, kept by every driver, so that a pond can move from one to another."""
+
+VALUE_BYTES_MAX = 64 * 1024 * 1024
+"""Small truths are small; what is larger belongs into a segment's file."""
+
+T = TypeVar("T")
+
+
+class ReadTransaction(Protocol):
+    """One moment of a space. It is over at the end of its `with`; using it later raises `Closed`."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at `key`; None when there is none. An empty value is not None."""
+
+    def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """The keys of the range and their values, in the order of the keys, or from the last to the first."""
+
+
+class Transaction(ReadTransaction, Protocol):
+    """A read transaction that also writes, and sees what it wrote itself."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write `value` at `key`, over what is there.
+
+        Raises:
+            Invalid: the key is empty or longer than `KEY_BYTES_MAX`, the value longer than `VALUE_BYTES_MAX`.
+        """
+
+    def delete(self, key: bytes) -> bool:
+        """Remove `key`; whether it was there."""
+
+
+class Space(Protocol):
+    """Ordered bytes with transactions. Safe to share between threads."""
+
+    def read(self) -> AbstractContextManager[ReadTransaction]:
+        """A transaction that reads; it never waits for a writer, nor a writer for it.
+
+        Raises:
+            Closed: the space was closed.
+            Unavailable: there are too many readers.
+            Corrupt: the file is damaged.
+        """
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        """Run `change` in a transaction, commit it, and return what it returned; nothing of it stays if it raises.
+
+        `change` may be run more than once, each time on a fresh transaction. A second writer waits for the first.
+
+        Raises:
+            Closed: the space was closed.
+            Internal: `change` itself called `write`.
+            Unavailable: the disk is full, or the space was opened for reading only. Nothing was changed.
+            Corrupt: the file is damaged.
+        """
+
+    def close(self) -> None:
+        """Let go of the space; closing twice is harmless."""
+
+
+def check_row(key: bytes, value: bytes) -> None:
+    """Refuse what no driver would store; drivers call it before each put.
+
+    Raises:
+        Invalid: the key is empty or longer than `KEY_BYTES_MAX`, the value longer than `VALUE_BYTES_MAX`.
+    """
+    if not 0 < len(key) <= KEY_BYTES_MAX:
+        raise Invalid(
+            "a key of a space has 1 to 511 bytes", kind="space_key_length", bytes=len(key), key=key[:32].hex() + "…"
+        )
+    if len(value) > VALUE_BYTES_MAX:
+        raise Invalid(
+            "the value is too large for a space",
+            kind="space_value_length",
+            hint="put large data into a segment and keep its id here",
+            bytes=len(value),
+            bytes_max=VALUE_BYTES_MAX,
+        )
+
+
+def transaction_over() -> Closed:
+    """The error of a transaction, or a scan of one, that is used after its end."""
+    return Closed("the transaction is over", kind="transaction_over", hint="use it inside its `with` or its function")
+
+
+def already_writing() -> Internal:
+    """The error of a write inside a write: it would wait for itself for ever."""
+    return Internal(
+        "a write was called inside a write", kind="nested_write", hint="pass the transaction down and use that"
+    )

@@ -1,0 +1,328 @@
+"""An LMDB environment that grows its map safely, shared by all who use its folder in this process.
+
+LMDB forbids opening a file twice in one process, and moving its map while a transaction reads from it. So
+environments are shared, and transactions pass a gate that stays closed while the map is moved.
+
+Invariants:
+* `_open` counts this process's transactions by thread; the map is moved only while there are none.
+* Nobody waits for a transaction of its own thread: that is refused at once.
+* A write commits what it did as a whole or not at all; when the map was full it is undone, the map doubled, and the
+  write run again from its start.
+* `_SHARED` holds one environment for each open file, by device and inode, until its last user and its last
+  transaction are gone.
+
+Writers of several processes wait for each other on LMDB's own lock, which the system frees when one dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import lmdb
+
+from millpond.errors import Closed, Internal, NotFound, Unavailable
+from millpond.stores.lmdb_errors import translated
+from millpond.stores.lmdb_probe import refuse_truncated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ("GROW_WAIT_SECONDS_MAX", "Environment", "Limits")
+
+GROW_WAIT_SECONDS_MAX = 60.0
+"""How long a full map waits for this process's readers to finish before the write is given up."""
+
+_READERS_POOLED = 16
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large an environment may become.
+
+    `map_bytes` is address space reserved at first, not disk: large, because a map that need not grow never waits
+    for its readers. It doubles when it fills up, to `map_bytes_max` at most. `readers_max` counts the read
+    transactions of all processes at one time; each costs 64 bytes. `tables_max` is the number of named tables.
+    """
+
+    map_bytes: int = 1 << 34
+    map_bytes_max: int = 1 << 42
+    readers_max: int = 1024
+    tables_max: int = 16
+
+
+class Environment:
+    """An open environment: `acquire` it, `read` and `write`, and `release` it."""
+
+    def __init__(self, environment: lmdb.Environment, path: Path, readonly: bool, limits: Limits) -> None:
+        self.path = path
+        self.readonly = readonly
+        self.process = os.getpid()
+        self._limits = limits
+        self.users = 0
+        self._environment = environment
+        self._page_bytes: int = environment.stat()["psize"]
+        self._write_lock = threading.Lock()
+        self._writer: int | None = None
+        self._gate = threading.Condition()
+        self._open: Counter[int] = Counter()
+        self._waiting = 0
+
+    @classmethod
+    def acquire(
+        cls, path: Path, *, readonly: bool = False, durable: bool = True, limits: Limits | None = None
+    ) -> Environment:
+        """The environment at `path`: the one this process has open, or a new one, made if it is missing.
+
+        Raises:
+            NotFound: `readonly`, and there is nothing to read.
+            Corrupt: the file is damaged or was cut short.
+            Unavailable: no permission, or the process has it open for reading only.
+        """
+        with _SHARED_LOCK:
+            environment = _SHARED.get(_identity(path)) if _exists(path) else None
+            if environment is None or environment.process != os.getpid():
+                environment = _open(path, readonly, durable, limits or Limits())
+                _SHARED[_identity(path)] = environment
+            elif environment.readonly and not readonly:
+                hint = "close it, then open it for writing"
+                raise Unavailable("it is open for reading only", kind="space_read_only", hint=hint, path=path)
+            environment.users += 1
+            return environment
+
+    def release(self) -> None:
+        """Give it back; the last to do so closes it, or the end of the last transaction does."""
+        with _SHARED_LOCK:
+            assert self.users > 0
+            self.users -= 1
+        self._close_unused()
+
+    @property
+    def handle(self) -> lmdb.Environment:
+        """The environment of the `lmdb` package, to open tables and to ask for figures."""
+        return self._environment
+
+    @contextmanager
+    def read(self) -> Iterator[lmdb.Transaction]:
+        """A transaction that reads one unchanging moment.
+
+        Raises:
+            Unavailable: there are too many readers, or another process grew the map under this thread's reader.
+            Corrupt: the file is damaged.
+        """
+        thread = threading.get_ident()  # the end may come in another one: a generator that was handed on
+        transaction = self._begin(write=False)
+        try:
+            yield transaction
+        except lmdb.Error as error:
+            raise translated(error, self.path) from error
+        finally:
+            transaction.abort()
+            self._leave(thread)
+
+    def write(self, act: Callable[[lmdb.Transaction], T]) -> T:
+        """Run `act` in a transaction and commit it; nothing of it stays if it raises. `act` may be run again.
+
+        Raises:
+            Internal: `act` itself called `write`.
+            Unavailable: the disk is full, the map may not grow, or this thread reads while the map must grow.
+            Corrupt: the file is damaged.
+        """
+        if self._writer == threading.get_ident():
+            hint = "pass the transaction down and use that"
+            raise Internal("a write was called inside a write", kind="nested_write", hint=hint)
+        with self._write_lock:
+            self._writer = threading.get_ident()
+            try:
+                self._grow_early()
+                while (done := self._attempt(act)) is None:
+                    self._grow()
+            finally:
+                self._writer = None
+        return done[0]
+
+    def copy_compact(self, target: Path) -> None:
+        """Write a copy without its free pages into the folder `target`, and sync it.
+
+        Raises:
+            Unavailable: the disk is full.
+            Corrupt: the file is damaged.
+        """
+        self._enter()
+        try:
+            self._environment.copy(str(target), compact=True)
+        except lmdb.Error as error:
+            raise translated(error, target) from error
+        finally:
+            self._leave()
+        with (target / "data.mdb").open("rb") as written:
+            os.fsync(written.fileno())
+
+    def _attempt(self, act: Callable[[lmdb.Transaction], T]) -> tuple[T] | None:
+        """What `act` returned, committed; None when the map was full, and nothing was done."""
+        transaction = self._begin(write=True)
+        try:
+            result = act(transaction)
+            transaction.commit()
+        except lmdb.MapFullError:
+            return None
+        except lmdb.Error as error:
+            raise translated(error, self.path) from error
+        else:
+            return (result,)
+        finally:
+            transaction.abort()  # harmless after the commit
+            self._leave()
+
+    def _begin(self, *, write: bool) -> lmdb.Transaction:
+        checked = False
+        while True:
+            self._enter()
+            try:
+                return self._environment.begin(write=write)
+            except lmdb.MapResizedError:
+                self._leave()
+                with self._quiet():
+                    self._set_size(0)  # another process grew the map: take over its size
+            except lmdb.Error as error:
+                self._leave()
+                # Readers that died hold their slots until somebody looks.
+                if not isinstance(error, lmdb.ReadersFullError) or checked or not self._environment.reader_check():
+                    raise translated(error, self.path) from error
+                checked = True
+
+    def _enter(self) -> None:
+        if self.process != os.getpid():
+            hint = "open it in this process; start processes by spawn, not by fork"
+            raise Closed("it was opened by a parent process", kind="space_forked", hint=hint, path=self.path)
+        thread = threading.get_ident()
+        with self._gate:
+            # A thread that has a transaction is let in although others wait to move the map: they wait for it.
+            while self._waiting and not self._open[thread]:
+                self._gate.wait()
+            self._open[thread] += 1
+
+    def _leave(self, thread: int | None = None) -> None:
+        with self._gate:
+            thread = threading.get_ident() if thread is None else thread
+            assert self._open[thread] > 0
+            self._open[thread] -= 1
+            if not self._open[thread]:
+                del self._open[thread]
+            self._gate.notify_all()
+        if not self.users:
+            self._close_unused()
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """Hold the gate with no transaction open, keeping new ones out while waiting for the old to end."""
+        with self._gate:
+            if self._open[threading.get_ident()]:
+                hint = "end the read transaction of this thread before it writes"
+                raise Unavailable("the map cannot move under a reader", kind="space_in_use", hint=hint, path=self.path)
+            self._waiting += 1
+            try:
+                if not self._gate.wait_for(lambda: not self._open, GROW_WAIT_SECONDS_MAX):
+                    hint = "end long read transactions, then try again"
+                    raise Unavailable("readers keep the map in use", kind="space_in_use", hint=hint, path=self.path)
+                yield
+            finally:
+                self._waiting -= 1
+                self._gate.notify_all()
+
+    def _grow(self) -> None:
+        with self._quiet():
+            size = self._environment.info()["map_size"]
+            if size * 2 > self._limits.map_bytes_max:
+                hint = "allow more with `map_bytes_max`"
+                raise Unavailable("the map may not grow", kind="space_full", hint=hint, path=self.path, map_bytes=size)
+            self._set_size(size * 2)
+
+    def _grow_early(self) -> None:
+        """Double a map that is more than half full, when nobody has to be waited for."""
+        with self._gate:
+            if self._open or self.process != os.getpid():
+                return
+            info = self._environment.info()
+            half_full = (info["last_pgno"] + 1) * self._page_bytes * 2 > info["map_size"]
+            if half_full and info["map_size"] * 2 <= self._limits.map_bytes_max:
+                self._set_size(info["map_size"] * 2)
+
+    def _set_size(self, size: int) -> None:
+        assert not self._open
+        try:
+            self._environment.set_mapsize(size)
+        except lmdb.Error as error:
+            raise translated(error, self.path) from error
+
+    def _close_unused(self) -> None:
+        with _SHARED_LOCK, self._gate:
+            if self.users or self._open or self.process != os.getpid():
+                return
+            self._environment.close()
+            for identity, held in list(_SHARED.items()):
+                if held is self:
+                    del _SHARED[identity]
+
+
+_SHARED: dict[tuple[int, int], Environment] = {}
+_SHARED_LOCK = threading.Lock()
+
+
+def _open(path: Path, readonly: bool, durable: bool, limits: Limits) -> Environment:
+    if readonly and not _exists(path):
+        raise NotFound("there is no environment here", kind="space_not_found", path=path)
+    try:
+        if not readonly:
+            path.mkdir(parents=True, exist_ok=True)
+        environment = _reserve(path, readonly, durable, limits)
+    except lmdb.Error as error:
+        raise translated(error, path) from error
+    except OSError as error:
+        raise Unavailable("the folder cannot be used", kind="no_access", path=path, reason=error.strerror) from error
+    try:
+        told = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+        refuse_truncated(path, told)
+    except BaseException:
+        environment.close()
+        raise
+    return Environment(environment, path, readonly, limits)
+
+
+def _reserve(path: Path, readonly: bool, durable: bool, limits: Limits) -> lmdb.Environment:
+    """Open the file with as much address space as is wanted, or as the process may have."""
+    map_bytes = limits.map_bytes
+    while True:
+        try:
+            return lmdb.open(
+                str(path),
+                map_size=map_bytes,
+                readonly=readonly,
+                create=not readonly,
+                sync=durable,
+                max_readers=limits.readers_max,
+                max_dbs=limits.tables_max,
+                max_spare_txns=_READERS_POOLED,
+            )
+        except lmdb.Error as error:
+            scarce = getattr(error, "code", None) == errno.ENOMEM or isinstance(error, lmdb.MemoryError)
+            if not scarce or map_bytes <= 1 << 20:
+                raise
+            map_bytes //= 2
+
+
+def _exists(path: Path) -> bool:
+    return (path / "data.mdb").is_file()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    stat = (path / "data.mdb").stat()
+    return stat.st_dev, stat.st_ino
