@@ -61,8 +61,7 @@ def value_arrow(value: ValueType | None) -> pa.DataType:
 def canonical_schema(definition: MapDefinition) -> pa.Schema:
     """The schema that every batch of canonical rows has."""
     fields = [
-        pa.field(name, pa.binary() if name == "key" else pa.int64(), nullable=False)
-        for name in definition.kind.address
+        pa.field(name, pa.binary() if name == "key" else pa.int64(), nullable=False) for name in definition.kind.address
     ]
     if definition.kind.valued:
         fields.append(pa.field("value", value_arrow(definition.value), nullable=definition.value is not None))

@@ -77,9 +77,7 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     Kind.SESSION: ("key", "start", "end"),
 }
 
-RESERVED_COLUMNS = frozenset(
-    ("key", "effective_time", "value_type", "value", "key_start", "key_end", "start", "end")
-)
+RESERVED_COLUMNS = frozenset(("key", "effective_time", "value_type", "value", "key_start", "key_end", "start", "end"))
 
 
 class Scheme(StrEnum):
@@ -161,9 +159,7 @@ def parse_value_type(text: str) -> ValueType:
             )  # fmt: skip
         name = found.group(1).strip("`")
         if name.lower() in RESERVED_COLUMNS or name in (known for known, _ in parsed):
-            raise Invalid(
-                "value field name is reserved or given twice", kind="value_field_name", field=name
-            )
+            raise Invalid("value field name is reserved or given twice", kind="value_field_name", field=name)
         parsed.append((name, _scalar(found.group(2), text)))
     return ValueType(fields=tuple(parsed))
 
@@ -251,9 +247,7 @@ class MapDefinition:
         if self.hash_bytes not in (4, 8):
             raise Invalid("hash_bytes is 4 or 8", kind="hash_bytes", hash_bytes=self.hash_bytes)
         if self.retain_by not in ("effective_time", "update_time"):
-            raise Invalid(
-                "retain_by is effective_time or update_time", kind="retain_by", retain_by=self.retain_by
-            )
+            raise Invalid("retain_by is effective_time or update_time", kind="retain_by", retain_by=self.retain_by)
         if self.kind is Kind.SESSION and self.value is not None:
             raise Invalid("sessions carry no value", kind="session_value", map=self.name)
 
@@ -277,7 +271,7 @@ class MapDefinition:
 
     def same_shape(self, other: MapDefinition) -> bool:
         """Whether both store the same bytes: all but the settings of care and the incarnation agree."""
-        blank = {
+        blank: dict[str, Any] = {
             "incarnation": "", "overwrite": True, "condense_ms": None, "retain_ms": None,
             "retain_by": "effective_time", "care_suspended": False,
         }  # fmt: skip

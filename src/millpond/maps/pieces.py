@@ -247,9 +247,7 @@ def _merge_sort(order, spare, start, stop, offsets, data, skipped):  # type: ign
             spare[low:high] = order[low:high]
             left, right = low, middle
             for k in range(low, high):
-                if right >= high or (
-                    left < middle and not _before(spare[left], spare[right], offsets, data, skipped)
-                ):
+                if right >= high or (left < middle and not _before(spare[left], spare[right], offsets, data, skipped)):
                     order[k] = spare[left]
                     left += 1
                 else:

@@ -11,8 +11,9 @@
 | xml | 13 | UTF-8 of the fragment |
 | binary | 64 | as it is |
 | json | 65 | UTF-8 of the text |
-| struct | 66 | one byte per field (1: there, 0: null), then each field that is there: fixed fields as above, others after their length as 4 bytes big-endian |
+| struct | 66 | one byte per field (1: there, 0: null), then each field that is there |
 
+In a struct, fields of fixed size lie as above, others after their length as 4 bytes big-endian.
 An empty string is `07`, a null is `00`: they are never confused.
 `docs/format/shard.md` draws the same table for readers in other languages.
 """

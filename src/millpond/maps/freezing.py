@@ -1,0 +1,54 @@
+"""Freezing a shard that moved on: which snapshot counts, and when the next one is due.
+
+`snapshot/<map>` in the space holds the id of the manifest that counts; it is swapped only after all files of the new
+one are on disk, so a crash leaves the old snapshot or the new one.
+"""
+
+from __future__ import annotations
+
+from millpond.kernel.space import Transaction
+from millpond.kernel.steps import step
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.loading import Loading
+from millpond.maps.loads import SNAPSHOT
+from millpond.maps.shard import Shard
+from millpond.maps.snapshots import SnapshotManifest, collect, freeze, load_manifest
+from millpond.stores.objects import Objects
+
+__all__ = ("current_manifest", "refreeze")
+
+
+def current_manifest(loading: Loading, objects: Objects, definition: MapDefinition) -> SnapshotManifest | None:
+    """The manifest that counts, or None when the map was never frozen."""
+    with loading.loads.space.read() as tx:
+        told = tx.get(SNAPSHOT.pack(definition.name))
+    if told is None:
+        return None
+    manifest = load_manifest(objects, told.decode())
+    return manifest if manifest.incarnation == definition.incarnation else None
+
+
+def refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManifest:
+    """The manifest of the shard as it is now: the one that counts, or a new one when the shard moved on."""
+    base = current_manifest(loading, objects, shard.definition)
+    with shard.view() as view:
+        if base is not None and base.shard_version == view.version:
+            return base
+        touched = None if base is None else view.touched_since(base.shard_version)
+        if touched is None:
+            base = None
+        rows = view.read_rows() if base is None else view.read_rows(touched)
+        manifest = freeze(
+            objects, shard.definition, rows, base=base, touched=touched, shard_version=view.version,
+            created_ms=loading.clock.now_ms(),
+        )  # fmt: skip
+    step("freeze.files_written")
+
+    def swap(tx: Transaction) -> None:
+        tx.put(SNAPSHOT.pack(shard.definition.name), manifest.id.encode())
+
+    loading.loads.space.write(swap)
+    step("freeze.switched")
+    shard.touched.forget(manifest.shard_version)
+    collect(objects, manifest, now_ms=loading.clock.now_ms())
+    return manifest

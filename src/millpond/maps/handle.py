@@ -1,0 +1,195 @@
+"""One map of an open pond: what a user does with it.
+
+A single `get` needs neither compiled kernels nor a snapshot: what does is imported where it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.times import parse_instant
+from millpond.maps.kinds import Kind, MapDefinition, parse_duration
+from millpond.maps.loading import Loading, LoadResult, load_data
+from millpond.maps.shard import Shard
+from millpond.maps.values import python_value
+from millpond.stores.objects import Objects
+
+if TYPE_CHECKING:
+    from millpond.maps.care import CareReport
+    from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.lookup import Snapshot
+    from millpond.maps.snapshots import SnapshotManifest
+
+__all__ = ("Map",)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Map:
+    """A map: get it from `Pond.map` or `Pond.create_map`."""
+
+    definition: MapDefinition
+    loading: Loading
+    shard: Shard
+    objects: Objects
+    _snapshot: Snapshot | None = None
+
+    @property
+    def name(self) -> str:
+        """The map's name."""
+        return self.definition.name
+
+    @property
+    def kind(self) -> Kind:
+        """The map's kind."""
+        return self.definition.kind
+
+    def load(
+        self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, source: str = "", again: bool = False,
+    ) -> LoadResult:  # fmt: skip
+        """Load rows and merge them: an Arrow table, reader or batches, a pandas or polars frame, or dicts.
+
+        Columns are named as the map's (`key, effective_time, value` …, a column per field of a struct) unless
+        `columns` says otherwise. More than `max_rejects` rows that cannot be stored fail the load as a whole;
+        with `rejects` they are written to that file, with their reasons. The same data loaded twice is one part
+        and changes nothing, unless `again`.
+
+        Raises: `Invalid` for columns or rows that cannot be stored; `Unavailable` when the disk is full.
+        """
+        return load_data(
+            self.loading, self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
+            source=source, again=again,
+        )  # fmt: skip
+
+    def get(self, key: str | bytes | int, at: object = None) -> Any:
+        """The value of a key (ranged maps: of a number) at a time, now unless told.
+
+        A struct is a dict, a session `{"start": …, "end": …}`; None when there is none.
+
+        Raises: `Invalid` for a key or time the map cannot have.
+        """
+        time = self._instant(at)
+        if not self.kind.keyed:
+            if isinstance(key, str) and key.strip().lstrip("-").isdigit():
+                key = int(key)
+            if not isinstance(key, int):
+                raise Invalid("a ranged map is asked by number", kind="key_number", map=self.name, key=repr(key))
+            if not -(1 << 63) <= key < 1 << 63:
+                return None
+            found = self.shard.get(key, time)
+        else:
+            found = self.shard.get(key if isinstance(key, bytes) else str(key).encode(), time)
+        if found is None:
+            return None
+        if isinstance(found, tuple):
+            return {"start": _moment(found[0]), "end": _moment(found[1])}
+        return python_value(found, self.definition.value)
+
+    def _instant(self, at: object) -> int | None:
+        if not self.kind.timed:
+            return None
+        return self.loading.clock.now_ms() if at is None else parse_instant(at)
+
+    def lookup(self, keys: Any, at: Any = None) -> pa.Array:
+        """The values of many keys at their times: Arrow arrays in, an Arrow array of the same length out.
+
+        `keys`: strings or binary (ranged maps: numbers), any chunking; `at`: one instant or an array of them,
+        now unless told. A miss is null. Answers from the snapshot, which is brought up to date first.
+
+        Raises: `Invalid` for arrays of another type or length, or times without a zone.
+        """
+        if at is None and self.kind.timed:
+            at = self.loading.clock.now_ms()
+        return self.snapshot().lookup(keys, at)
+
+    def scan(self, where: str | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Rows as Arrow batches; `where` is a SQL condition, pushed down to the keys and times it names.
+
+        Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
+        """
+        from millpond.maps.scan import scan
+
+        return scan(self.shard, self.definition, where, columns)
+
+    def freeze(self) -> SnapshotManifest:
+        """Bring the snapshot up to date, and say which it is."""
+        from millpond.maps.freezing import refreeze
+
+        return refreeze(self.loading, self.objects, self.shard)
+
+    def snapshot(self) -> Snapshot:
+        """The up-to-date snapshot, open. The one given before stays usable for who still holds it."""
+        from millpond.maps.lookup import Snapshot
+
+        manifest = self.freeze()
+        if self._snapshot is None or self._snapshot.manifest.id != manifest.id:
+            self._snapshot = Snapshot.open(self.objects, manifest)
+        return self._snapshot
+
+    def condense(self, before: object = None) -> CareReport:
+        """Drop repeated confirmations, join overlapping sessions; of rows before a time (default: the setting)."""
+        from millpond.maps.care import condense
+
+        watermark = self._watermark(before, self.definition.condense_ms, "condense")
+        with self.shard.exclusive():
+            return condense(self.shard, self.definition, watermark, clock=self.loading.clock)
+
+    def retain(self, before: object = None) -> CareReport:
+        """Delete rows older than a time (default: the setting)."""
+        from millpond.maps.care import retain
+
+        watermark = self._watermark(before, self.definition.retain_ms, "retain")
+        with self.shard.exclusive():
+            return retain(self.shard, self.definition, watermark, clock=self.loading.clock)
+
+    def _watermark(self, before: object, age_ms: int | None, setting: str) -> int:
+        if before is not None:
+            return parse_instant(before)
+        if age_ms is None:
+            raise Invalid(
+                f"the map has no {setting} setting", kind="care_setting", map=self.name,
+                hint=f"set {setting}=30d, or say before which time",
+            )  # fmt: skip
+        return self.loading.clock.now_ms() - parse_duration(age_ms)
+
+    def compact(self) -> CareReport:
+        """Rewrite the shard's file without free pages: gives disk back."""
+        from millpond.maps.care import compact
+
+        with self.shard.exclusive():
+            return compact(self.shard, clock=self.loading.clock)
+
+    def info(self) -> dict[str, Any]:
+        """What the map is and holds."""
+        from millpond.maps.freezing import current_manifest
+
+        stats = self.shard.stats()
+        manifest = current_manifest(self.loading, self.objects, self.definition)
+        waiting = self.loading.loads.queued(self.name)
+        return {
+            **{name: told for name, told in self.definition.to_dict().items() if name != "hash_bits"},
+            "rows": stats.rows, "version": stats.version, "shard_bytes": stats.bytes,
+            "parts_waiting": len(waiting), "rows_waiting": sum(each.rows for each in waiting),
+            "snapshot": manifest.id if manifest else None,
+            "snapshot_current": manifest is not None and manifest.shard_version == stats.version,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """Let go of the shard and the snapshot."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+        self.shard.close()
+
+
+def _moment(millis: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=millis)

@@ -1,0 +1,290 @@
+"""Rows with their keys and values interned: the tables of scheme `lookup`.
+
+| table | key | value |
+|---|---|---|
+| `key_ids` | xxh3_64 of the key (8 bytes) · clash number (2) | id (8) · KEY |
+| `keys` | id (8) | KEY |
+| `value_ids` | xxh3_64 of `<VALUE_TYPE><VALUE>` (8) · clash number (2) | id (8) · `<VALUE_TYPE><VALUE>` |
+| `values` | id (8) | `<VALUE_TYPE><VALUE>` |
+| `rows` | key id (8), or start · end; then each time, sign bit flipped | value id (8), sessions: empty |
+| `widths` | as in `plain_store` | |
+
+Ids have a fixed width, so no key is a prefix of another. Ids count up.
+An id that no row uses any more is swept by `sweep`, which care calls after it deleted rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import lmdb
+import pyarrow as pa
+
+from millpond.errors import Corrupt
+from millpond.maps.address import long_column, times_of
+from millpond.maps.columns import canonical_schema
+from millpond.maps.hashing import hash_key
+from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.longs import pack_long, unpack_long
+from millpond.maps.pieces import bytes_of, to_list
+from millpond.maps.plain_store import WIDTHS, PlainStore, width_rows
+from millpond.maps.tables import CLASH_BYTES
+from millpond.maps.values import decode_values, encode_values
+
+__all__ = ("InternedStore", "TokenTable")
+
+Pair = tuple[bytes, bytes]
+ROWS = "rows"
+
+
+class TokenTable:
+    """Byte strings and their ids: each string is stored once."""
+
+    def __init__(self, ids: str, texts: str, bits: int) -> None:
+        self.ids_name, self.texts_name, self.bits = ids, texts, bits
+        self.ids: Any = None
+        self.texts: Any = None
+
+    def find(self, tx: lmdb.Transaction, text: bytes) -> bytes | None:
+        """The id of a string, or None."""
+        return self._place(tx, text)[1]
+
+    def _place(self, tx: lmdb.Transaction, text: bytes) -> tuple[bytes, bytes | None]:
+        base = hash_key(text, bits=self.bits).to_bytes(8, "big")
+        cursor, number = tx.cursor(db=self.ids), -1
+        if cursor.set_range(base):
+            for place, held in cursor.iternext():
+                if place[:-CLASH_BYTES] != base:
+                    break
+                if held[8:] == text:
+                    return place, held[:8]
+                number = int.from_bytes(place[-CLASH_BYTES:], "big")
+        return base + (number + 1).to_bytes(CLASH_BYTES, "big"), None
+
+    def intern(self, tx: lmdb.Transaction, text: bytes) -> bytes:
+        """The id of a string, made when it is new."""
+        place, known = self._place(tx, text)
+        if known is not None:
+            return known
+        cursor = tx.cursor(db=self.texts)
+        last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
+        fresh = (last + 1).to_bytes(8, "big")
+        tx.put(place, fresh + text, db=self.ids)
+        tx.put(fresh, text, db=self.texts)
+        return fresh
+
+    def intern_all(self, tx: lmdb.Transaction, texts: list[bytes]) -> list[bytes]:
+        """The ids of many strings, each distinct one looked up once."""
+        known = {text: self.intern(tx, text) for text in dict.fromkeys(texts)}
+        return [known[text] for text in texts]
+
+    def text(self, tx: lmdb.Transaction, token: bytes) -> bytes:
+        """The string of an id.
+
+        Raises: `Corrupt` when a row names an id that is not there.
+        """
+        found = tx.get(token, db=self.texts)
+        if found is None:
+            raise Corrupt("an interned id has no text", kind="interned_id", table=self.texts_name, id=token.hex())
+        return found
+
+    def texts_of(self, tx: lmdb.Transaction, tokens: list[bytes]) -> list[bytes]:
+        """The strings of many ids, each distinct one read once."""
+        known = {token: self.text(tx, token) for token in set(tokens)}
+        return [known[token] for token in tokens]
+
+    def sweep(self, tx: lmdb.Transaction, used: set[bytes]) -> int:
+        """Forget the strings whose id is not among `used`; how many there were."""
+        unused = [(token, text) for token, text in tx.cursor(db=self.texts) if token not in used]
+        for token, text in unused:
+            tx.delete(self._place(tx, text)[0], db=self.ids)
+            tx.delete(token, db=self.texts)
+        return len(unused)
+
+
+class InternedStore:
+    """The row tables of a shard whose scheme is `lookup`."""
+
+    def __init__(self, definition: MapDefinition) -> None:
+        self.definition = definition
+        self.keys = TokenTable("key_ids", "keys", definition.hash_bits)
+        self.values = TokenTable("value_ids", "values", definition.hash_bits)
+        self.dbs: dict[str, Any] = {}
+        self.ranges = PlainStore(definition)
+
+    def open_tables(self, env: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
+        """Open the tables, with `create` making those that are missing."""
+        names = [ROWS, "value_ids", "values"]
+        names += ["key_ids", "keys"] if self.definition.kind.keyed else [WIDTHS]
+        for name in names:
+            try:
+                self.dbs[name] = env.open_db(name.encode(), txn=tx, create=create)
+            except lmdb.NotFoundError:
+                self.dbs.pop(name, None)
+        for table in (self.keys, self.values):
+            table.ids, table.texts = self.dbs.get(table.ids_name), self.dbs.get(table.texts_name)
+        self.ranges.dbs = {WIDTHS: self.dbs[WIDTHS]} if WIDTHS in self.dbs else {}
+
+    def row_count(self, tx: lmdb.Transaction) -> int:
+        """How many rows the map holds."""
+        return int(tx.stat(self.dbs[ROWS])["entries"]) if ROWS in self.dbs else 0
+
+    # -- one question ---------------------------------------------------------------------------------
+
+    def value_of(self, tx: lmdb.Transaction, key: bytes) -> bytes | None:
+        """State: the value of the key."""
+        token = self._key_id(tx, key)
+        return None if token is None else self._value(tx, tx.get(token, db=self.dbs[ROWS]))
+
+    def single_table(self, tx: lmdb.Transaction, key: bytes) -> bool:
+        """Whether `descending` walks one table, so that its times only fall: always."""
+        return True
+
+    def _key_id(self, tx: lmdb.Transaction, key: bytes) -> bytes | None:
+        return self.keys.find(tx, key) if ROWS in self.dbs else None
+
+    def _value(self, tx: lmdb.Transaction, token: bytes | None) -> bytes | None:
+        return None if token is None else self.values.text(tx, token)
+
+    def latest(self, tx: lmdb.Transaction, key: bytes, at: int) -> bytes | None:
+        """Temporal state: the latest value with time ≤ `at`."""
+        for _, _, value in self.descending(tx, key, at):
+            return self._value(tx, value)
+        return None
+
+    def descending(self, tx: lmdb.Transaction, key: bytes, at: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """`(time, rest of the address, value id)` of the key's rows with time ≤ `at`, latest first."""
+        token = self._key_id(tx, key)
+        if token is not None:
+            for row, value in self._descend(tx, token, at):
+                yield unpack_long(row[8:16], plain=False), row[16:], value
+
+    def _descend(self, tx: lmdb.Transaction, prefix: bytes, at: int) -> Iterator[Pair]:
+        cursor = tx.cursor(db=self.dbs[ROWS])
+        bound = prefix + pack_long(at, plain=False) + b"\xff" * 9
+        if not (cursor.prev() if cursor.set_range(bound) else cursor.last()):
+            return
+        for row, value in cursor.iterprev():
+            if not row.startswith(prefix):
+                return
+            yield row, value
+
+    def ranges_holding(self, tx: lmdb.Transaction, number: int) -> Iterator[tuple[int, int]]:
+        """As `PlainStore.ranges_holding`."""
+        return self.ranges.ranges_holding(tx, number)
+
+    def range_value(self, tx: lmdb.Transaction, start: int, end: int, at: int | None) -> bytes | None:
+        """The value of one range; temporal: the latest with time ≤ `at`."""
+        prefix = pack_long(start, plain=False) + pack_long(end, plain=False)
+        if at is None:
+            return self._value(tx, tx.get(prefix, db=self.dbs[ROWS]))
+        for _, value in self._descend(tx, prefix, at):
+            return self._value(tx, value)
+        return None
+
+    # -- rows in bulk ---------------------------------------------------------------------------------
+
+    def stream(
+        self, tx: lmdb.Transaction, lower: int | None = None, upper: int | None = None,
+        key_lower: bytes | None = None, key_upper: bytes | None = None,
+    ) -> Iterator[tuple[str, Iterator[Pair]]]:  # fmt: skip
+        """All rows, ranged maps between two starts; key bounds do not narrow interned rows."""
+        if ROWS not in self.dbs:
+            return
+        first = b"" if lower is None or self.definition.kind.keyed else pack_long(lower, plain=False)
+        last = None if upper is None else pack_long(upper, plain=False) + b"\xff" * 17
+        yield ROWS, self._between(tx, first, None if self.definition.kind.keyed else last)
+
+    def _between(self, tx: lmdb.Transaction, first: bytes, last: bytes | None) -> Iterator[Pair]:
+        cursor = tx.cursor(db=self.dbs[ROWS])
+        if not (cursor.set_range(first) if first else cursor.first()):
+            return
+        for row, value in cursor.iternext():
+            if last is not None and row > last:
+                return
+            yield row, value
+
+    def stream_keys(self, tx: lmdb.Transaction, keys: Iterable[bytes]) -> Iterator[tuple[str, Iterator[Pair]]]:
+        """Rows of just these keys (ranged maps: of just these 16-byte ordered ranges)."""
+        if ROWS not in self.dbs:
+            return
+        found: list[Pair] = []
+        cursor = tx.cursor(db=self.dbs[ROWS])
+        for key in keys:
+            prefix = self._key_id(tx, key) if self.definition.kind.keyed else key
+            if prefix is not None and cursor.set_range(prefix):
+                for row, value in cursor.iternext():
+                    if not row.startswith(prefix):
+                        break
+                    found.append((row, value))
+        yield ROWS, iter(found)
+
+    def decode(self, tx: lmdb.Transaction, rows: list[bytes], values: list[bytes]) -> pa.RecordBatch:
+        """Canonical rows from rows of the table."""
+        keyed, kind = self.definition.kind.keyed, self.definition.kind
+        columns: list[pa.Array] = []
+        if keyed:
+            columns.append(pa.array(self.keys.texts_of(tx, [row[:8] for row in rows]), pa.binary()))
+        columns += [
+            pa.array([unpack_long(row[at : at + 8], plain=False) for row in rows], pa.int64())
+            for at in range(8 if keyed else 0, 8 * len(kind.address), 8)
+        ]
+        if kind.valued:
+            encoded = pa.array(self.values.texts_of(tx, values), pa.binary())
+            columns.append(decode_values(bytes_of(encoded), self.definition.value))
+        return pa.RecordBatch.from_arrays(columns, schema=canonical_schema(self.definition))
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, overwrite: bool) -> None:
+        """Put canonical rows, unique by address."""
+        keys = self._row_keys(tx, rows, make=True)
+        values = [b""] * rows.num_rows
+        if self.definition.kind.valued:
+            values = self.values.intern_all(tx, to_list(encode_values(rows.column("value"), self.definition.value)))
+        pairs = sorted(zip(keys, values, strict=True))
+        tx.cursor(db=self.dbs[ROWS]).putmulti(pairs, overwrite=overwrite)
+        if not self.definition.kind.keyed:
+            self.put_widths(tx, rows)
+
+    def put_widths(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
+        """Enter the ranges of canonical rows into `widths`."""
+        self.ranges.put_widths(tx, rows)
+
+    def _row_keys(self, tx: lmdb.Transaction, rows: pa.RecordBatch, *, make: bool) -> list[bytes]:
+        longs = [column.tolist() for column in times_of(self.definition, rows)]
+        tails = [b"".join(pack_long(number, plain=False) for number in each) for each in zip(*longs, strict=True)]
+        tails = tails or [b""] * rows.num_rows
+        if not self.definition.kind.keyed:
+            return tails
+        texts = rows.column("key").to_pylist()
+        tokens = self.keys.intern_all(tx, texts) if make else [self.keys.find(tx, text) or b"" for text in texts]
+        return [token + tail for token, tail in zip(tokens, tails, strict=True)]
+
+    def delete_rows(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:
+        """Delete rows by the address columns of a canonical batch; how many there were."""
+        count = 0
+        for row in self._row_keys(tx, addresses, make=False):
+            count += bool(row and tx.delete(row, db=self.dbs[ROWS]))
+        if not self.definition.kind.keyed:
+            self._delete_widths(tx, addresses)
+        return count
+
+    def _delete_widths(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> None:
+        starts, ends = long_column(addresses, "key_start").tolist(), long_column(addresses, "key_end").tolist()
+        cursor = tx.cursor(db=self.dbs[ROWS])
+        for start, end in set(zip(starts, ends, strict=True)):
+            prefix = pack_long(start, plain=False) + pack_long(end, plain=False)
+            if not (cursor.set_range(prefix) and cursor.key().startswith(prefix)):
+                tx.delete(width_rows([start], [end])[0], db=self.dbs[WIDTHS])
+
+    def sweep(self, tx: lmdb.Transaction) -> int:
+        """Forget interned keys and values that no row uses any more; how many there were."""
+        used_keys: set[bytes] = set()
+        used_values: set[bytes] = set()
+        for row, value in tx.cursor(db=self.dbs[ROWS]):
+            used_keys.add(row[:8])
+            used_values.add(value)
+        swept = self.values.sweep(tx, used_values) if self.definition.kind is not Kind.SESSION else 0
+        return swept + (self.keys.sweep(tx, used_keys) if self.definition.kind.keyed else 0)

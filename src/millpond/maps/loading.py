@@ -1,0 +1,128 @@
+"""Loading: data of any form into parts, parts into one load, the load into shards."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.clock import Clock
+from millpond.errors import Corrupt
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.normalise import normalise
+from millpond.maps.inputs.rejects import RejectWriter
+from millpond.maps.inputs.tables import batches_of
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.loads import Loads, Quarantined
+from millpond.maps.merging import merge_waiting
+from millpond.maps.parts import PartFile, PartWriter
+from millpond.maps.shard import Shard
+from millpond.stores.files import remove_tree
+
+__all__ = ("LoadResult", "Loading", "commit_load", "host_name", "load_data", "writer_folder")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """What a load did. `rows` counts what was brought, after equal addresses within a part became one."""
+
+    load: str
+    rows: int
+    rejected: int
+    parts: int
+    duplicate_parts: int
+    maps: dict[str, int]
+    seconds: float
+    quarantined: tuple[Quarantined, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What loading needs of its pond."""
+
+    folder: Path
+    loads: Loads
+    clock: Clock
+    shard_of: Callable[[str], Shard]
+
+
+def host_name() -> str:
+    """This machine, as folders are named after it: a pond may lie on a disk that several machines mount."""
+    return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
+
+
+def writer_folder(folder: Path, clock: Clock, pid: int | None = None) -> Path:
+    """The name of a fresh folder for parts: removed after its process died when nobody adopted them.
+
+    `pid`: of the process that outlives the writing, this one unless told.
+    """
+    return folder / "writer" / f"{host_name()}-{os.getpid() if pid is None else pid}-{clock.random_id()}"
+
+
+def commit_load(loading: Loading, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0) -> LoadResult:
+    """Adopt all parts as one load or none, then merge them.
+
+    Raises:
+        Corrupt: a part was damaged; it lies in `quarantine/`, what else the load brought was merged.
+        Conflict: a part was written for a map that was dropped meanwhile.
+        Unavailable: the disk is full; the load is kept and merged later.
+    """
+    began = loading.clock.monotonic()
+    committed = loading.loads.commit(parts, source)
+    merged = merge_waiting(loading.loads, loading.shard_of, committed.maps)
+    numbers = set(committed.numbers)
+    quarantined = tuple(each for each in merged.quarantined if each.number in numbers)
+    if quarantined:
+        raise Corrupt(
+            "a part of the load could not be merged", kind="part_quarantined", map=quarantined[0].map,
+            folder=quarantined[0].folder, reason=quarantined[0].reason, hint="load the data again",
+        )  # fmt: skip
+    maps: dict[str, int] = {}
+    for part in parts:
+        maps[part.manifest.map] = maps.get(part.manifest.map, 0) + part.manifest.rows
+    return LoadResult(
+        load=committed.load, rows=sum(maps.values()), rejected=rejected, parts=len(committed.numbers),
+        duplicate_parts=committed.duplicates, maps=maps, seconds=loading.clock.monotonic() - began,
+    )  # fmt: skip
+
+
+def load_data(
+    loading: Loading, definition: MapDefinition, data: Any, *,
+    columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+    rejects: str | Path | None = None, source: str = "", again: bool = False,
+) -> LoadResult:  # fmt: skip
+    """Load rows of any form into one map, see `Map.load`."""
+    began = loading.clock.monotonic()
+    folder = writer_folder(loading.folder, loading.clock)
+    salt = loading.clock.random_id() if again else ""
+    writer = PartWriter(definition, folder, source=source, salt=salt)
+    mapping = ColumnMapping(**columns) if isinstance(columns, Mapping) else columns
+    try:
+        with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
+            _write(writer, definition, batches_of(data), mapping, rejected)
+        parts = writer.finish()
+        result = commit_load(loading, parts, source=source, rejected=rejected.count)
+    finally:
+        remove_tree(folder)
+    return LoadResult(
+        load=result.load, rows=result.rows, rejected=result.rejected, parts=result.parts,
+        duplicate_parts=result.duplicate_parts, maps=result.maps, seconds=loading.clock.monotonic() - began,
+    )  # fmt: skip
+
+
+def _write(
+    writer: PartWriter, definition: MapDefinition, batches: Iterable[pa.RecordBatch],
+    columns: ColumnMapping | None, rejected: RejectWriter,
+) -> None:  # fmt: skip
+    first_row = 0
+    for batch in batches:
+        normalised = normalise(batch, definition, columns)
+        rejected.write(normalised.rejected, first_row=first_row)
+        writer.write(normalised.rows)
+        first_row += batch.num_rows

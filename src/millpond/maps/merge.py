@@ -1,0 +1,145 @@
+"""Merge: the parts of one load into the shard of their map, in one transaction.
+
+Invariants:
+* a load becomes visible in its map as a whole or not at all, and merging it again changes nothing:
+  the shard remembers the last load it absorbed in the same transaction;
+* parts are merged in the order of the load; of rows with the same address the later part's wins, or where the
+  map says `overwrite=False` the first stays;
+* the first part of a map becomes its shard: the file is moved, not copied. Until the merge commits, the file has no
+  table `info`, which is how a crash in between is told from a finished merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+import pyarrow as pa
+
+from millpond.errors import Corrupt
+from millpond.kernel.steps import step
+from millpond.maps.chunks import column_of, gathered
+from millpond.maps.columns import canonical_schema
+from millpond.maps.interned_store import InternedStore
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.longs import unpack_long
+from millpond.maps.parts import PartManifest, open_part
+from millpond.maps.plain_store import WIDTHS, PlainStore, width_class
+from millpond.maps.shard import Shard, generation_folder
+from millpond.maps.tables import decode_rows
+from millpond.stores.files import move
+
+__all__ = ("MergeReport", "Received", "merge_parts", "part_rows")
+
+ROWS_PER_BATCH = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A part that is about to be merged: its folder, and what it holds."""
+
+    folder: Path
+    manifest: PartManifest
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """What a merge did: rows brought, rows the map holds afterwards, whether it had been merged before."""
+
+    rows: int
+    rows_after: int
+    repeated: bool
+
+
+def merge_parts(shard: Shard, parts: Sequence[Received], load: int, now_ms: int) -> MergeReport:
+    """Merge the parts of one load, in order. Call it while `shard.exclusive()`.
+
+    Raises:
+        Corrupt: a part's file is missing or LMDB refuses it; nothing was merged.
+        Unavailable: the disk is full; nothing was merged.
+    """
+    rows = sum(part.manifest.rows for part in parts)
+    if shard.absorbed >= load:
+        return MergeReport(rows, shard.stats().rows, repeated=True)
+    adopted = _adopt_first(shard, parts)
+    rest = parts[1:] if adopted else parts
+
+    def act(tx: lmdb.Transaction) -> None:
+        if adopted and isinstance(shard.store, PlainStore) and WIDTHS in shard.store.dbs:
+            _put_widths(tx, shard.store, parts[0])
+        for part in rest:
+            _merge_part(shard, tx, part, now_ms)
+
+    touched = None if adopted else _touched(parts)
+    longest = max(part.manifest.longest_session for part in parts)
+    shard.change(act, touched, absorbed=load, longest=longest)
+    return MergeReport(rows, shard.stats().rows, repeated=False)
+
+
+def _adopt_first(shard: Shard, parts: Sequence[Received]) -> bool:
+    """Whether the first part's file is, or was made, the shard's first generation."""
+    first = parts[0].folder / "data.mdb"
+    place = generation_folder(shard.folder, 1)
+    if not first.exists():
+        if shard.version or not (place / "data.mdb").exists():
+            raise Corrupt("the part's data is missing", kind="part_file_missing", file=first)
+    elif shard.exists() or isinstance(shard.store, InternedStore) or shard.tracking():
+        return False
+    else:
+        place.mkdir(parents=True, exist_ok=True)
+        move(first, place / "data.mdb")
+        step("merge.first_part_moved")
+    if not shard.exists():
+        shard.switch(1)
+    return True
+
+
+def _touched(parts: Sequence[Received]) -> pa.Array:
+    found: list[pa.Array] = []
+    for part in parts:
+        found += _touched_keys(part).chunks
+    return pa.concat_arrays(found).unique() if len(parts) > 1 else found[0]
+
+
+def _touched_keys(part: Received) -> pa.ChunkedArray:
+    with pa.memory_map(str(part.folder / "touched.arrow")) as source:
+        return pa.ipc.open_file(source).read_all().column("key")
+
+
+def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received) -> None:
+    keys = (
+        bytes([width_class(unpack_long(key[:8], plain=False), unpack_long(key[8:], plain=False))]) + key
+        for key in _touched_keys(part).to_pylist()
+    )
+    tx.cursor(db=store.dbs[WIDTHS]).putmulti((key, b"") for key in sorted(keys))
+
+
+def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, now_ms: int) -> None:
+    definition = shard.definition
+    if isinstance(shard.store, InternedStore) or shard.tracking():
+        for rows in part_rows(definition, part):
+            shard.put_rows(tx, rows, now_ms, overwrite=definition.overwrite)
+        return
+    with open_part(part.folder) as env:
+        for table in part.manifest.tables:
+            db = env.open_db(table.encode(), create=False)
+            with env.begin(db=db) as reading:
+                shard.store.put_table(tx, table, reading.cursor().iternext(), definition.overwrite)
+    if WIDTHS in shard.store.dbs:
+        _put_widths(tx, shard.store, part)
+    step("merge.part_put")
+
+
+def part_rows(definition: MapDefinition, part: Received) -> Iterator[pa.RecordBatch]:
+    """The canonical rows of a part, in bounded batches, each sorted by address."""
+    schema = canonical_schema(definition)
+    with open_part(part.folder) as env:
+        for table in part.manifest.tables:
+            db = env.open_db(table.encode(), create=False)
+            with env.begin(db=db) as tx:
+                for keys, values in gathered(tx.cursor().iternext(), ROWS_PER_BATCH):
+                    rows = decode_rows(definition, table, column_of(keys), column_of(values))
+                    assert rows.schema.equals(schema), "what was encoded decodes to the same columns"
+                    yield rows

@@ -1,0 +1,355 @@
+"""A shard: the store of record of one map, an LMDB environment that is merged into in place.
+
+    shards/<map>/current            the generation that counts, as six digits
+    shards/<map>/000001/data.mdb    that generation (compacting writes the next one and switches)
+    shards/<map>/touched/<version>.arrow   the keys that the change to <version> touched, for freezing
+    shards/<map>/write.lock         held by whoever changes the shard
+
+Table `info` keeps, in the same transaction as the rows they speak of: `version` (grows with every change),
+`absorbed` (the last load that was merged), `longest` (no session of the map lasts longer, in milliseconds) and
+`updates_since` (when update times began to be kept).
+
+Invariants:
+* every change is one LMDB transaction, which also raises `version`;
+* the touched keys of a version are on disk before the version is;
+* a generation without table `info` has not been committed to yet: readers see an empty map;
+* readers see the shard as it was when they began, whatever is written meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lmdb
+import pyarrow as pa
+
+from millpond.errors import Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.chunks import decoded
+from millpond.maps.interned_store import InternedStore
+from millpond.maps.kinds import Kind, MapDefinition, Scheme
+from millpond.maps.longs import unpack_long
+from millpond.maps.plain_store import PlainStore
+from millpond.maps.touched import TouchedKeys
+from millpond.maps.updates import UpdateTimes, tracks_updates
+from millpond.stores.files import write_file_atomically
+from millpond.stores.lmdb_env import Environment
+from millpond.stores.locks import alone
+
+__all__ = ("MAP_BYTES_INITIAL", "Shard", "ShardStats", "ShardView", "generation_folder", "read_generation")
+
+Result = TypeVar("Result")
+MAP_BYTES_INITIAL = 16 << 30
+"""Address space a shard starts with: it costs nothing until it is used, and doubles by itself when full."""
+
+INFO = "info"
+WRITE_LOCK_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStats:
+    """What a shard holds."""
+
+    rows: int
+    version: int
+    bytes: int
+
+
+def read_generation(folder: Path) -> str | None:
+    """The generation that counts, or None when the map has no shard yet."""
+    try:
+        return (folder / "current").read_text().strip()
+    except FileNotFoundError:
+        return None
+
+
+def generation_folder(folder: Path, number: int) -> Path:
+    """Where a generation lies."""
+    return folder / f"{number:06d}"
+
+
+class Shard:
+    """An open shard. Close it when done; it may be opened many times."""
+
+    def __init__(self, folder: Path, definition: MapDefinition, map_bytes: int = MAP_BYTES_INITIAL) -> None:
+        self.folder = folder
+        self.definition = definition
+        self.touched = TouchedKeys(folder / "touched")
+        self.updates = UpdateTimes(definition)
+        interned = definition.scheme is Scheme.LOOKUP
+        self.store: PlainStore | InternedStore = InternedStore(definition) if interned else PlainStore(definition)
+        self._map_bytes = map_bytes
+        self._env: Environment | None = None
+        self._seen: tuple[int, int] | None = None
+        self._info: Any = None
+
+    # -- opening --------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether the map has a shard yet."""
+        return (self.folder / "current").exists()
+
+    def create(self) -> None:
+        """Make an empty shard when there is none."""
+        if not self.exists():
+            generation_folder(self.folder, 1).mkdir(parents=True, exist_ok=True)
+            self.switch(1)
+
+    def switch(self, number: int) -> None:
+        """Make a generation the one that counts. Readers notice at their next question."""
+        write_file_atomically(self.folder / "current", f"{number:06d}\n".encode())
+        step("shard.switched")
+
+    def _environment(self) -> Environment | None:
+        """The environment of the current generation, opened anew when another became current."""
+        try:
+            told = (self.folder / "current").stat()
+        except FileNotFoundError:
+            return None
+        seen = (told.st_mtime_ns, told.st_ino)
+        if seen != self._seen or self._env is None:
+            self.close()
+            generation = read_generation(self.folder)
+            assert generation is not None, "the pointer was there a moment ago"
+            self._env = Environment.acquire(self.folder / generation, self._map_bytes)
+            self._open_tables(None)
+            self._seen = seen
+        elif self._info is None:
+            # The generation was adopted but its first change was not committed yet when it was opened.
+            self._open_tables(None)
+        return self._env
+
+    def _open_tables(self, tx: lmdb.Transaction | None) -> None:
+        assert self._env is not None
+        handle = self._env.handle
+        if tx is None:
+            with self._env.read() as reading:
+                self._open_with(handle, reading, create=False)
+                # Handles opened in a transaction outlive it only when it is committed.
+                reading.commit()
+        else:
+            self._open_with(handle, tx, create=True)
+
+    def _open_with(self, handle: lmdb.Environment, tx: lmdb.Transaction, *, create: bool) -> None:
+        try:
+            self._info = handle.open_db(INFO.encode(), txn=tx, create=create)
+        except lmdb.NotFoundError:
+            self._info = None
+        self.store.open_tables(handle, tx, create)
+        self.updates.open_tables(handle, tx, create)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._env is not None:
+            self._env.release()
+        self._env, self._seen, self._info = None, None, None
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def read(self) -> Iterator[lmdb.Transaction | None]:
+        """A read transaction, or None when there is nothing to read yet."""
+        env = self._environment()
+        if env is None or self._info is None:
+            yield None
+            return
+        with env.read() as tx:
+            yield tx
+
+    def number(self, tx: lmdb.Transaction, name: str) -> int:
+        """A number of table `info`; 0 when it was never put."""
+        told = tx.get(name.encode(), db=self._info)
+        return 0 if told is None else unpack_long(told, plain=True)
+
+    @property
+    def version(self) -> int:
+        """Grows with every committed change; 0 when there was none."""
+        with self.read() as tx:
+            return 0 if tx is None else self.number(tx, "version")
+
+    @property
+    def absorbed(self) -> int:
+        """The number of the last load that was merged."""
+        with self.read() as tx:
+            return 0 if tx is None else self.number(tx, "absorbed")
+
+    def stats(self) -> ShardStats:
+        """Rows, version and bytes on disk."""
+        with self.read() as tx:
+            if tx is None:
+                return ShardStats(0, 0, 0)
+            assert self._env is not None
+            size = (self._env.folder / "data.mdb").stat().st_size
+            return ShardStats(self.store.row_count(tx), self.number(tx, "version"), size)
+
+    def get(self, address: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
+        """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""
+        with self.read() as tx:
+            if tx is None:
+                return None
+            if isinstance(address, int):
+                return self._get_ranged(tx, address, at)
+            if self.definition.kind is Kind.STATE:
+                return self.store.value_of(tx, address)
+            assert at is not None, "a question to a temporal map carries a time"
+            if self.definition.kind is Kind.TEMPORAL_STATE:
+                return self.store.latest(tx, address, at)
+            return self._get_session(tx, address, at)
+
+    def _get_ranged(self, tx: lmdb.Transaction, number: int, at: int | None) -> bytes | None:
+        temporal = self.definition.kind is Kind.TEMPORAL_RANGED_STATE
+        for start, end in self.store.ranges_holding(tx, number):
+            value = self.store.range_value(tx, start, end, at if temporal else None)
+            if value is not None:
+                return value
+        return None
+
+    def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
+        # A session that holds `at` cannot start before this: none lasts longer than the longest.
+        earliest = at - self.number(tx, "longest")
+        plain = isinstance(self.store, PlainStore) and self.store.plain
+        found: tuple[int, int] | None = None
+        for start, rest, _ in self.store.descending(tx, key, at):
+            if (found is not None and start < found[0]) or start < earliest:
+                if self.store.single_table(tx, key):
+                    break
+                continue
+            end = unpack_long(rest[:8], plain)
+            if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
+                found = (start, end)
+        return found
+
+    @contextmanager
+    def view(self) -> Iterator[ShardView]:
+        """The shard at one moment: version and rows that belong together."""
+        with self.read() as tx:
+            yield ShardView(self, tx)
+
+    def read_rows(
+        self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
+        key_lower: bytes | None = None, key_upper: bytes | None = None, batch_rows: int = 65_536,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """As `ShardView.read_rows`, in a view of its own."""
+        with self.view() as view:
+            yield from view.read_rows(
+                keys, lower=lower, upper=upper, key_lower=key_lower, key_upper=key_upper, batch_rows=batch_rows
+            )
+
+    def touched_since(self, version: int) -> pa.Array | None:
+        """The keys touched after `version`; None when that is no longer known."""
+        return self.touched.since(version, self.version)
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusive(self, wait_seconds: float = WRITE_LOCK_SECONDS) -> Iterator[None]:
+        """Be the only one who changes this shard, among all processes of the machine.
+
+        Raises: `Unavailable` when somebody else keeps it for long.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        busy = Unavailable(
+            "somebody else is changing the map", kind="map_busy", map=self.definition.name,
+            hint="wait until the running load or care is done",
+        )  # fmt: skip
+        with alone(self.folder / "write.lock", wait_seconds, busy):
+            yield
+
+    def change(
+        self, act: Callable[[lmdb.Transaction], Result], touched: pa.Array | None, *,
+        absorbed: int | None = None, longest: int = 0,
+    ) -> Result:  # fmt: skip
+        """Do `act` and raise the version, in one transaction. Call it while `exclusive`.
+
+        `touched` None means that too much changed to say: the next freeze reads everything.
+        """
+        self.create()
+        env = self._environment()
+        assert env is not None
+        following = self.version + 1
+        self.touched.write(following, touched)
+        step("shard.touched_written")
+
+        def whole(tx: lmdb.Transaction) -> Result:
+            self._open_tables(tx)
+            result = act(tx)
+            self._put_number(tx, "version", following)
+            if absorbed is not None:
+                self._put_number(tx, "absorbed", absorbed)
+            if longest > self.number(tx, "longest"):
+                self._put_number(tx, "longest", longest)
+            step("shard.changed_uncommitted")
+            return result
+
+        try:
+            result = env.write(whole)
+        except BaseException:
+            # Table handles made in a transaction that failed are void: open them again on next use.
+            self.close()
+            raise
+        step("shard.changed")
+        return result
+
+    def _put_number(self, tx: lmdb.Transaction, name: str, number: int) -> None:
+        tx.put(name.encode(), number.to_bytes(8, "big"), db=self._info)
+
+    def tracking(self) -> bool:
+        """Whether the shard keeps update times."""
+        return tracks_updates(self.definition)
+
+    def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int, *, overwrite: bool) -> None:
+        """Put canonical rows, unique by address and in its order, inside `change`."""
+        self.store.put_rows(tx, rows, overwrite)
+        if self.tracking():
+            self.updates.put(tx, rows, now_ms, overwrite)
+
+    def delete_rows(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:
+        """Delete rows by their address columns, inside `change`; how many there were."""
+        if self.tracking():
+            self.updates.delete(tx, addresses)
+        return self.store.delete_rows(tx, addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardView:
+    """A shard at one moment."""
+
+    shard: Shard
+    tx: lmdb.Transaction | None
+
+    @property
+    def version(self) -> int:
+        """The version the rows belong to."""
+        return 0 if self.tx is None else self.shard.number(self.tx, "version")
+
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return 0 if self.tx is None else self.shard.store.row_count(self.tx)
+
+    def touched_since(self, version: int) -> pa.Array | None:
+        """The keys touched after `version` up to this view's; None when that is no longer known."""
+        return self.shard.touched.since(version, self.version)
+
+    def read_rows(
+        self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
+        key_lower: bytes | None = None, key_upper: bytes | None = None, batch_rows: int = 65_536,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Canonical rows, in the order of the tables.
+
+        `keys`: all rows of just those keys (ranged maps: 16-byte ordered ranges). `lower, upper`: ranged maps,
+        bounds of `key_start`. `key_lower, key_upper`: a hint; rows stored directly outside them are left out.
+        """
+        if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+            keys = keys.to_pylist()
+        if self.tx is None:
+            return
+        if keys is not None:
+            tables = self.shard.store.stream_keys(self.tx, keys)
+        else:
+            tables = self.shard.store.stream(self.tx, lower, upper, key_lower, key_upper)
+        for table, pairs in tables:
+            yield from decoded(self.shard.definition, self.shard.store, self.tx, table, pairs, batch_rows)

@@ -1,0 +1,251 @@
+"""A pond: one folder with maps, and all that keeps them. The place where the parts are put together.
+
+pond.json      format version
+space/         the small truths: catalogue, queue of parts, absorbed parts, current snapshots
+writer/ receive/ staging/ merging/ shards/ snapshots/ quarantine/    see `maps/loads.py`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Invalid, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps import catalogue
+from millpond.maps.handle import Map
+from millpond.maps.kinds import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
+from millpond.maps.loading import Loading, LoadResult, commit_load, host_name, writer_folder
+from millpond.maps.loads import FOLDERS, Loads
+from millpond.maps.merging import Merged, merge_waiting
+from millpond.maps.parts import PartFile, PartWriter
+from millpond.maps.shard import Shard
+from millpond.stores.files import disk_errors, remove_tree, write_file_atomically
+from millpond.stores.lmdb_space import LmdbSpace
+from millpond.stores.objects import open_objects
+
+if TYPE_CHECKING:
+    from millpond.kernel.verify import Report
+
+__all__ = ("POND_FORMAT", "Pond", "open_pond")
+
+POND_FORMAT = 1
+
+
+def open_pond(folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None) -> Pond:
+    """Open the pond in a folder; made if missing, unless `create` is False.
+
+    Raises: `Invalid` when the folder holds something else or, without `create`, no pond.
+    """
+    return Pond(Path(folder), create=create, clock=clock or SystemClock())
+
+
+class Pond:
+    """An open pond. Use it as a context manager, or `close` it."""
+
+    def __init__(self, folder: Path, *, create: bool, clock: Clock) -> None:
+        self.folder = folder
+        self.clock = clock
+        _check_folder(folder, create)
+        self._space = LmdbSpace(folder / "space")
+        self._loads = Loads(self._space, folder, clock)
+        self._loading = Loading(folder, self._loads, clock, self._shard)
+        self._maps: dict[str, Map] = {}
+        self._lock = threading.RLock()
+        self._recover()
+
+    def _recover(self) -> None:
+        self._loads.recover(_alive)
+        if self._loads.queued():
+            # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged.
+            with suppress(Unavailable):
+                merge_waiting(self._loads, self._shard, wait_seconds=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all files. Closing twice is harmless."""
+        with self._lock:
+            for each in self._maps.values():
+                each.close()
+            self._maps.clear()
+        self._space.close()
+
+    # -- maps -----------------------------------------------------------------------------------------
+
+    def create_map(
+        self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
+        hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
+        retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
+        hash_bits: int = 64,
+    ) -> Map:  # fmt: skip
+        """Make a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed for ever, the others may be altered.
+
+        `value` in Spark's words (`double`, or `temp double, wind_speed double`); None lets each row have its own type.
+
+        Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
+        """
+        settings = {"condense": condense, "retain": retain, "retain_by": retain_by, "overwrite": overwrite}
+        definition = MapDefinition(
+            name=check_name(name), kind=_one_of(Kind, kind, "kind"), incarnation=self.clock.random_id(),
+            value=parse_value_type(value) if isinstance(value, str) else value,
+            scheme=_one_of(Scheme, scheme, "scheme"), hash_bytes=hash_bytes, hash_bits=hash_bits,
+            **catalogue.durations(settings),
+        )  # fmt: skip
+        made = self._space.write(lambda tx: catalogue.create_map(tx, definition, exist_ok=exist_ok))
+        return self.map(made.name)
+
+    def map(self, name: str) -> Map:
+        """The map of that name.
+
+        Raises: `NotFound` naming maps with a similar name.
+        """
+        with self._space.read() as tx:
+            definition = catalogue.find_map(tx, name)
+        return self._opened(definition)
+
+    def maps(self) -> list[Map]:
+        """All maps, by name."""
+        with self._space.read() as tx:
+            definitions = catalogue.list_maps(tx)
+        return [self._opened(definition) for definition in definitions]
+
+    def alter_map(self, name: str, **settings: Any) -> Map:
+        """Change `overwrite, condense, retain, retain_by` or `care_suspended` of a map.
+
+        Raises: `Invalid` for anything else; `NotFound`.
+        """
+        altered = self._space.write(lambda tx: catalogue.alter_map(tx, name, settings))
+        return self._opened(altered)
+
+    def drop_map(self, name: str) -> None:
+        """Drop a map with all its rows, parts and snapshots.
+
+        Raises: `NotFound`.
+        """
+
+        def leave(tx: Any) -> MapDefinition:
+            definition = catalogue.drop_map(tx, name)
+            self._loads.forget(tx, definition.name)
+            return definition
+
+        definition = self._space.write(leave)
+        step("drop.forgotten")
+        with self._lock:
+            known = self._maps.pop(definition.name, None)
+            if known is not None:
+                known.close()
+        for parent in ("shards", "snapshots"):
+            remove_tree(self.folder / parent / _folder_name(definition))
+
+    def _opened(self, definition: MapDefinition) -> Map:
+        with self._lock:
+            known = self._maps.get(definition.name)
+            if known is not None and known.definition == definition:
+                return known
+            if known is not None:
+                known.close()
+            shard = Shard(self.folder / "shards" / _folder_name(definition), definition)
+            objects = open_objects(self.folder / "snapshots" / _folder_name(definition))
+            opened = self._maps[definition.name] = Map(definition, self._loading, shard, objects)
+            return opened
+
+    def _shard(self, name: str) -> Shard:
+        return self.map(name).shard
+
+    # -- loads ----------------------------------------------------------------------------------------
+
+    def part_writer(self, name: str, *, source: str = "") -> PartWriter:
+        """A writer of parts for a map; hand what it finishes to `commit_load`."""
+        return PartWriter(self.map(name).definition, writer_folder(self.folder, self.clock), source=source)
+
+    def commit_load(self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0) -> LoadResult:
+        """Adopt sealed parts, of one map or several, as one load or not at all; then merge them.
+
+        Raises: `Corrupt`, `Conflict`, `Unavailable`, see `maps.loading.commit_load`.
+        """
+        return commit_load(self._loading, parts, source=source, rejected=rejected)
+
+    def merge(self) -> Merged:
+        """Merge all parts that wait, maps in parallel. Loads do it by themselves; this is for after a full disk."""
+        return merge_waiting(self._loads, self._shard)
+
+    # -- questions to all maps ------------------------------------------------------------------------
+
+    def sql(self, text: str) -> pa.Table:
+        """Answer SQL (DuckDB's) in which every map is a table and `get_state(map, key, at)` a function.
+
+        Raises: `Invalid` when the query is not understood.
+        """
+        from millpond.maps.sql import query
+
+        return query(self, text)
+
+    def verify(self) -> Report:
+        """Check every invariant on the data as it lies."""
+        from millpond.maps.checks import verify_maps
+
+        return verify_maps(self._loads, self.maps(), self.folder)
+
+
+def _folder_name(definition: MapDefinition) -> str:
+    # A map dropped and made again gets another folder: files still held open belong to the old one.
+    return f"{definition.name}.{definition.incarnation}"
+
+
+def _one_of(options: Any, told: Any, name: str) -> Any:
+    try:
+        return options(told)
+    except ValueError:
+        raise Invalid(
+            f"{name} is not known", kind=f"{name}_unknown", hint=f"one of: {', '.join(options)}", **{name: told}
+        ) from None
+
+
+def _check_folder(folder: Path, create: bool) -> None:
+    marker = folder / "pond.json"
+    if marker.exists():
+        told = json.loads(marker.read_text())
+        if told.get("format") != POND_FORMAT:
+            raise Invalid(
+                "the pond has a format this version does not know", kind="pond_format", folder=folder,
+                found=told.get("format"), hint="open it with the version of Millpond that wrote it",
+            )  # fmt: skip
+        return
+    if not create:
+        raise Invalid("there is no pond here", kind="pond_missing", folder=folder, hint="make one: millpond init")
+    if folder.exists() and any(folder.iterdir()) and not (folder / "space").exists():
+        raise Invalid("the folder holds something else", kind="pond_folder", folder=folder, hint="name an empty folder")
+    with disk_errors(folder):
+        for name in ("space", *FOLDERS):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    write_file_atomically(marker, json.dumps({"format": POND_FORMAT}).encode())
+
+
+def _alive(written: str) -> bool:
+    """Whether the process that made a folder in `writer/` may still be writing: false only for a dead one of ours."""
+    host, pid, _ = written.rsplit("-", 2) if written.count("-") >= 2 else ("", "", "")
+    if host != host_name() or not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
