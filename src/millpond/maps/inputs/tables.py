@@ -1,0 +1,200 @@
+"""Whatever holds rows in memory, as Arrow record batches.
+
+| data | how |
+|---|---|
+| Arrow table, batch, reader, dataset | as it is |
+| pandas, polars, DuckDB: anything with `__arrow_c_stream__` | through that, uncopied where it can be |
+| a dict of columns | Arrow arrays, NumPy arrays, lists |
+| dicts, or batches, in a list or a generator | columns are all that any dict names; what a dict leaves out is null |
+
+Python values of several types in one column become a union, which maps without a declared value type store as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from itertools import chain, islice
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+
+__all__ = ("BATCH_ROWS_MAX", "batches_of")
+
+BATCH_ROWS_MAX = 1 << 18
+"""Rows that are normalised at a time: enough to be quick, few enough to stay in the cache's reach."""
+
+_DICTS_MAX = 1 << 16
+
+
+def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
+    """The rows of `data`, in order, in batches of at most `BATCH_ROWS_MAX`.
+
+    Raises: `Invalid` when it holds no rows, or columns of different lengths.
+    """
+    for batch in _batches_of(data):
+        for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
+            yield batch.slice(start, BATCH_ROWS_MAX)
+
+
+def _batches_of(data: Any) -> Iterable[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch):
+        return (data,)
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.Table) or hasattr(data, "to_batches"):
+        return data.to_batches()
+    if hasattr(data, "__arrow_c_stream__"):
+        return _of_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        return (pa.record_batch(data),)
+    if isinstance(data, Mapping):
+        return _of_columns(data)
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return _of_items(data)
+    raise _unknown(data)
+
+
+def _unknown(data: object) -> Invalid:
+    hint = "give an Arrow table, a pandas or polars frame, a list of dicts or a dict of columns"
+    if isinstance(data, str | bytes) or hasattr(data, "__fspath__"):
+        hint = "files are loaded by Pond.load_files, or 'millpond load MAP FILE'"
+    if hasattr(data, "collect"):
+        hint = "collect it first, or write it with Spark: df.write.format('millpond')"
+    return Invalid("data holds no rows that can be read", kind="data_unknown", type=type(data).__name__, hint=hint)
+
+
+def _of_stream(data: Any) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        told = str(error.args[0] if error.args else error)
+        raise Invalid(
+            "the frame cannot be read as Arrow columns", kind="frame_columns", reason=told.splitlines()[0],
+            hint="give each column one type",
+        ) from error  # fmt: skip
+
+
+def _of_columns(data: Mapping[Any, Any]) -> Iterator[pa.RecordBatch]:
+    columns = {str(name): _column(str(name), values) for name, values in data.items()}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise Invalid(
+            "columns have different lengths", kind="column_lengths", hint="give every column a value for each row",
+            **lengths,
+        )  # fmt: skip
+    yield from pa.table(columns).to_batches()
+
+
+def _column(name: str, values: Any) -> pa.Array[Any] | pa.ChunkedArray[Any]:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise Invalid(
+            "column is a single value", kind="column_type", column=name, type=type(values).__name__,
+            hint="give a list of values for each column, or a list of dicts",
+        )  # fmt: skip
+    if isinstance(values, list | tuple):
+        return _array(name, values)
+    if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__") or hasattr(values, "dtype"):
+        return pa.array(values)
+    return _array(name, list(values))
+
+
+def _of_items(data: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    items = iter(data)
+    first = next(items, None)
+    if first is None:
+        return
+    items = chain((first,), items)
+    if isinstance(first, pa.RecordBatch | pa.Table):
+        for each in items:
+            yield from batches_of(each)
+    elif isinstance(first, Mapping):
+        while chunk := list(islice(items, _DICTS_MAX)):
+            yield _of_dicts(chunk)
+    else:
+        raise Invalid(
+            "rows are neither dicts nor record batches", kind="data_unknown", type=type(first).__name__,
+            hint="give a dict for each row, such as {'key': 'JFK', 'value': 7}",
+        )  # fmt: skip
+
+
+def _of_dicts(rows: Sequence[Any]) -> pa.RecordBatch:
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise Invalid("row is no dict", kind="data_unknown", type=type(row).__name__, row=repr(row)[:80])
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    arrays = [_array(str(name), [row.get(name) for row in rows]) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=[str(name) for name in names])
+
+
+# -- columns of Python values -------------------------------------------------------------------------
+
+
+def _array(name: str, values: Sequence[Any]) -> pa.Array[Any]:
+    kinds = {_kind_of(value) for value in values if value is not None}
+    if kinds == {"int", "float"}:
+        # Arrow would make them all floats: 1 and 1.0 are different values, and different keys.
+        return _union(name, values)
+    if len(kinds) <= 1 or "other" in kinds:
+        return _plain(name, values)
+    return _union(name, values)
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if -(1 << 63) <= value < 1 << 64 else "wide"
+    if isinstance(value, datetime):
+        return "naive" if value.utcoffset() is None else "aware"
+    for kind in (float, str, bytes, Decimal):
+        if isinstance(value, kind):
+            return kind.__name__
+    return "other"
+
+
+def _plain(name: str, values: Sequence[Any]) -> pa.Array[Any]:
+    try:
+        return pa.array(values)
+    except OverflowError:
+        return _wide(name, values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        if any(isinstance(value, int) for value in values):
+            return _wide(name, values)
+        raise _unreadable(name, error) from error
+
+
+def _wide(name: str, values: Sequence[Any]) -> pa.Array[Any]:
+    """Whole numbers beyond 64 bits, which only a decimal holds: whether they fit is for their rows to tell."""
+    try:
+        whole = [value if value is None else Decimal(value) for value in values]
+        return pa.array(whole, pa.decimal256(76, 0))
+    except (pa.ArrowInvalid, ValueError, TypeError, ArithmeticError) as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> Invalid:
+    return Invalid(
+        "column holds values that cannot be read together", kind="column_values", column=name,
+        reason=str(error).splitlines()[0], hint="give each column values of one type",
+    )  # fmt: skip
+
+
+def _union(name: str, values: Sequence[Any]) -> pa.Array[Any]:
+    """A dense union with a child for each kind of value; nulls go with the first."""
+    kinds = list(dict.fromkeys(_kind_of(value) for value in values if value is not None))
+    codes = {kind: code for code, kind in enumerate(kinds)}
+    children: list[list[Any]] = [[] for _ in kinds]
+    types, offsets = [], []
+    for value in values:
+        code = 0 if value is None else codes[_kind_of(value)]
+        types.append(code)
+        offsets.append(len(children[code]))
+        children[code].append(value)
+    arrays = [_plain(name, child) for child in children]
+    return pa.UnionArray.from_dense(pa.array(types, pa.int8()), pa.array(offsets, pa.int32()), arrays, kinds)

@@ -1,0 +1,121 @@
+"""Rows in memory of every form become record batches."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.normalise import normalise
+from millpond.maps.inputs.tables import BATCH_ROWS_MAX, batches_of
+from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.values import python_value
+
+ROWS = [{"key": "a", "value": 1}, {"key": "b", "value": 2}]
+TABLE = pa.Table.from_pylist(ROWS)
+
+
+def told(data: Any) -> list[dict[str, Any]]:
+    return [row for batch in batches_of(data) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TABLE,
+        TABLE.to_batches()[0],
+        TABLE.to_reader(),
+        TABLE.to_batches(),
+        [TABLE.slice(0, 1), TABLE.slice(1)],
+        ds.dataset(TABLE),
+        ds.dataset(TABLE).scanner(),
+        pd.DataFrame(ROWS),
+        pl.DataFrame(ROWS),
+        duckdb.from_arrow(TABLE),
+        ROWS,
+        tuple(ROWS),
+        iter(ROWS),
+        {"key": ["a", "b"], "value": [1, 2]},
+        {"key": pa.array(["a", "b"]), "value": pa.chunked_array([[1], [2]])},
+        {"key": pd.Series(["a", "b"]), "value": np.array([1, 2])},
+        {"key": pl.Series(["a", "b"]), "value": range(1, 3)},
+    ],
+    ids=itertools.count(),
+)
+def test_every_holder_of_rows_is_read(data: Any) -> None:
+    assert told(data) == ROWS
+
+
+@pytest.mark.parametrize("data", [[], {}, iter(()), TABLE.slice(0, 0), pd.DataFrame()])
+def test_nothing_is_no_rows(data: Any) -> None:
+    assert told(data) == []
+
+
+def test_batches_stay_small_enough() -> None:
+    table = pa.table({"key": np.arange(2 * BATCH_ROWS_MAX + 5)})
+    sizes = [batch.num_rows for batch in batches_of(table)]
+    assert sizes == [BATCH_ROWS_MAX, BATCH_ROWS_MAX, 5]
+
+
+def test_a_key_that_only_some_dicts_have_is_not_lost() -> None:
+    assert told([{"key": "a"}, {"key": "b", "value": 2}]) == [{"key": "a", "value": None}, {"key": "b", "value": 2}]
+
+
+def test_the_index_of_a_pandas_frame_comes_along_when_it_has_a_name() -> None:
+    frame = pd.DataFrame({"value": [1]}, index=pd.Index(["a"], name="key"))
+    assert told(frame) == [{"value": 1, "key": "a"}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 1.0, True, "1", b"1", None, datetime(2020, 1, 1, tzinfo=UTC)],
+        [1, 2.5],
+        [None, 1, "x"],
+        [2**63 - 1, -(2**63), 0.1],
+    ],
+)
+def test_values_of_several_types_keep_them(values: list[object]) -> None:
+    definition = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16)
+    rows = [{"key": str(number), "value": value} for number, value in enumerate(values)]
+    (batch,) = batches_of(rows)
+    made = normalise(batch, definition)
+    got = [python_value(each, None) for each in made.rows.column("value").to_pylist()]
+    assert [(type(value), value) for value in got] == [(type(value), value) for value in values]
+
+
+def test_a_number_too_wide_for_64_bits_is_its_rows_fault() -> None:
+    definition = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16)
+    (batch,) = batches_of([{"key": "a", "value": 1}, {"key": "b", "value": 2**70}])
+    made = normalise(batch, definition)
+    assert made.rows.num_rows == 1
+    assert made.rejected.column("reason").to_pylist() == ["value 1180591620717411303424 does not fit 64 bits"]
+
+
+@pytest.mark.parametrize(
+    ("data", "told_of"),
+    [
+        (7, "int"),
+        ("rows.csv", "millpond load MAP FILE"),
+        ([1, 2], "a dict for each row"),
+        ([{"key": "a"}, "b"], "row is no dict"),
+        ({"key": "a", "value": 1}, "column is a single value"),
+        ({"key": ["a", "b"], "value": [1]}, "different lengths. key=2 value=1"),
+        ({"value": [{"a": 1}, [2]]}, "column=value"),
+        (pd.DataFrame({"value": [1, "x"]}), "give each column one type"),
+        (pl.LazyFrame(ROWS), "collect it first"),
+    ],
+)
+def test_what_holds_no_rows_is_told_with_the_way_out(data: Any, told_of: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        told(data)
+    assert told_of in str(caught.value)
