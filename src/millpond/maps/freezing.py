@@ -6,6 +6,7 @@ one are on disk, so a crash leaves the old snapshot or the new one.
 
 from __future__ import annotations
 
+from millpond.errors import Unavailable
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.maps.kinds import MapDefinition
@@ -13,9 +14,13 @@ from millpond.maps.loading import Loading
 from millpond.maps.loads import SNAPSHOT
 from millpond.maps.shard import Shard
 from millpond.maps.snapshots import SnapshotManifest, collect, freeze, load_manifest
+from millpond.stores.locks import alone
 from millpond.stores.objects import Objects
 
 __all__ = ("current_manifest", "refreeze")
+
+FREEZE_LOCK_SECONDS = 3600.0
+"""A first freeze of a large map takes minutes; who comes meanwhile waits for it instead of doing it again."""
 
 
 def current_manifest(loading: Loading, objects: Objects, definition: MapDefinition) -> SnapshotManifest | None:
@@ -29,7 +34,26 @@ def current_manifest(loading: Loading, objects: Objects, definition: MapDefiniti
 
 
 def refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManifest:
-    """The manifest of the shard as it is now: the one that counts, or a new one when the shard moved on."""
+    """The manifest of the shard as it is now: the one that counts, or a new one when the shard moved on.
+
+    Raises: `Unavailable` when the disk is full, or another process freezes this map for long.
+    """
+    current = current_manifest(loading, objects, shard.definition)
+    if current is not None and current.shard_version == shard.version:
+        return current
+    busy = Unavailable(
+        "somebody else is freezing the map",
+        kind="map_busy",
+        map=shard.definition.name,
+        hint="try again when it is done",
+    )
+    shard.folder.mkdir(parents=True, exist_ok=True)
+    # Alone, so that nobody collects the files of a manifest that does not count yet.
+    with alone(shard.folder / "freeze.lock", FREEZE_LOCK_SECONDS, busy):
+        return _refreeze(loading, objects, shard)
+
+
+def _refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManifest:
     base = current_manifest(loading, objects, shard.definition)
     with shard.view() as view:
         if base is not None and base.shard_version == view.version:
