@@ -96,7 +96,7 @@ class Objects:
         Raises: `Unavailable` when the place is full or cannot be reached; nothing of the object is visible then.
         """
         with self._told(_checked(name)):
-            self._store.put(name, memoryview(data))
+            self._store.put(name, memoryview(data).cast("B"))  # obstore wants unsigned bytes, Arrow says signed
 
     def get(self, name: str) -> pa.Buffer:
         """All bytes of an object; from a folder they are memory-mapped, not read.

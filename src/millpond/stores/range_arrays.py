@@ -23,7 +23,7 @@ from numba import njit
 
 from millpond.errors import Invalid
 
-__all__ = ("canonical", "check_types", "equal_rows", "row_sizes")
+__all__ = ("bare", "canonical", "check_types", "equal_rows", "row_sizes")
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -33,10 +33,10 @@ def check_types(schema: pa.Schema) -> None:
 
     Raises: `Invalid`, naming the column.
     """
-    if "key" not in schema.names or schema.field("key").type != pa.binary():
-        raise Invalid("entries need a column `key` of type binary", kind="range_schema", schema=schema.names)
     if len(set(schema.names)) != len(schema.names):
         raise Invalid("two columns have one name", kind="range_schema", schema=schema.names)
+    if "key" not in schema.names or schema.field("key").type != pa.binary():
+        raise Invalid("entries need a column `key` of type binary", kind="range_schema", schema=schema.names)
     for field in schema:
         if not _kept(field.type):
             raise Invalid(
@@ -59,19 +59,39 @@ def _kept(kind: pa.DataType) -> bool:
     )
 
 
-def canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
+def bare(schema: pa.Schema) -> pa.Schema:
+    """The schema by names, types and nullability alone: remarks of a producer do not make other content."""
+    return pa.schema([_bare(field).with_nullable(field.nullable and field.name != "key") for field in schema])
+
+
+def _bare(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if is_type.is_struct(kind):
+        kind = pa.struct([_bare(inner) for inner in kind])
+    elif is_type.is_fixed_size_list(kind):
+        kind = pa.list_(_bare(kind.value_field), kind.list_size)
+    elif is_type.is_list(kind):
+        kind = pa.list_(_bare(kind.value_field))
+    elif is_type.is_large_list(kind):
+        kind = pa.large_list(_bare(kind.value_field))
+    return pa.field(field.name, kind, field.nullable)
+
+
+def canonical(batch: pa.RecordBatch, schema: pa.Schema | None = None) -> pa.RecordBatch:
     """The batch with its one way to lie in memory; buffers that lie so already are shared, not copied.
+
+    `schema` may differ from the batch's in nullability and remarks.
 
     Raises: `Invalid` for a null where the schema admits none.
     """
-    schema = batch.schema
+    schema = schema or batch.schema
     columns = [_canonical(batch.column(at), field, None) for at, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _canonical(array: pa.Array, field: pa.Field, dead: _Mask | None) -> pa.Array:
     """`dead` marks the rows that hold nothing because something around them is null."""
-    kind, count = array.type, len(array)
+    kind, count = field.type, len(array)
     if count == 0 or is_type.is_null(kind):
         return pa.nulls(count, kind) if count else pa.array([], kind)
     alive = _alive(array, field, dead)

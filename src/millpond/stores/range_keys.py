@@ -80,7 +80,7 @@ def hash_of_key(key: bytes) -> int:
     """The hash that decides where a range ends: FNV-1a of 64 bits, then mixed.
 
     >>> hex(hash_of_key(b"JFK"))
-    '0xf81eb5c5c4d6b84f'
+    '0xf4b5b877930f1bfe'
     """
     return int(_hash(np.frombuffer(key, np.uint8), 0, len(key)))
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.kernel.steps import step
-from millpond.stores.range_arrays import canonical, check_types, row_sizes
+from millpond.stores.range_arrays import bare, canonical, check_types, row_sizes
 from millpond.stores.range_index import (
     DEFAULT_BOUNDARIES,
     Boundaries,
@@ -73,7 +73,7 @@ class RangeWriter:
 
     def __init__(self, objects: Objects, schema: pa.Schema, boundaries: Boundaries = DEFAULT_BOUNDARIES) -> None:
         check_types(schema)
-        self.schema = _bare(schema)
+        self.schema = bare(schema)
         self.boundaries = boundaries
         self._objects = objects
         self._key = self.schema.get_field_index("key")
@@ -93,7 +93,7 @@ class RangeWriter:
 
         Raises: `Invalid`.
         """
-        if not _bare(batch.schema).equals(self.schema):
+        if not bare(batch.schema).equals(self.schema):
             raise Invalid(
                 "a batch differs from the ones before", kind="range_schema", expected=self.schema, actual=batch.schema
             )
@@ -101,7 +101,7 @@ class RangeWriter:
             return
         if batch.column(self._key).null_count:
             raise Invalid("a key is null", kind="range_null", column="key")
-        batch = canonical(batch.replace_schema_metadata(None).cast(self.schema))
+        batch = canonical(batch, self.schema)
         self._check_order(batch)
         for start, stop, ended in self._cut(batch):
             self._pending.append(batch.slice(start, stop - start))
@@ -168,12 +168,3 @@ class RangeWriter:
     def close(self) -> None:
         """Let the writing threads go; without `finish`, what was written stays unreachable."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-
-
-def _bare(schema: pa.Schema) -> pa.Schema:
-    """The schema by names, types and nullability alone: remarks of a producer do not make other content."""
-    return pa.schema([_bare_field(field) for field in schema])
-
-
-def _bare_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, field.type, nullable=False if field.name == "key" else field.nullable)

@@ -1,0 +1,94 @@
+"""What the tests of ranges share: entries drawn by Hypothesis, a sorted dict as their model, and small boundaries."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from millpond.stores.ranges import Boundaries, Index, RangeReader
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("hash", pa.uint64(), nullable=False),
+        pa.field("rows", pa.list_(pa.struct([pa.field("at", pa.int64(), nullable=False), ("value", pa.string())]))),
+        pa.field("flag", pa.bool_()),
+        pa.field("size", pa.float64()),
+    ]
+)
+SMALL = Boundaries(rows_min=2, rows_max=16, bits=2, bytes_max=4096)
+
+Model = dict[bytes, dict[str, Any]]
+
+# few bytes, so that keys are prefixes of each other and meet often
+keys = st.one_of(st.binary(max_size=3), st.integers(0, 400).map(lambda n: b"k%03d" % n))
+values = st.fixed_dictionaries(
+    {
+        "hash": st.integers(0, 2**64 - 1),
+        "rows": st.none()
+        | st.lists(
+            st.none() | st.fixed_dictionaries({"at": st.integers(-5, 5), "value": st.none() | st.text(max_size=5)}),
+            max_size=3,
+        ),
+        "flag": st.none() | st.booleans(),
+        "size": st.none() | st.floats(allow_nan=False),
+    }
+)
+plain_values = st.integers(0, 3).map(
+    lambda n: {"hash": n, "rows": [{"at": n, "value": str(n)}] * n, "flag": None, "size": 0.5 * n}
+)
+models = st.dictionaries(keys, values, max_size=40)
+large_models = st.dictionaries(keys, plain_values, max_size=250)
+boundaries = st.sampled_from(
+    [
+        SMALL,
+        Boundaries(rows_min=1, rows_max=1, bits=0, bytes_max=100),
+        Boundaries(rows_min=1, rows_max=1000, bits=3, bytes_max=300),
+        Boundaries(rows_min=4, rows_max=64, bits=4, bytes_max=1 << 20),
+        Boundaries(),
+    ]
+)
+
+
+def batch_of(model: Model) -> pa.RecordBatch:
+    """All entries of a model as one sorted batch."""
+    return pa.RecordBatch.from_pylist([{"key": key, **model[key]} for key in sorted(model)], schema=SCHEMA)
+
+
+def pieces_of(batch: pa.RecordBatch, cuts: list[int]) -> list[pa.RecordBatch]:
+    """The batch in pieces that end at `cuts`, some of them empty."""
+    at = [0, *sorted(cut % (batch.num_rows + 1) for cut in cuts), batch.num_rows]
+    return [batch.slice(start, stop - start) for start, stop in itertools.pairwise(at)]
+
+
+def model_of(reader: RangeReader) -> Model:
+    """What an index holds, as a model."""
+    held = [row for batch in reader.scan() for row in batch.to_pylist()]
+    return {row.pop("key"): row for row in held}
+
+
+def check_index(reader: RangeReader) -> None:
+    """The invariants that every index keeps."""
+    index: Index = reader.index
+    limits = index.boundaries
+    last: bytes | None = None
+    for at, entry in enumerate(index.entries):
+        batch = reader.batch(at)
+        keys = batch.column("key").to_pylist()
+        assert keys == sorted(set(keys))
+        assert (entry.first, entry.last, entry.count) == (keys[0], keys[-1], len(keys))
+        assert last is None or last < entry.first
+        assert entry.count <= limits.rows_max
+        last = entry.last
+    assert index.count == sum(entry.count for entry in index.entries)
+
+
+def same(a: object, b: object) -> bool:
+    """Equality for which NaN equals itself and 0.0 is not -0.0."""
+    if isinstance(a, float) and isinstance(b, float):
+        return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
+    return a == b
