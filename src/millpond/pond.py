@@ -36,7 +36,7 @@ from millpond.stores.objects import open_objects
 if TYPE_CHECKING:
     from millpond.kernel.verify import Report
 
-__all__ = ("POND_FORMAT", "Pond", "open_pond")
+__all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
 
 POND_FORMAT = 1
 
