@@ -18,6 +18,7 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,15 +38,12 @@ from millpond.maps.plain_store import PlainStore
 from millpond.maps.touched import TouchedKeys
 from millpond.maps.updates import UpdateTimes, tracks_updates
 from millpond.stores.files import write_file_atomically
-from millpond.stores.lmdb_env import Environment
+from millpond.stores.lmdb_environment import Environment, Limits
 from millpond.stores.locks import alone
 
-__all__ = ("MAP_BYTES_INITIAL", "Shard", "ShardStats", "ShardView", "generation_folder", "read_generation")
+__all__ = ("Shard", "ShardStats", "ShardView", "generation_folder", "read_generation")
 
 Result = TypeVar("Result")
-MAP_BYTES_INITIAL = 16 << 30
-"""Address space a shard starts with: it costs nothing until it is used, and doubles by itself when full."""
-
 INFO = "info"
 WRITE_LOCK_SECONDS = 600.0
 
@@ -75,14 +73,15 @@ def generation_folder(folder: Path, number: int) -> Path:
 class Shard:
     """An open shard. Close it when done; it may be opened many times."""
 
-    def __init__(self, folder: Path, definition: MapDefinition, map_bytes: int = MAP_BYTES_INITIAL) -> None:
+    def __init__(self, folder: Path, definition: MapDefinition, limits: Limits | None = None) -> None:
         self.folder = folder
         self.definition = definition
+        self._pointer = str(folder / "current")
         self.touched = TouchedKeys(folder / "touched")
         self.updates = UpdateTimes(definition)
         interned = definition.scheme is Scheme.LOOKUP
         self.store: PlainStore | InternedStore = InternedStore(definition) if interned else PlainStore(definition)
-        self._map_bytes = map_bytes
+        self._limits = limits
         self._env: Environment | None = None
         self._seen: tuple[int, int] | None = None
         self._info: Any = None
@@ -107,7 +106,8 @@ class Shard:
     def _environment(self) -> Environment | None:
         """The environment of the current generation, opened anew when another became current."""
         try:
-            told = (self.folder / "current").stat()
+            # Asked with every question: making a Path costs more than the call itself.
+            told = os.stat(self._pointer)  # noqa: PTH116
         except FileNotFoundError:
             return None
         seen = (told.st_mtime_ns, told.st_ino)
@@ -115,7 +115,7 @@ class Shard:
             self.close()
             generation = read_generation(self.folder)
             assert generation is not None, "the pointer was there a moment ago"
-            self._env = Environment.acquire(self.folder / generation, self._map_bytes)
+            self._env = Environment.acquire(self.folder / generation, limits=self._limits)
             self._open_tables(None)
             self._seen = seen
         elif self._info is None:
@@ -183,7 +183,7 @@ class Shard:
             if tx is None:
                 return ShardStats(0, 0, 0)
             assert self._env is not None
-            size = (self._env.folder / "data.mdb").stat().st_size
+            size = (self._env.path / "data.mdb").stat().st_size
             return ShardStats(self.store.row_count(tx), self.number(tx, "version"), size)
 
     def get(self, address: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:

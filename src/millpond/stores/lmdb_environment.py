@@ -110,23 +110,14 @@ class Environment:
         """The environment of the `lmdb` package, to open tables and to ask for figures."""
         return self._environment
 
-    @contextmanager
-    def read(self) -> Iterator[lmdb.Transaction]:
-        """A transaction that reads one unchanging moment.
+    def read(self) -> Reading:
+        """A transaction that reads one unchanging moment; use it as a context manager.
 
         Raises:
             Unavailable: there are too many readers, or another process grew the map under this thread's reader.
             Corrupt: the file is damaged.
         """
-        thread = threading.get_ident()  # the end may come in another one: a generator that was handed on
-        transaction = self._begin(write=False)
-        try:
-            yield transaction
-        except lmdb.Error as error:
-            raise translated(error, self.path) from error
-        finally:
-            transaction.abort()
-            self._leave(thread)
+        return Reading(self)
 
     def write(self, act: Callable[[lmdb.Transaction], T]) -> T:
         """Run `act` in a transaction and commit it; nothing of it stays if it raises. `act` may be run again.
@@ -271,6 +262,26 @@ class Environment:
             for identity, held in list(_SHARED.items()):
                 if held is self:
                     del _SHARED[identity]
+
+
+class Reading:
+    """A read transaction for the length of a `with`: a class, because single questions are asked by the million."""
+
+    __slots__ = ("_environment", "_thread", "_transaction")
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def __enter__(self) -> lmdb.Transaction:
+        self._thread = threading.get_ident()  # the end may come in another one: a generator that was handed on
+        self._transaction = self._environment._begin(write=False)  # noqa: SLF001
+        return self._transaction
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._transaction.abort()
+        self._environment._leave(self._thread)  # noqa: SLF001
+        if isinstance(error, lmdb.Error):
+            raise translated(error, self._environment.path) from error
 
 
 _SHARED: dict[tuple[int, int], Environment] = {}
