@@ -1,0 +1,14 @@
+"""The command line: one file a noun, and nothing heavy imported before a command runs.
+
+| module | holds |
+|---|---|
+| `main` | the application, and the one place where an error becomes a sentence and an exit code |
+| `exits` | the table of exit codes |
+| `options` | options that several commands share |
+| `screen` | tables, progress and JSON |
+| `rows` | rows that a command answers: to the screen, as JSON lines, or into a file |
+| `ponds`, `maps`, `loads`, `lookups`, `queries`, `enrichments`, `care`, `demo` | the commands |
+
+Results go to standard output; progress, notes and errors to standard error. With `--json` a command prints
+one JSON object, and a command that answers rows prints one object a line.
+"""

@@ -1,0 +1,236 @@
+"""Events through Spark: files in, one pass over them with every lookup, files out.
+
+* CSV is read with its header; the types of columns are found in the data, but what a map keeps as text is read as
+  text: `007` stays `007`.
+* Several workers write several files. For a single file they are joined, in order, when all are whole; a file appears
+  under its name when it is complete, not before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.cli import rows, screen
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millpond.cli.phrases import Wanted
+
+__all__ = ("Enriched", "Inputs", "enrich_files", "enrich_frame", "read_events", "running")
+
+_FORMATS = {
+    ".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".gz": "",
+    ".bz2": "", ".zst": "",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The files of events: their format, unless their names tell; what CSV writes for null."""
+
+    paths: tuple[str, ...]
+    file_format: str | None = None
+    null: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Enriched:
+    """What was done: how many events, and for each column filled, for how many something was found."""
+
+    rows: int
+    found: Mapping[str, int]
+    seconds: float
+
+
+@contextmanager
+def running(master: str | None, *, quiet: bool = False) -> Iterator[SparkSession]:
+    """A Spark session for one command."""
+    from millpond.spark import session as spark
+
+    if not quiet:
+        screen.note(f"starting Spark on {master or 'local[*]'}")
+    started = spark.start(master or "local[*]")
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def enrich_files(
+    session: SparkSession, pond: Path, inputs: Inputs, wanted: Sequence[Wanted], out: str, *,
+    flat: bool | None = None, quiet: bool = False, clock: Clock | None = None,
+) -> Enriched:  # fmt: skip
+    """Look every event up and write it with what was found.
+
+    Raises: `Invalid` for files of an unknown format and columns that are not there; `NotFound` for no file.
+    """
+    clock = clock or SystemClock()
+    output = _output(out)
+    frame = read_events(session, inputs, frozenset(each.key for each in wanted if each.textual))
+    began = clock.monotonic()
+    enriched = enrich_frame(frame, pond, wanted)
+    with screen.working(f"enriching into {out}", quiet=quiet):
+        done = _write(enriched, wanted, output, flat=output.flat if flat is None else flat)
+    return Enriched(done["rows"], {each.into: done[each.into] for each in wanted}, clock.monotonic() - began)
+
+
+def enrich_frame(frame: DataFrame, pond: Path, wanted: Sequence[Wanted]) -> DataFrame:
+    """The frame with a column for each lookup.
+
+    Raises: `Invalid` when a column is not there, or is there already.
+    """
+    from millpond import spark
+
+    _check_columns(frame.columns, wanted)
+    lookups = [spark.Lookup(each.map, key=each.key, at=each.time, into=each.into) for each in wanted]
+    return spark.enrich(frame, pond=pond, lookups=lookups)
+
+
+def _check_columns(names: Sequence[str], wanted: Sequence[Wanted]) -> None:
+    taken = {name.lower() for name in names}
+    for each in wanted:
+        for column in (each.key, each.time):
+            if column is not None and column.lower() not in {name.lower() for name in names}:
+                raise Invalid(
+                    "events have no such column", kind="column_missing", column=column, map=each.map,
+                    hint=f"there are: {', '.join(names)}",
+                )  # fmt: skip
+        if each.into.lower() in taken:
+            raise Invalid(
+                "column is there already", kind="column_taken", column=each.into, map=each.map,
+                hint=f"--with '{each.map} on {each.key} … as ANOTHER_NAME'",
+            )  # fmt: skip
+        taken.add(each.into.lower())
+
+
+# -- in -----------------------------------------------------------------------------------------------
+
+
+def read_events(session: SparkSession, inputs: Inputs, textual: frozenset[str] = frozenset()) -> DataFrame:
+    """Files of events as one frame. The columns named in `textual` are text, whatever they look like.
+
+    Raises: `Invalid` for an unknown format; `NotFound` for a file that is not there.
+    """
+    kind = inputs.file_format or _format_of(inputs.paths[0])
+    for path in inputs.paths:
+        if "://" not in path and not any(mark in path for mark in "*?[{") and not Path(path).exists():
+            raise NotFound("file does not exist", kind="file_not_found", path=path)
+    paths = list(inputs.paths)
+    if kind == "parquet":
+        return session.read.parquet(*paths)
+    if kind == "jsonl":
+        return session.read.json(paths)
+    if kind != "csv":
+        raise Invalid(
+            "format is not known", kind="input_format", format=kind, hint="one of: parquet, csv, jsonl"
+        )  # fmt: skip
+    schema = _csv_schema(session, paths, inputs.null, textual)
+    return session.read.csv(paths, schema=schema, header=True, nullValue=inputs.null)
+
+
+def _csv_schema(session: SparkSession, paths: list[str], null: str, textual: frozenset[str]) -> Any:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    # Spark would read a time without a zone as UTC; so it stays what it is, and is refused where a time is needed.
+    told = "spark.sql.timestampType"
+    session.conf.set(told, "TIMESTAMP_NTZ")
+    try:
+        found = session.read.csv(paths, header=True, inferSchema=True, nullValue=null).schema
+    finally:
+        session.conf.unset(told)
+    text = {name.lower() for name in textual}
+    return StructType([StructField(f.name, StringType()) if f.name.lower() in text else f for f in found.fields])
+
+
+def _format_of(path: str) -> str:
+    for suffix in reversed(Path(path).suffixes):
+        known = _FORMATS.get(suffix.lower())
+        if known:
+            return known
+        if known is None:
+            break
+    if Path(path).is_dir():
+        return "parquet"
+    raise Invalid(
+        "cannot tell the format of the events",
+        kind="input_format",
+        path=path,
+        hint="say --format parquet, csv or jsonl",
+    )
+
+
+# -- out ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where events go: one file, or a folder that keeps a file of each task."""
+
+    path: str
+    single: bool
+
+    @property
+    def flat(self) -> bool:
+        return self.single and self.path.lower().endswith(".csv")
+
+
+def _output(out: str) -> _Output:
+    if "://" in out or out.endswith("/") or not Path(out).suffix:
+        return _Output(out, single=False)
+    rows.check_writable(Path(out))
+    return _Output(out, single=True)
+
+
+def _write(frame: DataFrame, wanted: Sequence[Wanted], output: _Output, *, flat: bool) -> dict[str, int]:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    observed = Observation()
+    found = [sql.count(sql.col(f"`{each.into}`")).alias(each.into) for each in wanted]
+    counted = frame.observe(observed, sql.count(sql.lit(1)).alias("rows"), *found)
+    written = _flattened(counted, wanted) if flat else counted
+    if output.single:
+        _write_single(written, Path(output.path))
+    else:
+        written.write.mode("overwrite").option("compression", "zstd").parquet(output.path)
+    return dict(observed.get)
+
+
+def _flattened(frame: DataFrame, wanted: Sequence[Wanted]) -> DataFrame:
+    """A struct `weather` becomes the columns `weather_temp`, `weather_wind_speed` …"""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import StructType
+
+    filled = {each.into for each in wanted}
+    columns = []
+    for field in frame.schema.fields:
+        if field.name in filled and isinstance(field.dataType, StructType):
+            columns += [
+                sql.col(f"`{field.name}`.`{inner}`").alias(f"{field.name}_{inner}") for inner in field.dataType.names
+            ]
+        else:
+            columns.append(sql.col(f"`{field.name}`"))
+    return frame.select(*columns)
+
+
+def _write_single(frame: DataFrame, path: Path) -> None:
+    from pyarrow import dataset
+
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        parts = folder / "parts"
+        frame.write.option("compression", "zstd").parquet(str(parts))
+        files = sorted(str(part) for part in parts.glob("part-*.parquet"))
+        joined = dataset.dataset(files, format="parquet")
+        rows.write_file(path, joined.schema, joined.to_batches(), lambda _: None)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,142 @@
+"""`millpond load`: files into maps.
+
+A load is all or nothing. It reads here, in this process, unless `--spark` or `--master` is given or the files
+together are larger than `HERE_BYTES_MAX`; it says which on a terminal.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli import screen
+from millpond.cli.options import InputFormat, Json, Master, PondFolder, comma_list, examples, existing_pond
+
+if TYPE_CHECKING:
+    from millpond.maps.loading import LoadResult
+
+__all__ = ("HERE_BYTES_MAX", "load", "register", "split_targets", "value_columns")
+
+HERE_BYTES_MAX = 1 << 30
+"""Above this, Spark reads in parallel what one process would read alone; below it, starting Spark costs more."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command(
+        epilog=examples(
+            "millpond load weather weather.csv --key origin --time time_hour --value temp,wind_speed",
+            "millpond load planes planes.parquet --key tailnum --value built=year,seats --max-rejects 100",
+            "millpond load airborne legs.jsonl --key tailnum --start departed --end landed",
+            "millpond load reference.xml --rejects bad-rows.jsonl",
+            "millpond load weather year=*.parquet --master spark://host:7077",
+        )
+    )(load)
+
+
+def _column(flag: str, help_: str) -> Any:
+    return typer.Option(flag, metavar="COLUMN", help=help_, rich_help_panel="Columns")
+
+
+def load(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="[MAP] FILE...", help="The map and the files; XML that names its maps needs no MAP."),
+    ],
+    key: Annotated[str | None, _column("--key", "Column of the key.")] = None,
+    time: Annotated[str | None, _column("--time", "Column of the effective time, or of a session's start.")] = None,
+    value: Annotated[
+        list[str] | None, _column("--value", "Column of the value; for fields, name=column or names alone, by commas.")
+    ] = None,
+    start: Annotated[str | None, _column("--start", "Column of a session's start.")] = None,
+    end: Annotated[str | None, _column("--end", "Column of a session's end.")] = None,
+    timeout: Annotated[str | None, _column("--timeout", "Column of how long a session lasts.")] = None,
+    key_start: Annotated[str | None, _column("--key-start", "Column of a range's first number.")] = None,
+    key_end: Annotated[str | None, _column("--key-end", "Column of a range's last number.")] = None,
+    max_rejects: Annotated[
+        int, typer.Option("--max-rejects", metavar="N", min=0, help="Rows that may be rejected before the load fails.")
+    ] = 0,
+    rejects: Annotated[
+        Path | None, typer.Option("--rejects", metavar="FILE", help="JSON lines file for rejected rows and why.")
+    ] = None,
+    file_format: InputFormat = None,
+    spark: Annotated[
+        bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
+    ] = None,
+    master: Master = None,
+    pond: PondFolder = Path("pond"),
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
+    from millpond.maps.inputs.mapping import ColumnMapping
+
+    name, files = split_targets(targets)
+    columns = ColumnMapping(
+        key=key, time=time, value=value_columns(comma_list(value)), start=start, end=end, timeout=timeout,
+        key_start=key_start, key_end=key_end,
+    )  # fmt: skip
+    with existing_pond(pond) as opened, screen.progress("loading", quiet=json):
+        from pyarrow import dataset
+
+        kind = file_format or "csv"
+        data = dataset.dataset([str(file) for file in files], format=kind)
+        result = opened.map(name or "").load(data, columns=columns, max_rejects=max_rejects, rejects=rejects)
+    _tell(result, rejects, as_json=json)
+
+
+def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        from dataclasses import asdict
+
+        screen.print_json(asdict(result))
+        return
+    if result.duplicate_parts and not result.parts:
+        screen.say(f"{', '.join(result.maps)}: the same data had been loaded before; nothing was changed")
+    else:
+        for name, count in result.maps.items():
+            screen.say(f"loaded {count:,} rows into {name} in {result.seconds:.1f} s")
+    if result.rejected:
+        where = f", see {rejects}" if rejects else "; --rejects FILE writes them down with their reasons"
+        screen.say(f"rejected {result.rejected:,} rows{where}")
+
+
+def split_targets(targets: list[str]) -> tuple[str | None, list[Path]]:
+    """The map's name, if the first target is one, and the files. Names hold no dot and no slash; files do.
+
+    >>> split_targets(["weather", "a.csv", "b.csv"])
+    ('weather', [PosixPath('a.csv'), PosixPath('b.csv')])
+    >>> split_targets(["reference.xml"])
+    (None, [PosixPath('reference.xml')])
+
+    Raises: `Invalid` when there is no file.
+    """
+    from millpond.errors import Invalid
+
+    named = "." not in targets[0] and "/" not in targets[0]
+    files = [Path(target) for target in targets[named:]]
+    if not files:
+        raise Invalid(
+            "no file to load", kind="no_input", map=targets[0], hint=f"such as: millpond load {targets[0]} rows.csv"
+        )
+    for file in files:
+        if not file.exists():
+            raise FileNotFoundError(2, "no such file", str(file))
+    return (targets[0] if named else None), files
+
+
+def value_columns(given: list[str]) -> str | dict[str, str] | None:
+    """What `--value` says: one column, or a column for each field.
+
+    >>> value_columns(["country"])
+    'country'
+    >>> value_columns(["built=year", "seats"])
+    {'built': 'year', 'seats': 'seats'}
+    """
+    if not given:
+        return None
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    pairs = (piece.partition("=") for piece in given)
+    return {field.strip(): (column or field).strip() for field, _, column in pairs}

@@ -1,0 +1,91 @@
+"""The application: which commands there are, and what becomes of an error.
+
+Every command's module imports only typer at its top; a command imports the rest when it runs, so that help is
+instant. One place turns errors into a sentence (or JSON) and an exit code; a traceback is shown only when
+`MILLPOND_TRACEBACK` is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from millpond.cli import care, demo, enrichments, exits, loads, lookups, maps, options, ponds, queries
+
+__all__ = ("app", "main")
+
+_ORDER = (
+    "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "verify", "demo",
+    "version",
+)  # fmt: skip
+
+
+class _Front(TyperGroup):
+    """A group of commands whose errors end as a sentence and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order in which one needs them."""
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; its errors become a sentence."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted; nothing is half-loaded\n")
+            raise typer.Exit(exits.EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            # the reader of our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except Exception as error:
+            if _is_control(error) or os.environ.get("MILLPOND_TRACEBACK"):
+                raise
+            raise typer.Exit(_tell(error, as_json=options.wants_json(ctx))) from error
+
+
+def _is_control(error: Exception) -> bool:
+    """Whether it is typer's own: a usage error it words itself, an exit, an abort."""
+    return isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message")
+
+
+def _tell(error: Exception, *, as_json: bool) -> int:
+    told = exits.understood(error)
+    line = json.dumps(exits.as_object(told)) if as_json else f"error: {exits.sentence(told)}"
+    sys.stderr.write(line + "\n")
+    return exits.exit_code(told)
+
+
+app = typer.Typer(
+    cls=_Front,
+    name="millpond",
+    help="The state that data pipelines need, now and at every past moment, looked up at memory speed.",
+    epilog=options.examples(
+        "millpond demo",
+        'millpond create weather --kind temporal_state --value "temp double, wind_speed double"',
+        "millpond load weather weather.csv --key origin --time time_hour",
+        "millpond get weather JFK --at 2013-02-08T18:00Z",
+        "millpond enrich flights.csv --with weather --key origin --time time_hour --out enriched.parquet",
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for _noun in (ponds, maps, loads, lookups, queries, enrichments, care, demo):
+    _noun.register(app)
+
+
+def main() -> None:
+    """What the `millpond` command runs."""
+    app(prog_name="millpond")
+
+
+if __name__ == "__main__":
+    main()

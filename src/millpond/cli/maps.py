@@ -1,0 +1,250 @@
+"""`millpond create`, `maps`, `alter` and `drop`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli import screen
+from millpond.cli.options import Json, MapName, PondFolder, examples, existing_pond
+
+if TYPE_CHECKING:
+    from millpond.maps.kinds import MapDefinition
+
+__all__ = ("alter", "create", "drop", "maps", "register")
+
+_HERE = Path("pond")
+
+
+class _Kind(StrEnum):
+    """The kinds as choices, said here so that help needs no import; a test compares."""
+
+    STATE = "state"
+    TEMPORAL_STATE = "temporal_state"
+    RANGED_STATE = "ranged_state"
+    TEMPORAL_RANGED_STATE = "temporal_ranged_state"
+    SESSION = "session"
+
+
+class _Scheme(StrEnum):
+    AUTO = "auto"
+    DIRECT = "direct"
+    HASH = "hash"
+    LOOKUP = "lookup"
+
+
+class _RetainBy(StrEnum):
+    EFFECTIVE_TIME = "effective_time"
+    UPDATE_TIME = "update_time"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            'millpond create weather --kind temporal_state --value "temp double, wind_speed double" --condense 30d',
+            "millpond create ipv4_country --kind ranged_state --value string",
+            "millpond create airborne --kind session",
+        )
+    )(create)
+    app.command(epilog=examples("millpond maps", "millpond maps weather", "millpond maps --json"))(maps)
+    app.command(
+        epilog=examples(
+            "millpond alter weather --retain 10y --retain-by effective_time",
+            "millpond alter weather --suspend-care",
+            "millpond alter weather --resume-care --condense never",
+        )
+    )(alter)
+    app.command(epilog=examples("millpond drop weather", "millpond drop weather --yes --json"))(drop)
+
+
+Condense = Annotated[
+    str | None,
+    typer.Option("--condense", metavar="AGE", help="Drop repeats older than this, such as 30d; 'never' turns it off."),
+]
+Retain = Annotated[
+    str | None,
+    typer.Option("--retain", metavar="AGE", help="Delete rows older than this, such as 10y; 'never' turns it off."),
+]
+RetainBy = Annotated[_RetainBy | None, typer.Option("--retain-by", help="Which time makes a row old.")]
+Overwrite = Annotated[
+    bool | None,
+    typer.Option("--overwrite/--keep-first", help="What a second row of the same key and time does."),
+]
+
+
+def create(
+    name: MapName,
+    kind: Annotated[_Kind, typer.Option("--kind", help="What the map's rows are.")],
+    value: Annotated[
+        str | None,
+        typer.Option(
+            "--value",
+            metavar="TYPE",
+            help="string, long, double, boolean, timestamp, binary, json, or fields: 'temp double, code string'.",
+            show_default="each row carries its own",
+        ),
+    ] = None,
+    scheme: Annotated[_Scheme, typer.Option("--scheme", help="How keys are stored; never changes an answer.")] = (
+        _Scheme.AUTO
+    ),
+    hash_bytes: Annotated[int, typer.Option("--hash-bytes", help="Width of stored hashes: 8 or 4.")] = 8,
+    condense: Condense = None,
+    retain: Retain = None,
+    retain_by: RetainBy = None,
+    overwrite: Overwrite = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """Create a map. The pond is made if it is not there yet."""
+    import millpond
+
+    settings = _settings(condense, retain, retain_by, overwrite)
+    with millpond.open(pond) as opened:
+        made = opened.create_map(
+            name, kind=str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes, exist_ok=exist_ok, **settings
+        )
+        definition = made.definition
+    if json:
+        screen.print_json(definition.to_dict())
+    else:
+        screen.say(f"created {definition.name}: {_in_words(definition)}")
+
+
+def _settings(
+    condense: str | None, retain: str | None, retain_by: _RetainBy | None, overwrite: bool | None
+) -> dict[str, Any]:
+    """Only the settings that were given: the rest keep what they are."""
+    given: dict[str, Any] = {}
+    if condense is not None:
+        given["condense"] = None if condense == "never" else condense
+    if retain is not None:
+        given["retain"] = None if retain == "never" else retain
+    if retain_by is not None:
+        given["retain_by"] = str(retain_by)
+    if overwrite is not None:
+        given["overwrite"] = overwrite
+    return given
+
+
+def _in_words(definition: MapDefinition) -> str:
+    value = "" if not definition.kind.valued else f", value {definition.value or 'of any type'}"
+    return f"{definition.kind}{value}"
+
+
+def maps(
+    name: Annotated[str | None, typer.Argument(metavar="[MAP]", help="Show everything about this one.")] = None,
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """List the maps, or show everything about one: its definition, its settings, its state."""
+    if name is not None:
+        _show(name, pond, as_json=json)
+        return
+    with existing_pond(pond) as opened:
+        listed = [(each.definition, each.info()) for each in opened.maps()]
+    if json:
+        for definition, info in listed:
+            screen.print_json(definition.to_dict() | _plain(info))
+    elif not listed:
+        screen.say("there are no maps yet; 'millpond create' makes one")
+    else:
+        screen.print_table(
+            ["map", "kind", "rows", "size", "value"],
+            [
+                [
+                    definition.name, str(definition.kind), screen.human_count(info["rows"]),
+                    screen.human_bytes(info["shard_bytes"]),
+                    str(definition.value or "any") if definition.kind.valued else "",
+                ]
+                for definition, info in listed
+            ],
+        )  # fmt: skip
+
+
+def _show(name: str, pond: Path, *, as_json: bool) -> None:
+    with existing_pond(pond) as opened:
+        found = opened.map(name)
+        told = found.definition.to_dict() | _plain(found.info())
+    if as_json:
+        screen.print_json(told)
+    else:
+        screen.print_facts({name: _readable(name, value) for name, value in told.items()})
+
+
+def _plain(info: dict[str, Any]) -> dict[str, Any]:
+    from millpond.cli.rows import plain
+
+    return {name: plain(value) for name, value in info.items()}
+
+
+def _readable(name: str, value: Any) -> Any:
+    if name.endswith("_ms") and isinstance(value, int):
+        return _age(value)
+    if name.endswith("_bytes") and isinstance(value, int) and name != "hash_bytes":
+        return screen.human_bytes(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return screen.human_count(value)
+    return value
+
+
+def _age(milliseconds: int) -> str:
+    for unit, size in (("y", 365 * 86_400_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if milliseconds % size == 0 and milliseconds:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"
+
+
+def alter(
+    name: MapName,
+    condense: Condense = None,
+    retain: Retain = None,
+    retain_by: RetainBy = None,
+    overwrite: Overwrite = None,
+    care: Annotated[
+        bool | None,
+        typer.Option("--resume-care/--suspend-care", help="Whether condense and retain may touch this map."),
+    ] = None,
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """Change a map's settings. What shapes its bytes (kind, value, scheme) never changes."""
+    settings = _settings(condense, retain, retain_by, overwrite)
+    if care is not None:
+        settings["care_suspended"] = not care
+    if not settings:
+        raise typer.BadParameter("say what to change, such as --retain 10y")
+    with existing_pond(pond) as opened:
+        opened.alter_map(name, **settings)
+        definition = opened.map(name).definition
+    if json:
+        screen.print_json(definition.to_dict())
+    else:
+        screen.say(f"changed {definition.name}: {', '.join(sorted(settings))}")
+
+
+def drop(
+    name: MapName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """Drop a map and all its data. Asks first; off a terminal, --yes is needed."""
+    from millpond.errors import Invalid
+
+    with existing_pond(pond) as opened:
+        found = opened.map(name)
+        if not yes:
+            if json or not sys.stdin.isatty():
+                raise Invalid("dropping a map is for ever", kind="not_confirmed", map=found.name, hint="say --yes")
+            typer.confirm(f"drop {found.name} with {screen.human_count(found.info()['rows'])} rows?", abort=True)
+        opened.drop_map(found.name)
+    if json:
+        screen.print_json({"map": found.name, "dropped": True})
+    else:
+        screen.say(f"dropped {found.name}")

@@ -1,0 +1,110 @@
+"""Options and arguments that several commands share, said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from millpond.pond import Pond
+
+__all__ = (
+    "AllMaps",
+    "At",
+    "Before",
+    "InputFormat",
+    "Json",
+    "MapName",
+    "MapNames",
+    "Master",
+    "Null",
+    "Out",
+    "PondFolder",
+    "comma_list",
+    "existing_pond",
+    "examples",
+    "wants_json",
+)
+
+_JSON = "millpond.json"
+
+
+def _remember_json(context: typer.Context, value: bool) -> bool:
+    if value:
+        context.find_root().meta[_JSON] = True
+    return value
+
+
+def wants_json(context: typer.Context) -> bool:
+    """Whether the command line asked for JSON, also when a later part of it was wrong."""
+    return bool(context.find_root().meta.get(_JSON))
+
+
+PondFolder = Annotated[
+    Path,
+    typer.Option(
+        "--pond", envvar="MILLPOND_POND", metavar="FOLDER", help="The pond's folder.", show_default="./pond",
+    ),
+]  # fmt: skip
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON and nothing else.", callback=_remember_json, is_eager=True)
+]
+MapName = Annotated[str, typer.Argument(metavar="MAP", help="The map's name.")]
+MapNames = Annotated[list[str] | None, typer.Argument(metavar="[MAP]...", help="The maps' names.")]
+AllMaps = Annotated[bool, typer.Option("--all", help="Every map of the pond.")]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="As of this time, such as 2013-02-08T18:00Z.", show_default="now"),
+]
+Before = Annotated[
+    str | None,
+    typer.Option("--before", metavar="TIME", help="Only rows before this time.", show_default="the map's setting"),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="Write .parquet, .csv, .jsonl or .arrow instead of the screen."),
+]
+InputFormat = Annotated[
+    str | None,
+    typer.Option("--format", metavar="FORMAT", help="parquet, csv, jsonl or xml.", show_default="by the file's name"),
+]
+Null = Annotated[
+    str,
+    typer.Option("--null", metavar="TEXT", help="What CSV writes where there is no value.", show_default="nothing"),
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://host:7077.",
+                 show_default="local[*]"),
+]  # fmt: skip
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: its examples, each a line that can be typed as it stands."""
+    return "Examples:\n\n" + "\n\n".join(f"  $ {line}" for line in lines)
+
+
+def comma_list(given: list[str] | None) -> list[str]:
+    """Names given as `a,b`, or by repeating the option, or both.
+
+    >>> comma_list(["temp, wind_speed", "visib"])
+    ['temp', 'wind_speed', 'visib']
+    """
+    return [name.strip() for piece in given or () for name in piece.split(",") if name.strip()]
+
+
+def existing_pond(folder: Path) -> Pond:
+    """Open a pond that is there.
+
+    Raises: `NotFound` when there is none; only `millpond init` makes one.
+    """
+    import millpond
+
+    if not (folder / "pond.json").is_file():
+        raise millpond.NotFound(
+            "there is no pond here", kind="pond_not_found", pond=folder,
+            hint="make one with 'millpond init', or name one with --pond or MILLPOND_POND",
+        )  # fmt: skip
+    return millpond.open(folder)

@@ -1,0 +1,84 @@
+"""`millpond init`, `verify` and `version`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millpond.cli import exits, screen
+from millpond.cli.options import Json, PondFolder, examples, existing_pond
+
+__all__ = ("init", "register", "verify", "version")
+
+_HERE = Path("pond")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(epilog=examples("millpond init", "millpond init data/pond"))(init)
+    app.command(epilog=examples("millpond verify", "millpond verify --pond data/pond --json"))(verify)
+    app.command(epilog=examples("millpond version", "millpond version --json"))(version)
+
+
+def init(
+    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="The folder to make.")] = None,
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """Make a pond. Where there is one already, it is left as it is."""
+    import millpond
+
+    place = folder or pond
+    made = not (place / "pond.json").is_file()
+    with millpond.open(place):
+        pass
+    if json:
+        screen.print_json({"pond": str(place), "made": made})
+    else:
+        screen.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
+
+
+def verify(pond: PondFolder = _HERE, json: Json = False) -> None:
+    """Check every promise on the data itself: catalogue, shards, snapshots, parts. Ends with 1 when one is broken."""
+    with existing_pond(pond) as opened, screen.progress("verifying", quiet=json):
+        report = opened.verify()
+    problems = [str(problem) for problem in report.problems]
+    if json:
+        screen.print_json({"pond": str(pond), "checked": report.checked, "problems": problems})
+    elif problems:
+        screen.print_table(["problem"], [[problem] for problem in problems])
+    else:
+        screen.say(f"all is well: {report.checked:,} things checked")
+    if problems:
+        raise typer.Exit(exits.EXIT_NO_ANSWER)
+
+
+def version(json: Json = False) -> None:
+    """Print the version."""
+    from importlib.metadata import version as installed
+
+    import lmdb
+    import pyarrow
+
+    known = {
+        "millpond": installed("millpond"),
+        "lmdb": ".".join(str(piece) for piece in lmdb.version()),
+        "pyarrow": pyarrow.__version__,
+        "pyspark": _pyspark_version(),
+    }
+    if json:
+        screen.print_json(known)
+    else:
+        screen.print_facts(known)
+
+
+def _pyspark_version() -> str | None:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("pyspark")
+    except PackageNotFoundError:
+        return None

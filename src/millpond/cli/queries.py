@@ -1,0 +1,89 @@
+"""`millpond query` and `millpond scan`: rows, by SQL or straight from a map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millpond.cli import screen
+from millpond.cli.options import Json, MapName, Out, PondFolder, comma_list, examples, existing_pond
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+__all__ = ("query", "register", "scan")
+
+_HERE = Path("pond")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            'millpond query "select key, count(*) as hours, avg(temp) from weather group by key order by key"',
+            "millpond query \"select get_state('weather', 'JFK', '2013-02-08T18:00Z')\"",
+            'millpond query "select * from planes where seats > 300" --out large.parquet',
+        )
+    )(query)
+    app.command(
+        epilog=examples(
+            "millpond scan weather --where \"key = 'JFK' and effective_time >= '2013-06-01'\" --limit 20",
+            "millpond scan weather --columns key,effective_time,temp --out weather.parquet",
+            "millpond scan airborne --limit 3 --json",
+        )
+    )(scan)
+
+
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL; every map is a table.")],
+    out: Out = None,
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """Ask in SQL: every map is a table, get_state(map, key, at) looks one key up."""
+    with existing_pond(pond) as opened:
+        table = opened.sql(sql)
+    _answer(table.schema, table.to_batches(), total=table.num_rows, out=out, as_json=json)
+
+
+def scan(
+    name: MapName,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="CONDITION", help="Only these rows: \"key = 'JFK' and temp > 80\"."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option("--columns", metavar="NAME,…", help="Only these columns.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many rows.")] = None,
+    out: Out = None,
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """Read a map's rows; conditions on key and time read only what they need."""
+    from millpond.cli.rows import limited
+
+    with existing_pond(pond) as opened:
+        reader = opened.map(name).scan(where, comma_list(columns) or None)
+        _answer(reader.schema, limited(reader, limit), total=None, out=out, as_json=json)
+
+
+def _answer(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, total: int | None, out: Path | None, as_json: bool
+) -> None:
+    from millpond.cli import rows
+
+    if out is None:
+        rows.show(schema, batches, as_json=as_json)
+        return
+    with screen.progress(f"writing {out}", total=total, quiet=as_json) as advance:
+        count = rows.write_file(out, schema, batches, advance)
+    if as_json:
+        screen.print_json({"out": str(out), "rows": count, "bytes": out.stat().st_size})
+    else:
+        size = screen.human_bytes(out.stat().st_size)
+        screen.say(f"wrote {screen.human_count(count)} rows ({size}) to {out}")

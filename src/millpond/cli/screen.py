@@ -1,0 +1,142 @@
+"""What people see: tables on standard output; notes and progress on standard error.
+
+Notes and progress appear only on a terminal, so that a pipe and a log stay quiet. Off a terminal a table is as
+wide as its content: nothing is cut.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = (
+    "Advance",
+    "console",
+    "human_bytes",
+    "human_count",
+    "note",
+    "print_facts",
+    "print_json",
+    "print_table",
+    "progress",
+    "say",
+    "working",
+)
+
+Advance = Callable[[int], None]
+
+_PIPE_COLUMNS = 2_000
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """A console on standard output, or on `stream`."""
+    from rich.console import Console
+
+    stream = stream or sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else _PIPE_COLUMNS, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on one line."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
+
+def say(text: str) -> None:
+    """One line of result, as it stands."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Tell what is being done, on a terminal only."""
+    if sys.stderr.isatty():
+        console(sys.stderr).print(f"[dim]{text}[/dim]")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+    """A table; numbers stand right, None is left empty."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    kept = [list(row) for row in rows]
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, name in enumerate(columns):
+        numeric = any(isinstance(row[place], int | float) for row in kept)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in kept:
+        table.add_row(*(Text("" if cell is None else _cell(cell)) for cell in row))
+    console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def print_facts(facts: dict[str, Any]) -> None:
+    """Names and values, one a line, the values under each other."""
+    width = max((len(name) for name in facts), default=0)
+    for name, value in facts.items():
+        if value is not None:
+            say(f"{name:<{width}}  {_cell(value)}")
+
+
+@contextmanager
+def progress(what: str, *, total: int | None = None, unit: str = "rows", quiet: bool = False) -> Iterator[Advance]:
+    """Show how far something is, on a terminal: yields the function to call with how much more is done."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich import progress as bars
+
+    columns: list[bars.ProgressColumn] = [bars.SpinnerColumn(), bars.TextColumn("{task.description}")]
+    if total is not None:
+        columns += [bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()]
+    columns += [bars.TextColumn("{task.fields[told]}"), bars.TimeElapsedColumn()]
+    with bars.Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=total, told="")
+
+        def advance(more: int) -> None:
+            bar.advance(task, more)
+            now = bar.tasks[task]
+            speed = f" · {human_count(int(now.speed))} {unit}/s" if now.speed else ""
+            bar.update(task, told=f"{human_count(int(now.completed))} {unit}{speed}")
+
+        yield advance
+
+
+@contextmanager
+def working(what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show that something is being done, and for how long, on a terminal: for work that does not count aloud."""
+    with progress(what, quiet=quiet):
+        yield
+
+
+def human_count(count: int) -> str:
+    """A count with its thousands apart.
+
+    >>> human_count(336776)
+    '336,776'
+    """
+    return f"{count:,}"
+
+
+def human_bytes(size: int) -> str:
+    """A size in the largest unit that leaves a number to read.
+
+    >>> human_bytes(3_250_000)
+    '3.1 MiB'
+    """
+    scaled = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if scaled < 1024:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+        scaled /= 1024
+    return f"{scaled:.1f} TiB"

@@ -1,0 +1,135 @@
+"""Which maps the demo builds, and how their rows come out of the data, as Spark SQL.
+
+| map | kind | answers |
+|---|---|---|
+| `airlines` | state | the airline's name |
+| `airports` | state | name and place of an airport |
+| `planes` | state | what aircraft a tail number is |
+| `weather` | temporal_state | the weather at an airport as of an hour |
+| `number_blocks` | temporal_ranged_state | who flew most flights of a hundred flight numbers in the last full month |
+| `ipv4_country` | ranged_state | the country of an IPv4 address |
+| `airborne` | session | whether, and since when until when, an aircraft is in the air |
+
+`number_blocks` is counted from the flights themselves. A month's count takes effect when the month is over:
+nobody knew it earlier, so flights of the first month find nothing. `airborne` holds a session from each actual
+departure for as long as the flight was in the air.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from millpond.demo.sources import Sources
+
+__all__ = ("LOOKUPS", "MAPS", "Lookup", "PlannedMap", "register_views")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMap:
+    """A map to create, and the query whose rows it is loaded with."""
+
+    name: str
+    kind: str
+    value: str | None
+    rows: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One question asked of every flight: `key` and `at` are the flight's columns, `into` the column of the answer."""
+
+    map: str
+    key: str
+    into: str
+    at: str | None = None
+
+
+_NUMBER_BLOCKS = """
+    with counted as (
+        select flight - flight % 100 as key_start, date_trunc('month', scheduled) as month, carrier,
+               count(*) as flights
+        from flights group by all
+    ), ranked as (
+        select *, flights / sum(flights) over (partition by key_start, month) as share,
+               row_number() over (partition by key_start, month order by flights desc, carrier) as place
+        from counted
+    )
+    select key_start, key_start + 99 as key_end, cast(add_months(month, 1) as timestamp) as effective_time,
+           carrier, flights, share
+    from ranked where place = 1
+"""
+
+MAPS: tuple[PlannedMap, ...] = (
+    PlannedMap("airlines", "state", "string", "select carrier as key, name as value from airlines"),
+    PlannedMap(
+        "airports", "state", "name string, lat double, lon double, altitude long",
+        "select faa as key, name, lat, lon, alt as altitude from airports",
+    ),
+    PlannedMap(
+        "planes", "state", "manufacturer string, model string, built long, seats long, engine string",
+        "select tailnum as key, manufacturer, model, year as built, seats, engine from planes",
+    ),
+    PlannedMap(
+        "weather", "temporal_state", "temp double, wind_speed double, precip double, visib double",
+        "select origin as key, time_hour as effective_time, temp, wind_speed, precip, visib from weather",
+    ),
+    PlannedMap("number_blocks", "temporal_ranged_state", "carrier string, flights long, share double", _NUMBER_BLOCKS),
+    PlannedMap("ipv4_country", "ranged_state", "string", "select key_start, key_end, value from ipv4"),
+    PlannedMap(
+        "airborne", "session", None,
+        "select tailnum as key, departed as start, departed + make_interval(0, 0, 0, 0, 0, air_time) as end "
+        "from flights where departed is not null and air_time is not null and tailnum is not null",
+    ),
+)  # fmt: skip
+
+LOOKUPS: tuple[Lookup, ...] = (
+    Lookup("weather", "origin", "weather", at="time_hour"),
+    Lookup("planes", "tailnum", "plane"),
+    Lookup("airports", "origin", "origin_airport"),
+    Lookup("airports", "dest", "dest_airport"),
+    Lookup("airlines", "carrier", "airline"),
+    Lookup("number_blocks", "flight", "number_block", at="scheduled"),
+    Lookup("airborne", "tailnum", "airborne", at="scheduled"),
+)
+
+_FLIGHTS = (
+    "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, "
+    "arr_delay int, carrier string, flight long, tailnum string, origin string, dest string, air_time int, "
+    "distance int, hour int, minute int, time_hour timestamp"
+)
+_WEATHER = (
+    "origin string, year int, month int, day int, hour int, temp double, dewp double, humid double, wind_dir double, "
+    "wind_speed double, wind_gust double, precip double, pressure double, visib double, time_hour timestamp"
+)
+_PLANES = (
+    "tailnum string, year long, type string, manufacturer string, model string, engines int, seats long, speed double, "
+    "engine string"
+)
+_AIRPORTS = (
+    "faa string, name string, lat double, lon double, alt long, tz int, dst string, tzone string"
+)  # fmt: skip
+
+
+def register_views(session: SparkSession, sources: Sources) -> None:
+    """The data as temporary views of the session.
+
+    `flights` gains `scheduled`, the instant of its scheduled departure, and `departed`, that of its real one.
+    """
+
+    def csv(name: str, path: object, schema: str) -> None:
+        session.read.csv(str(path), schema=schema, header=True, nullValue="NA").createOrReplaceTempView(name)
+
+    csv("flights_as_given", sources.flights, _FLIGHTS)
+    csv("weather", sources.weather, _WEATHER)
+    csv("planes", sources.planes, _PLANES)
+    csv("airports", sources.airports, _AIRPORTS)
+    csv("airlines", sources.airlines, "carrier string, name string")
+    session.read.parquet(str(sources.ipv4)).createOrReplaceTempView("ipv4")
+    session.sql(
+        "select *, time_hour + make_interval(0, 0, 0, 0, 0, minute) as scheduled, "
+        "time_hour + make_interval(0, 0, 0, 0, 0, minute + dep_delay) as departed from flights_as_given"
+    ).createOrReplaceTempView("flights")
