@@ -44,11 +44,11 @@ class Found:
         """How many questions have an answer."""
         return int(np.count_nonzero(self.positions >= 0))
 
-    def mask(self) -> pa.Array:
+    def there(self) -> npt.NDArray[np.bool_]:
         """For each question, whether there is a row that answers, be its value null or not."""
         told = np.zeros(len(self), np.bool_)
         told[self.order] = self.positions >= 0
-        return pa.array(told)
+        return told
 
 
 class Finder:

@@ -38,7 +38,7 @@ from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.pieces import Bytes, bytes_of, to_list
 from millpond.maps.radix import I64, U64, ordered_u64, radix_order
 
-__all__ = ("COVER", "freeze_groups", "group_schema", "range_order_keys")
+__all__ = ("COVER", "freeze_groups", "group_schema", "range_bounds", "range_order_keys")
 
 GROUPS_PER_BATCH = 65_536
 """Large enough that the cost per batch vanishes, small enough to be held many times over."""
@@ -137,12 +137,12 @@ def _inside(major: U64, lower: int, upper: int) -> npt.NDArray[np.bool_]:
 
 
 def _touched_between(definition: MapDefinition, gone: pa.Array, lower: int, upper: int) -> tuple[pa.Array, U64]:
-    major = hash_keys(gone, bits=definition.hash_bits) if definition.kind.keyed else _range_bounds(gone)[0]
+    major = hash_keys(gone, bits=definition.hash_bits) if definition.kind.keyed else range_bounds(gone)[0]
     inside = _inside(major, lower, upper)
     return gone.filter(pa.array(inside)), major[inside]
 
 
-def _range_bounds(order_keys: pa.Array) -> tuple[U64, U64]:
+def range_bounds(order_keys: pa.Array) -> tuple[U64, U64]:
     """(start, end) of 16-byte order keys, as unsigned numbers in order."""
     raw = bytes_of(order_keys).data.view(">u8").astype(np.uint64).reshape(-1, 2)
     return np.ascontiguousarray(raw[:, 0]), np.ascontiguousarray(raw[:, 1])
@@ -255,7 +255,7 @@ def _put_keys(out, out_offsets, hashes, offsets, data, heads):  # type: ignore[n
 
 
 def _ranged_group(definition: MapDefinition, batch: pa.RecordBatch | None, starts: U64, gone: pa.Array) -> _Grouped:
-    gone_ends = _range_bounds(gone)[1]
+    gone_ends = range_bounds(gone)[1]
     ends = gone_ends if batch is None else np.concatenate([ordered_u64(_long(batch.column("key_end"))), gone_ends])
     order = radix_order([starts, ends, *_times(definition, batch, len(gone))])
     sorted_starts, sorted_ends = starts[order], ends[order]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-__all__ = ("ordered_u64", "radix_order")
+__all__ = ("ordered_u64", "radix_order", "unordered_i64")
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -26,6 +26,11 @@ _SIGN = np.uint64(1 << 63)
 def ordered_u64(values: I64) -> U64:
     """Signed numbers as unsigned ones in the same order."""
     return values.view(np.uint64) ^ _SIGN
+
+
+def unordered_i64(values: U64) -> I64:
+    """What `ordered_u64` was given."""
+    return (values ^ _SIGN).view(np.int64)
 
 
 def radix_order(columns: Sequence[U64]) -> I64:

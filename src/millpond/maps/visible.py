@@ -14,7 +14,7 @@ from numba import njit
 from millpond.maps.addresses import load_i32, load_u8
 from millpond.maps.groups import KEY_DATA, KEY_OFFSETS, Groups
 
-__all__ = ("visible_groups",)
+__all__ = ("tombstones", "visible_groups")
 
 
 def visible_groups(groups: Groups) -> list[npt.NDArray[np.bool_]]:
@@ -28,6 +28,11 @@ def visible_groups(groups: Groups) -> list[npt.NDArray[np.bool_]]:
                 if firsts[newer] <= lasts[piece] and firsts[piece] <= lasts[newer]:
                     _hide(*_keys(groups, newer), *_keys(groups, piece), alive[piece])
     return alive
+
+
+def tombstones(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which groups of a batch say that their key is gone."""
+    return ~_with_rows(batch)
 
 
 def _with_rows(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,98 @@
+"""Who still reads a snapshot: locks on small files, which end with their process.
+
+    leases/<manifest id>.lock    held (shared) by everybody who has that snapshot open
+
+Locks are `flock`s: the machine lets go of them when a process dies, however it dies. They exist only where objects
+are files of this machine; elsewhere (a bucket) `collect` goes by age alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from typing import TYPE_CHECKING
+
+from millpond.errors import NotFound
+from millpond.maps.manifests import manifest_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millpond.stores.objects import Objects
+
+__all__ = ("Lease", "end_lease")
+
+
+class Lease:
+    """The right to read a snapshot's files: they stay until it is released, or garbage.
+
+    Raises: `NotFound` when the snapshot is gone already.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer")
+
+    def __init__(self, objects: Objects, id_: str) -> None:
+        self._finalizer: weakref.finalize[[int], Lease] | None = None
+        file = _file(objects, id_)
+        if file is None:
+            return
+        held = _lock(file, fcntl.LOCK_SH)
+        self._finalizer = weakref.finalize(self, os.close, held)
+        # Who collects takes the manifest away first, holding the lease alone: seeing it now means that all is there.
+        if not objects.exists(manifest_name(id_)):
+            self.release()
+            raise NotFound(
+                "there is no such snapshot", kind="snapshot_not_found", object=manifest_name(id_),
+                where=objects.where, hint="it was replaced: ask for the one that counts now",
+            )  # fmt: skip
+
+    def release(self) -> None:
+        """Let go. Doing so twice is harmless."""
+        if self._finalizer is not None:
+            self._finalizer()
+
+
+def _file(objects: Objects, id_: str) -> Path | None:
+    return objects.local_path(f"leases/{id_}.lock")
+
+
+def _lock(file: Path, how: int) -> int:
+    """Open and lock a file that may be taken away at the same moment; the descriptor."""
+    while True:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, how)
+            if _is_at(handle, file):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _is_at(handle: int, file: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(handle), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def end_lease(objects: Objects, id_: str) -> bool:
+    """Take a snapshot's manifest away unless somebody holds it; whether it is away."""
+    file = _file(objects, id_)
+    if file is None:
+        objects.delete(manifest_name(id_))
+        return True
+    try:
+        handle = _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    try:
+        objects.delete(manifest_name(id_))
+        file.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+    return True
