@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-full lint check format bench lock clean
+.PHONY: help setup java demo test test-full lint check docs format bench lock clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,9 @@ lint: $(READY) ## style, types, and the arrows between the parts
 	@$(BIN)/lint-imports --no-cache
 
 check: lint test ## exactly what CI runs
+
+docs: $(READY) ## docs/cli.md anew, from the commands themselves
+	@$(BIN)/python tools/cli_reference.py --write
 
 format: $(READY) ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix

@@ -63,7 +63,7 @@ def _sections(group: Any, path: str) -> Iterator[str]:
     for words, command in commands(group, path):
         yield f"## {words}\n"
         yield inspect.cleandoc(command.help) + "\n"
-        yield "```sh\n" + "\n".join(_examples(command)) + "\n```\n"
+        yield "```sh\n" + "\n".join(examples_of(command)) + "\n```\n"
         yield "| | |\n|---|---|"
         for parameter in command.params:
             if parameter.name != "help":
@@ -71,7 +71,8 @@ def _sections(group: Any, path: str) -> Iterator[str]:
         yield ""
 
 
-def _examples(command: Any) -> list[str]:
+def examples_of(command: Any) -> list[str]:
+    """The lines of a command's help that can be typed."""
     return [line.strip().removeprefix("$ ") for line in command.epilog.split("\n\n")[1:]]
 
 

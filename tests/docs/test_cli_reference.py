@@ -1,0 +1,48 @@
+"""The command line's reference says what the commands say, and every example can be typed."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+import typer
+
+from millpond.cli.main import app
+from tests.docs.snippets import ROOT
+from tools import cli_reference
+
+FRONT = typer.main.get_command(app)
+COMMANDS = dict(cli_reference.commands(FRONT, "millpond"))
+
+
+def examples(command: Any) -> list[str]:
+    return cli_reference.examples_of(command)
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == cli_reference.page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_has_examples_and_explains_its_options(words: str) -> None:
+    command = COMMANDS[words]
+    assert examples(command), words
+    assert command.help
+    for parameter in command.params:
+        assert parameter.name == "help" or parameter.help, f"{words} {parameter.name}"
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_speaks_json(words: str) -> None:
+    assert any("--json" in parameter.opts for parameter in COMMANDS[words].params)
+
+
+@pytest.mark.parametrize("line", [line for command in COMMANDS.values() for line in examples(command)])
+def test_every_example_is_understood(line: str) -> None:
+    said = shlex.split(line)
+    command: Any = FRONT
+    words = said[1:]
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context("millpond", words).close()

@@ -1,0 +1,64 @@
+"""What the README tells a new user to type works as it stands, from top to bottom."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.snippets import ROOT, snippets
+
+
+def run(command: list[str], folder: Path) -> str:
+    """What a new user sees: the commands on the path, and a folder of their own."""
+    programs = folder / ".bin"
+    programs.mkdir(exist_ok=True)
+    shim = programs / "millpond"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m millpond "$@"\n')
+    shim.chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    environment.pop("MILLPOND_POND", None)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.spark
+def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
+    told = snippets("README.md")
+    shell = "\n".join(each.text for each in told if each.language == "sh" and not each.for_the_checkout)
+    printed = run(["bash", "-euc", shell], tmp_path)
+    assert "wrote 3 events to enriched.parquet" in printed
+    assert re.search(r"weather\s+weather\s+2\s+66\.7%", printed), printed
+    python = "\n".join(each.text for each in told if each.language == "python")
+    printed = run([sys.executable, "-c", python], tmp_path)
+    assert "{'temp': 32.0, 'wind_speed': 24.2}" in printed
+
+
+def test_make_has_every_target_that_is_told() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for page in ("README.md", "CONTRIBUTING.md"):
+        for each in snippets(page):
+            if each.for_the_checkout:
+                for line in each.text.strip().splitlines():
+                    assert re.search(rf"^{line.split()[1]}:", makefile, re.MULTILINE), line
+
+
+@pytest.mark.parametrize(
+    "page", sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+)
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert ((ROOT / page).parent / target).exists(), target
