@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,13 @@ class Finder:
     def __init__(self, definition: MapDefinition, groups: Groups, intervals: Callable[[], Intervals]) -> None:
         self.definition = definition
         self.groups = groups
-        self._intervals = intervals
+        self._load_intervals = intervals
         self._columns: dict[str, RowColumn] = {}
         self._tables: dict[str, npt.NDArray[np.int64]] = {}
+
+    @cached_property
+    def _intervals(self) -> Intervals:
+        return self._load_intervals()
 
     def find(self, keys: Any, at: Any) -> Found:
         """The rows that answer.
@@ -130,7 +135,7 @@ class Finder:
 
     def _find_ranged(self, array: pa.Array, instants: I64) -> Found:
         numbers, there = numbers_of(array)
-        index, positions = self._intervals(), np.empty(len(numbers), np.int64)
+        index, positions = self._intervals, np.empty(len(numbers), np.int64)
         lists = (index.breaks, index.top, index.lists, index.rank)
         if self.definition.kind.timed:
             one = len(instants) == 1

@@ -17,7 +17,7 @@ A miss is null, and so is a value that is null: `find(…).there()` tells them a
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -33,7 +33,6 @@ from millpond.maps.values import NULL, present_values
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from millpond.maps.intervals import Intervals
     from millpond.maps.kinds import MapDefinition
     from millpond.maps.snapshots import SnapshotManifest
     from millpond.stores.objects import Objects
@@ -54,12 +53,11 @@ class Snapshot:
     def __init__(self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False) -> None:
         self.manifest = manifest
         self.definition = manifest.definition  # as much of it as reading needs
-        self._objects = objects
         self._lease = Lease(objects, manifest.id)
         self._finder: Finder | None = None
         try:
             groups = open_layers(objects, manifest, verify=verify)
-            self._finder = Finder(self.definition, groups, lambda: self._intervals)
+            self._finder = Finder(self.definition, groups, partial(load_intervals, objects, manifest))
         except BaseException:
             self._lease.release()
             raise
@@ -120,10 +118,6 @@ class Snapshot:
         if self.definition.value is None:
             return present_values(finder.take(found, "value", pa.binary()).fill_null(NULL))[1]
         return finder.take(found, "value", kind)
-
-    @cached_property
-    def _intervals(self) -> Intervals:
-        return load_intervals(self._objects, self.manifest)
 
     def _open_finder(self) -> Finder:
         finder = self._finder

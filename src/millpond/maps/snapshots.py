@@ -38,6 +38,7 @@ from millpond.maps.visible import tombstones, visible_groups
 from millpond.stores import ranges
 from millpond.stores.objects import FolderObjects
 from millpond.stores.range_index import content_id, read_batch, write_batch
+from millpond.stores.range_merge import merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,7 +84,9 @@ def freeze(
     if base is None:
         layers = _without_empty([_write_layer(objects, definition, freeze_groups(definition, rows))])
     else:
-        overlay = _write_layer(objects, definition, freeze_groups(definition, rows, touched=touched))
+        # A tombstone hides what lies under it: on nothing it says nothing.
+        gone = touched if base.layers else None
+        overlay = _write_layer(objects, definition, freeze_groups(definition, rows, touched=gone))
         layers = _fold(objects, _without_empty([overlay, *(_index(objects, layer) for layer in base.layers)]))
     step("freeze.layers_written")
     manifest = SnapshotManifest(
@@ -127,10 +130,10 @@ def layers_to_fold(groups: Sequence[int]) -> int:
 def _fold(objects: Objects, layers: list[ranges.Index]) -> list[ranges.Index]:
     """Merge the newest layers into one where they have grown too large for those under them."""
     fold = layers_to_fold([index.count for index in layers])
-    if fold < 2 or not hasattr(ranges, "merge"):
+    if fold < 2:
         return layers
     drop = tombstones if fold == len(layers) else None
-    merged = ranges.merge(objects, layers[:fold], drop_tombstones=drop)
+    merged = merge(objects, layers[:fold], drop_tombstones=drop)
     return _without_empty([merged, *layers[fold:]])
 
 

@@ -1,0 +1,251 @@
+"""The files of snapshots: what a refreeze writes, what is collected, who keeps what, and what damage looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from millpond.errors import Closed, Corrupt, Invalid, NotFound
+from millpond.maps.frozen import range_order_keys
+from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
+from millpond.maps.lookup import Snapshot
+from millpond.maps.snapshots import KEEP_MS, collect, freeze, load_manifest
+from millpond.stores.objects import FolderObjects, open_objects
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from millpond.maps.snapshots import SnapshotManifest
+
+LATER = 1_000_000_000
+
+
+def a_map(kind: Kind = Kind.STATE, value: str | None = "long") -> MapDefinition:
+    told = None if value is None or kind is Kind.SESSION else parse_value_type(value)
+    return MapDefinition(name="m", kind=kind, incarnation="0" * 16, value=told)
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> FolderObjects:
+    opened = open_objects(tmp_path)
+    assert isinstance(opened, FolderObjects)
+    return opened
+
+
+def full(objects: FolderObjects, keys: range, version: int = 1, extra: int = 0) -> SnapshotManifest:
+    rows = canonical_of(a_map(), [((f"key {n}",), n + extra) for n in keys])
+    return freeze(objects, a_map(), [rows], shard_version=version, created_ms=version)
+
+
+def again(
+    objects: FolderObjects, base: SnapshotManifest, changed: dict[str, int | None], version: int
+) -> SnapshotManifest:
+    """Refreeze with these values; None: the key is gone."""
+    rows = canonical_of(a_map(), [((key,), value) for key, value in changed.items() if value is not None])
+    touched = pa.array([key.encode() for key in changed], pa.binary())
+    return freeze(objects, a_map(), [rows], base=base, touched=touched, shard_version=version, created_ms=version)
+
+
+def files(objects: FolderObjects, folder: str) -> set[str]:
+    return {named.name for named in objects.list(folder)}
+
+
+def test_a_refreeze_writes_only_what_was_touched(objects: FolderObjects) -> None:
+    base = full(objects, range(50_000))
+    before = files(objects, "ranges")
+    assert len(before) > 1
+    following = again(objects, base, {"key 7": 70, "key 8": None, "new": 1}, 2)
+    written = files(objects, "ranges") - before
+    assert len(written) == 1
+    assert sum((objects.root / name).stat().st_size for name in written) < 4_096
+    assert following.layers[1:] == base.layers
+    with Snapshot.open(objects, following) as snapshot:
+        assert snapshot.lookup(["key 7", "key 8", "new", "key 9"]).to_pylist() == [70, None, 1, 9]
+
+
+def test_layers_are_folded_before_they_are_many(objects: FolderObjects) -> None:
+    manifest = full(objects, range(2_000))
+    expected = {f"key {n}": n for n in range(2_000)}
+    for version in range(2, 40):
+        changed = {f"key {n}": n * version for n in range(version * 40, version * 40 + 40)}
+        expected |= changed
+        manifest = again(objects, manifest, dict(changed), version)
+        assert len(manifest.layers) <= 3
+        counts = [layer.groups for layer in manifest.layers]
+        assert all(sum(counts[:n]) * 8 <= counts[n] for n in range(1, len(counts)))
+    with Snapshot.open(objects, manifest) as snapshot:
+        assert snapshot.lookup(list(expected)).to_pylist() == list(expected.values())
+
+
+def test_the_same_rows_make_the_same_files(tmp_path: Path) -> None:
+    one, other = FolderObjects(tmp_path / "a"), FolderObjects(tmp_path / "b")
+    rows = canonical_of(a_map(), [((f"key {n}",), n) for n in range(9_000)])
+    first = freeze(one, a_map(), [rows], shard_version=1, created_ms=5)
+    pieces = [rows.slice(n, 1_000) for n in range(8_000, -1, -1_000)]
+    second = freeze(other, a_map(), pieces, shard_version=1, created_ms=5)
+    assert first.id == second.id
+    assert files(one, "ranges") == files(other, "ranges")
+    assert load_manifest(one, first.id) == first
+
+
+def test_a_map_without_rows_answers_nothing(objects: FolderObjects) -> None:
+    for kind in Kind:
+        definition = a_map(kind)
+        manifest = freeze(objects, definition, [], shard_version=0, created_ms=0)
+        assert manifest.layers == ()
+        with Snapshot.open(objects, manifest) as snapshot:
+            keys: list[object] = ["a", None] if kind.keyed else [1, None]
+            assert snapshot.lookup(keys, at=5).to_pylist() == [None, None]
+            assert snapshot.lookup(pa.array([], pa.string() if kind.keyed else pa.int64()), at=5).to_pylist() == []
+
+
+def test_what_is_gone_from_everywhere_leaves_no_tombstone(objects: FolderObjects) -> None:
+    base = full(objects, range(3))
+    emptied = again(objects, base, {f"key {n}": None for n in range(3)}, 2)
+    assert emptied.layers == ()
+    assert again(objects, emptied, {"key 1": None}, 3).layers == ()
+
+
+def test_ranges_that_are_gone_answer_no_more(objects: FolderObjects) -> None:
+    definition = a_map(Kind.RANGED_STATE, "string")
+    rows = [
+        ((0, 100), "wide"),
+        ((10, 20), "narrow"),
+        ((200, 300), "far"),
+        *(((n, n), "one") for n in range(1_000, 1_020)),
+    ]
+    base = freeze(objects, definition, [canonical_of(definition, rows)], shard_version=1, created_ms=1)
+    touched = range_order_keys(*(pa.array([n], pa.int64()).to_numpy() for n in (10, 20)))
+    following = freeze(objects, definition, [], base=base, touched=touched, shard_version=2, created_ms=2)
+    for manifest, told in ((base, "narrow"), (following, "wide")):
+        with Snapshot.open(objects, manifest) as snapshot:
+            assert snapshot.lookup([15, 100, 101, 200, 1_005]).to_pylist() == [told, "wide", None, "far", "one"]
+
+
+# -- collecting ---------------------------------------------------------------------------------------
+
+
+def test_nothing_but_the_snapshot_that_counts_stays(objects: FolderObjects) -> None:
+    old = full(objects, range(10_000))
+    counts = full(objects, range(10_000), 2, extra=1)
+    (objects.root / "ranges" / ("f" * 40 + ".arrow")).write_bytes(b"left by a freeze that died")
+    assert collect(objects, counts, now_ms=2 + KEEP_MS - 1).snapshots == 0
+    collected = collect(objects, counts, now_ms=2 + KEEP_MS)
+    assert collected.snapshots == 1
+    assert collected.files >= 2
+    with pytest.raises(NotFound):
+        load_manifest(objects, old.id)
+    with pytest.raises(NotFound, match="ask for the one"):
+        Snapshot.open(objects, old)
+    with Snapshot.open(objects, counts, verify=True) as snapshot:
+        assert snapshot.lookup(["key 5"]).to_pylist() == [6]
+    assert len(files(objects, "manifests")) == 1
+    assert collect(objects, counts, now_ms=LATER).files == 0
+
+
+@pytest.mark.parametrize("kind", [Kind.STATE, Kind.RANGED_STATE])
+def test_a_reader_keeps_the_snapshot_it_holds(objects: FolderObjects, kind: Kind) -> None:
+    definition = a_map(kind)
+    rows = [((f"key {n}",) if kind.keyed else (n, n), n) for n in range(6_000)]
+    changed = [(address, n + 1) for n, (address, _) in enumerate(rows)]
+    keys: list[object] = ["key 5"] if kind.keyed else [5]
+    old, counts = (
+        freeze(objects, definition, [canonical_of(definition, told)], shard_version=version, created_ms=version)
+        for version, told in ((1, rows), (2, changed))
+    )
+    reader = Snapshot.open(objects, old)
+    assert collect(objects, counts, now_ms=LATER).snapshots == 0
+    assert reader.lookup(keys).to_pylist() == [5]
+    other = Snapshot.open(objects, old, verify=True)
+    reader.close()
+    assert collect(objects, counts, now_ms=LATER).snapshots == 0
+    assert other.lookup(keys).to_pylist() == [5]
+    del other
+    assert collect(objects, counts, now_ms=LATER).snapshots == 1
+
+
+def test_layers_shared_with_a_snapshot_that_counts_are_not_collected(objects: FolderObjects) -> None:
+    base = full(objects, range(10_000))
+    counts = again(objects, base, {"key 1": 5}, 2)
+    collected = collect(objects, counts, now_ms=LATER)
+    assert (collected.snapshots, collected.files) == (1, 0)
+    with Snapshot.open(objects, counts, verify=True) as snapshot:
+        assert snapshot.lookup(["key 1", "key 2"]).to_pylist() == [5, 2]
+
+
+# -- misuse and damage --------------------------------------------------------------------------------
+
+
+def test_a_closed_snapshot_says_so(objects: FolderObjects) -> None:
+    snapshot = Snapshot.open(objects, full(objects, range(3)))
+    found = snapshot.find(["key 1"])
+    snapshot.close()
+    snapshot.close()
+    with pytest.raises(Closed):
+        snapshot.lookup(["key 1"])
+    with pytest.raises(Closed):
+        snapshot.take(found)
+
+
+def test_questions_that_are_none(objects: FolderObjects) -> None:
+    definition = a_map(Kind.TEMPORAL_STATE)
+    rows = canonical_of(definition, [(("a", 5), 1)])
+    with Snapshot.open(objects, freeze(objects, definition, [rows], shard_version=1, created_ms=1)) as snapshot:
+        with pytest.raises(Invalid, match="asked at a time"):
+            snapshot.lookup(["a"])
+        with pytest.raises(Invalid, match="as many times"):
+            snapshot.lookup(["a"], at=[1, 2])
+        with pytest.raises(Invalid, match="not understood"):
+            snapshot.lookup(["a", "a"], at=["1970-01-01T00:00:00Z", "soon"])
+        with pytest.raises(Invalid, match="text, bytes nor whole"):
+            snapshot.lookup([1.5], at=5)
+        assert snapshot.lookup(["a", "a"], at=["1970-01-01T00:00:00.005Z", "1970-01-01T00:00:00.004Z"]).to_pylist() == [
+            1,
+            None,
+        ]
+    ranged = freeze(objects, a_map(Kind.RANGED_STATE), [], shard_version=1, created_ms=1)
+    with Snapshot.open(objects, ranged) as snapshot, pytest.raises(Invalid, match="whole numbers"):
+        snapshot.lookup(["ten"])
+
+
+def one_range(objects: FolderObjects) -> Path:
+    (name,) = files(objects, "ranges")
+    return objects.root / name
+
+
+def test_a_shortened_range_is_named(objects: FolderObjects) -> None:
+    manifest = full(objects, range(3))
+    damaged = one_range(objects)
+    damaged.write_bytes(damaged.read_bytes()[:-8])
+    with pytest.raises(Corrupt, match=damaged.name):
+        Snapshot.open(objects, manifest)
+
+
+def test_a_changed_byte_is_found_when_verifying(objects: FolderObjects) -> None:
+    manifest = full(objects, range(3))
+    damaged = one_range(objects)
+    told = bytearray(damaged.read_bytes())
+    told[len(told) // 2] ^= 1
+    damaged.write_bytes(told)
+    with pytest.raises(Corrupt, match=damaged.name):
+        Snapshot.open(objects, manifest, verify=True)
+    # What could not be opened is not held either.
+    assert collect(objects, full(objects, range(4), 2), now_ms=LATER).snapshots == 1
+
+
+def test_a_missing_range_is_named(objects: FolderObjects) -> None:
+    manifest = full(objects, range(3))
+    damaged = one_range(objects)
+    damaged.unlink()
+    with pytest.raises(NotFound, match=damaged.name):
+        Snapshot.open(objects, manifest)
+
+
+def test_a_changed_manifest_is_named(objects: FolderObjects) -> None:
+    manifest = full(objects, range(3))
+    file = objects.root / "manifests" / f"{manifest.id}.json"
+    file.write_bytes(file.read_bytes().replace(b'"shard_version":1', b'"shard_version":2'))
+    with pytest.raises(Corrupt, match=manifest.id):
+        load_manifest(objects, manifest.id)
