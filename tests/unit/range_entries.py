@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from millpond.stores.objects import Objects
 from millpond.stores.ranges import Boundaries, Index, RangeReader
 
 SCHEMA = pa.schema(
@@ -92,3 +93,45 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
     return a == b
+
+
+def plain(n: int) -> dict[str, Any]:
+    """A value that differs from its neighbours'."""
+    return {"hash": n % 2**64, "rows": [{"at": n, "value": str(n)}], "flag": n % 2 == 0, "size": n / 2}
+
+
+def tombstone(n: int = 0) -> dict[str, Any]:
+    """An entry that says that its key is gone: no rows."""
+    return {"hash": n, "rows": [], "flag": None, "size": None}
+
+
+class Watched(Objects):
+    """Objects in memory that remember which names were read and written."""
+
+    def __init__(self) -> None:
+        super().__init__("memory://")
+        self.read: list[str] = []
+        self.written: list[str] = []
+
+    def get(self, name: str) -> pa.Buffer:
+        """As all objects, and remembered."""
+        self.read.append(name)
+        return super().get(name)
+
+    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+        """As all objects, and remembered."""
+        super().put(name, data)
+        self.written.append(name)
+
+    def forget(self) -> None:
+        """Count from here on."""
+        self.read.clear()
+        self.written.clear()
+
+    def ranges_read(self) -> list[str]:
+        """The ranges that were read."""
+        return [name for name in self.read if name.startswith("ranges/")]
+
+    def ranges_written(self) -> list[str]:
+        """The ranges that were written."""
+        return [name for name in self.written if name.startswith("ranges/")]

@@ -30,6 +30,7 @@ from tests.unit.range_entries import (
     model_of,
     models,
     pieces_of,
+    plain,
 )
 
 CUTS = st.lists(st.integers(0, 300), max_size=5)
@@ -122,7 +123,7 @@ def test_scans_between_keys_in_both_directions(
 
 
 def test_a_scan_opens_only_the_ranges_it_needs(tmp_path: Path) -> None:
-    reader = written({b"%05d" % n: _plain(n) for n in range(500)}, objects=open_objects(tmp_path))
+    reader = written({b"%05d" % n: plain(n) for n in range(500)}, objects=open_objects(tmp_path))
     middle = reader.index.entries[len(reader.index.entries) // 2]
     assert sum(batch.num_rows for batch in reader.scan(middle.first, middle.last)) == middle.count - 1
     assert len(reader._opened) == 1
@@ -131,7 +132,7 @@ def test_a_scan_opens_only_the_ranges_it_needs(tmp_path: Path) -> None:
 
 
 def test_chunks_and_strings_are_keys_too() -> None:
-    reader = written({b"a": _plain(1), b"\xc3\xa4": _plain(2)})
+    reader = written({b"a": plain(1), b"\xc3\xa4": plain(2)})
     asked = pa.chunked_array([["ä"], [], [None, "a", "b"]], pa.string())
     range_nos, rows = ranges.find(reader.objects, reader.index, asked)
     assert rows.tolist() == [1, -1, 0, -1]
@@ -142,7 +143,7 @@ def test_chunks_and_strings_are_keys_too() -> None:
 def test_nothing_is_copied_on_open(tmp_path: Path) -> None:
     """Every buffer of an opened range lies in the mapping of its file."""
     objects = open_objects(tmp_path)
-    reader = written({b"%05d" % n: _plain(n) for n in range(200)}, Boundaries(), objects)
+    reader = written({b"%05d" % n: plain(n) for n in range(200)}, Boundaries(), objects)
     before = pa.total_allocated_bytes()
     batch = reader.batch(0)
     assert pa.total_allocated_bytes() == before
@@ -161,7 +162,7 @@ def test_nothing_is_copied_on_open(tmp_path: Path) -> None:
 
 def test_a_reader_keeps_what_it_opened(tmp_path: Path) -> None:
     objects = open_objects(tmp_path)
-    reader = written({b"%05d" % n: _plain(n) for n in range(50)}, objects=objects)
+    reader = written({b"%05d" % n: plain(n) for n in range(50)}, objects=objects)
     before = model_of(reader)
     for found in list(objects.list()):
         objects.delete(found.name)
@@ -184,10 +185,6 @@ def test_no_entries_make_an_index_too() -> None:
         ranges.write(objects, [])
 
 
-def _plain(n: int) -> dict[str, object]:
-    return {"hash": n, "rows": [{"at": n, "value": str(n)}], "flag": n % 2 == 0, "size": n / 2}
-
-
 # -- what is refused ----------------------------------------------------------------------------------
 
 
@@ -202,7 +199,7 @@ def test_keys_must_ascend(order: list[bytes], apart: bool) -> None:
 
 def test_a_refused_write_leaves_no_index(tmp_path: Path) -> None:
     objects = open_objects(tmp_path)
-    good = batch_of({b"%05d" % n: _plain(n) for n in range(100)})
+    good = batch_of({b"%05d" % n: plain(n) for n in range(100)})
     with pytest.raises(Invalid):
         ranges.write(objects, [good, good], SMALL)
     assert list(objects.list("indexes")) == []
@@ -249,7 +246,7 @@ def test_boundaries_that_make_no_sense_are_refused(wrong: dict[str, int]) -> Non
 
 def test_an_index_of_a_newer_format_is_refused() -> None:
     objects = in_memory()
-    index = ranges.write(objects, [batch_of({b"a": _plain(1)})])
+    index = ranges.write(objects, [batch_of({b"a": plain(1)})])
     batch = read_batch(objects.get(ranges.index_name(index.id)), "index")
     newer = write_batch(batch.replace_schema_metadata({**batch.schema.metadata, b"millpond.index": b"9"}))
     objects.put(ranges.index_name(content_id(newer)), newer)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "content_id", "index_name", "load_index",
+    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "content_id", "index_bytes", "index_name", "load_index",
     "put_content", "range_name", "read_batch", "store_index", "write_batch",
 )  # fmt: skip
 
@@ -175,19 +175,27 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
     return Index(name, tuple(entries), schema, boundaries)
 
 
-def load_index(objects: Objects, id_: str) -> Index:
-    """The index of that id, its checksum verified.
+def index_bytes(objects: Objects, id_: str) -> pa.Buffer:
+    """The file of an index, its checksum verified.
 
-    Raises: `NotFound`, `Corrupt`; `Invalid` for a format that is newer than this reader.
+    Raises: `NotFound`, `Corrupt`.
     """
     name = index_name(id_)
     try:
         data = objects.get(name)
     except NotFound as error:
-        raise NotFound("there is no such index", kind="index_not_found", object=name) from error
+        raise NotFound("there is no such index", kind="index_not_found", object=name, where=objects.where) from error
     if content_id(data) != id_:
-        raise Corrupt("the index is not what was written", kind="index_damaged", object=name)
-    return _parse_index(read_batch(data, name), id_)
+        raise Corrupt("the index is not what was written", kind="index_damaged", object=name, where=objects.where)
+    return data
+
+
+def load_index(objects: Objects, id_: str) -> Index:
+    """The index of that id, its checksum verified.
+
+    Raises: `NotFound`, `Corrupt`; `Invalid` for a format that is newer than this reader.
+    """
+    return _parse_index(read_batch(index_bytes(objects, id_), index_name(id_)), id_)
 
 
 def _parse_index(batch: pa.RecordBatch, id_: str) -> Index:

@@ -15,7 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-__all__ = ("KeyColumn", "cut", "find_rows", "first_unordered", "hash_of_key", "key_column", "merge_keys", "search")
+__all__ = (
+    "KeyColumn", "cut", "find_rows", "first_unordered", "hash_of_key", "key_column", "lower_bound", "merge_keys",
+    "search", "upper_bound",
+)  # fmt: skip
 
 _FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _MIX_1, _MIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
@@ -128,6 +131,23 @@ def search(offsets, data, wanted_offsets, wanted_data, chosen, above, out):  # t
             else:
                 high = middle
         out[at] = low
+
+
+def lower_bound(keys: KeyColumn, key: bytes) -> int:
+    """The first row whose key is not below `key`; the number of rows when there is none."""
+    return _bound(keys, key, above=False)
+
+
+def upper_bound(keys: KeyColumn, key: bytes) -> int:
+    """The first row whose key is above `key`; the number of rows when there is none."""
+    return _bound(keys, key, above=True)
+
+
+def _bound(keys: KeyColumn, key: bytes, *, above: bool) -> int:
+    out = np.empty(1, np.int64)
+    wanted = np.array([0, len(key)], np.int32)
+    search(keys.offsets, keys.data, wanted, np.frombuffer(key, np.uint8), np.zeros(1, np.int64), above, out)
+    return int(out[0])
 
 
 @njit(cache=True, nogil=True)

@@ -15,18 +15,18 @@ import pyarrow as pa
 
 from millpond.errors import Corrupt, NotFound
 from millpond.stores.range_index import Index, RangeEntry, content_id, load_index, range_name, read_batch
-from millpond.stores.range_keys import KeyColumn, find_rows, key_column, search
+from millpond.stores.range_keys import KeyColumn, find_rows, key_column, lower_bound, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millpond.stores.objects import Objects
 
-__all__ = ("RangeReader", "find", "get", "lower_bound", "open_index", "open_range", "scan")
+__all__ = ("RangeReader", "find", "get", "open_index", "open_range", "range_bytes", "scan")
 
 
-def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False) -> pa.RecordBatch:
-    """The entries of a range, memory-mapped where objects are files. `verify` reads them all and checks their name.
+def range_bytes(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Buffer:
+    """The file of a range. `verify` reads it all and checks its name.
 
     Raises: `NotFound`; `Corrupt`, naming the file.
     """
@@ -34,14 +34,29 @@ def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False) -> 
     try:
         data = objects.get(name)
     except NotFound as error:
-        raise NotFound("a range is missing", kind="range_not_found", object=name, where=objects.where) from error
+        raise NotFound(
+            "a range is missing", kind="range_not_found", object=name, where=objects.where,
+            hint="fetch the index again from a place that has it, or make it anew",
+        ) from error  # fmt: skip
     if data.size != entry.size:
         raise Corrupt(
             "the range has another size than was written", kind="range_damaged", object=name, where=objects.where,
             expected=entry.size, actual=data.size,
         )  # fmt: skip
-    if (verify or objects.local_path(name) is None) and content_id(data) != entry.id:
+    if verify and content_id(data) != entry.id:
         raise Corrupt("the range is not what was written", kind="range_damaged", object=name, where=objects.where)
+    return data
+
+
+def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False) -> pa.RecordBatch:
+    """The entries of a range, memory-mapped where objects are files. `verify` reads them all and checks their name.
+
+    What comes from elsewhere is verified always.
+
+    Raises: `NotFound`; `Corrupt`, naming the file.
+    """
+    name = range_name(entry.id)
+    data = range_bytes(objects, entry, verify=verify or objects.local_path(name) is None)
     batch = read_batch(data, name)
     if batch.num_rows != entry.count or "key" not in batch.schema.names:
         raise Corrupt("the range is not what its index says", kind="range_damaged", object=name, where=objects.where)
@@ -156,14 +171,6 @@ class RangeReader:
         start = 0 if lower is None or lower <= entry.first else lower_bound(self.keys(range_no), lower)
         stop = entry.count if upper is None or entry.last < upper else lower_bound(self.keys(range_no), upper)
         return start, max(start, stop)
-
-
-def lower_bound(keys: KeyColumn, key: bytes) -> int:
-    """The first row whose key is not below `key`; the number of rows when there is none."""
-    out = np.empty(1, np.int64)
-    wanted = np.array([0, len(key)], np.int32)
-    search(keys.offsets, keys.data, wanted, np.frombuffer(key, np.uint8), np.zeros(1, np.int64), False, out)
-    return int(out[0])
 
 
 def _wanted(keys: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.bool_]]:

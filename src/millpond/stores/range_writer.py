@@ -7,8 +7,9 @@ the place already are not written again.
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,7 @@ from millpond.stores.range_keys import cut, first_unordered, key_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import TracebackType
 
     from millpond.stores.objects import Objects
 
@@ -53,23 +55,20 @@ def write(
     Raises: `Invalid` for keys out of order, columns that ranges do not keep, batches of different schemas;
     `Unavailable` when the place is full: what was written stays invisible and is found again by the next attempt.
     """
-    writer: RangeWriter | None = None
-    try:
-        for batch in batches:
-            writer = writer or RangeWriter(objects, schema or batch.schema, boundaries)
+    rest = iter(batches)
+    first = next(rest, None)
+    if schema is None:
+        if first is None:
+            raise Invalid("no batches and no schema", kind="range_schema", hint="pass schema=")
+        schema = first.schema
+    with RangeWriter(objects, schema, boundaries) as writer:
+        for batch in itertools.chain([] if first is None else [first], rest):
             writer.append(batch)
-        if writer is None:
-            if schema is None:
-                raise Invalid("no batches and no schema", kind="range_schema", hint="pass schema=")
-            writer = RangeWriter(objects, schema, boundaries)
         return writer.finish()
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 class RangeWriter:
-    """Takes ascending entries, or whole ranges as they are, and ends with an index."""
+    """Takes ascending entries, or whole ranges as they are, and ends with an index. A context manager."""
 
     def __init__(self, objects: Objects, schema: pa.Schema, boundaries: Boundaries = DEFAULT_BOUNDARIES) -> None:
         check_types(schema)
@@ -168,3 +167,11 @@ class RangeWriter:
     def close(self) -> None:
         """Let the writing threads go; without `finish`, what was written stays unreachable."""
         self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

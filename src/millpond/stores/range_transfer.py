@@ -1,0 +1,94 @@
+"""Bringing an index from one place to another: only what is missing there is fetched, and all of it is verified.
+
+The index goes last, so the target never shows an index whose ranges are not all there. A fetch that is cut short is
+gone on with by the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt, NotFound
+from millpond.kernel.steps import step
+from millpond.stores.range_index import index_bytes, index_name, load_index, range_name
+from millpond.stores.range_reader import range_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.stores.objects import Objects
+    from millpond.stores.range_index import Index, RangeEntry
+
+__all__ = ("FetchReport", "fetch", "missing")
+
+_FETCHING_MAX = 4  # ranges on their way at once
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReport:
+    """What was transferred, and what lay in the target already. The index counts in bytes, not in ranges."""
+
+    ranges: int
+    bytes: int
+    ranges_kept: int
+    bytes_kept: int
+
+
+def missing(index: Index, present: Objects) -> list[RangeEntry]:
+    """The ranges of an index that a place lacks, or holds with another size; one listing tells."""
+    held = {named.name: named.size for named in present.list("ranges")}
+    return [entry for entry in index.entries if held.get(range_name(entry.id)) != entry.size]
+
+
+def fetch(source: Objects, target: Objects, index_id: str) -> FetchReport:
+    """Bring an index and those of its ranges that `target` lacks; what arrives is checked against its name.
+
+    Raises: `NotFound` when the source lacks a file, `Corrupt` when it holds another than was written: the file is
+    named and not taken over; `Unavailable`.
+    """
+    index = load_index(source, index_id)
+    wanted = missing(index, target)
+    _fetch_ranges(source, target, wanted)
+    step("ranges.fetched")
+    target.settle("ranges")
+    size = sum(entry.size for entry in wanted) + _fetch_index(source, target, index_id)
+    step("ranges.index_fetched")
+    return FetchReport(
+        ranges=len(wanted), bytes=size,
+        ranges_kept=len(index.entries) - len(wanted), bytes_kept=index.size - sum(entry.size for entry in wanted),
+    )  # fmt: skip
+
+
+def _fetch_ranges(source: Objects, target: Objects, wanted: Iterable[RangeEntry]) -> None:
+    """A few at once, so that no more than those are in memory."""
+    with ThreadPoolExecutor(_FETCHING_MAX, thread_name_prefix="fetch") as threads:
+        waiting: deque[Future[None]] = deque()
+        try:
+            for entry in wanted:
+                waiting.append(threads.submit(_fetch_range, source, target, entry))
+                if len(waiting) > _FETCHING_MAX:
+                    waiting.popleft().result()
+            while waiting:
+                waiting.popleft().result()
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _fetch_range(source: Objects, target: Objects, entry: RangeEntry) -> None:
+    target.put(range_name(entry.id), range_bytes(source, entry, verify=True))
+    step("ranges.one_fetched")
+
+
+def _fetch_index(source: Objects, target: Objects, index_id: str) -> int:
+    """Bring the index unless the target has it whole; the bytes brought."""
+    try:
+        index_bytes(target, index_id)
+    except (NotFound, Corrupt):
+        data = index_bytes(source, index_id)
+        target.put(index_name(index_id), data)
+        return int(data.size)
+    return 0

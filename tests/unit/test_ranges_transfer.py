@@ -1,0 +1,244 @@
+"""Fetching what is missing, verifying what arrives, and telling what is damaged by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.errors import Corrupt, NotFound
+from millpond.kernel.steps import listening
+from millpond.stores import ranges
+from millpond.stores.objects import FolderObjects, Objects, open_objects
+from millpond.stores.range_index import RangeEntry, content_id, store_index, write_batch
+from millpond.stores.ranges import FetchReport, Index
+from millpond.testing.faults import flip_byte, truncate
+from tests.unit.range_entries import (
+    SCHEMA,
+    SMALL,
+    Model,
+    Watched,
+    batch_of,
+    keys,
+    large_models,
+    model_of,
+    plain,
+    plain_values,
+)
+
+MODEL: Model = {b"%06d" % n: plain(n) for n in range(2000)}
+
+
+def written(objects: Objects, model: Model) -> Index:
+    return ranges.write(objects, [batch_of(model)], SMALL)
+
+
+@given(large_models, st.dictionaries(keys, plain_values, max_size=5))
+def test_only_what_is_missing_travels(old: Model, edits: Model) -> None:
+    source, target = Watched(), Watched()
+    first, second = written(source, old), written(source, {**old, **edits})
+    whole = ranges.fetch(source, target, first.id)
+    assert whole.ranges == len(first.entries)
+    assert whole.bytes == sum(found.size for found in target.list())
+    source.forget()
+    lacking = ranges.missing(second, target)
+    assert set(lacking) == set(second.entries) - set(first.entries)
+    before = sum(found.size for found in target.list())
+    report = ranges.fetch(source, target, second.id)
+    assert (report.ranges, report.ranges_kept) == (len(lacking), len(second.entries) - len(lacking))
+    assert report.bytes == sum(found.size for found in target.list()) - before
+    assert report.bytes_kept == second.size - sum(entry.size for entry in lacking)
+    assert len(source.ranges_read()) == report.ranges
+    assert model_of(ranges.open_index(target, second.id)) == {**old, **edits}
+
+
+def test_fetching_twice_fetches_once() -> None:
+    source, target = Watched(), Watched()
+    index = written(source, MODEL)
+    ranges.fetch(source, target, index.id)
+    target.forget()
+    report = ranges.fetch(source, target, index.id)
+    assert report == FetchReport(ranges=0, bytes=0, ranges_kept=len(index.entries), bytes_kept=index.size)
+    assert target.written == []
+
+
+def test_a_small_change_is_a_small_fetch() -> None:
+    source, target = Watched(), Watched()
+    full = ranges.fetch(source, target, written(source, MODEL).id)
+    changed = written(source, {**MODEL, b"001000": plain(-1)})
+    report = ranges.fetch(source, target, changed.id)
+    assert report.ranges == 1
+    assert report.bytes * 5 < full.bytes
+
+
+@pytest.mark.parametrize("fault", ["flipped", "cut short", "gone"])
+def test_what_is_damaged_does_not_travel(tmp_path: Path, fault: str) -> None:
+    source, target = open_objects(tmp_path / "source"), Watched()
+    index = written(source, MODEL)
+    bad = index.entries[len(index.entries) // 2]
+    path = path_of(source, bad)
+    if fault == "flipped":
+        flip_byte(path, bad.size // 2)
+    elif fault == "cut short":
+        truncate(path, bad.size - 8)
+    else:
+        path.unlink()
+    with pytest.raises((NotFound, Corrupt), match=bad.id):
+        ranges.fetch(source, target, index.id)
+    assert not target.exists(ranges.range_name(bad.id))
+    assert not target.exists(ranges.index_name(index.id))
+
+
+def test_a_damaged_index_does_not_travel(tmp_path: Path) -> None:
+    source = open_objects(tmp_path / "source")
+    index = written(source, MODEL)
+    flip_byte(tmp_path / "source" / ranges.index_name(index.id), 300)
+    target = Watched()
+    with pytest.raises(Corrupt, match=index.id):
+        ranges.fetch(source, target, index.id)
+    assert target.written == []
+
+
+def test_a_fetch_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    source, target = Watched(), open_objects(tmp_path)
+    index = written(source, MODEL)
+
+    class CutShort(Exception):
+        pass
+
+    fetched: list[str] = []
+
+    def cut_short(name: str) -> None:
+        fetched.append(name)
+        if len(fetched) == 10:
+            raise CutShort
+
+    with listening(cut_short), pytest.raises(CutShort):
+        ranges.fetch(source, target, index.id)
+    assert not target.exists(ranges.index_name(index.id))
+    there = sum(1 for _ in target.list("ranges"))
+    assert 10 <= there < len(index.entries)
+    assert ranges.fetch(source, target, index.id).ranges == len(index.entries) - there
+    assert ranges.verify(target, index.id) == []
+
+
+def test_between_a_folder_and_a_bucket(tmp_path: Path, bucket: Objects) -> None:
+    """Published to S3 from one machine, fetched by another, then read from the bucket itself."""
+    source, target = open_objects(tmp_path / "source"), open_objects(tmp_path / "target")
+    small = {key: MODEL[key] for key in sorted(MODEL)[:300]}
+    index = written(source, small)
+    published = ranges.fetch(source, bucket, index.id)
+    assert published.ranges == len(index.entries)
+    assert ranges.fetch(bucket, target, index.id) == published
+    assert model_of(ranges.open_index(target, index.id)) == small
+    changed = written(source, {**small, b"000150": plain(-5)})
+    assert ranges.fetch(source, bucket, changed.id).ranges == 1
+    assert ranges.fetch(bucket, target, changed.id).ranges == 1
+    remote = ranges.open_index(bucket, changed.id)
+    row = remote.get(b"000150")
+    assert row is not None
+    assert row.column("hash").to_pylist() != [] and row.column("size").to_pylist() == [-2.5]
+    assert ranges.verify(bucket, changed.id) == []
+    assert written(bucket, small) == index
+    overlay = written(bucket, {b"000200": plain(9)})
+    assert ranges.merge(bucket, [overlay, index]) == written(Watched(), {**small, b"000200": plain(9)})
+    assert [len(found) for found in ranges.diff(bucket, index, changed)] == [1]
+
+
+def path_of(objects: Objects, entry: RangeEntry) -> Path:
+    path = objects.local_path(ranges.range_name(entry.id))
+    assert path is not None
+    return path
+
+
+# -- verify -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FolderObjects:
+    objects = open_objects(tmp_path / "objects")
+    assert isinstance(objects, FolderObjects)
+    return objects
+
+
+def test_a_whole_index_has_no_problems(folder: FolderObjects) -> None:
+    assert ranges.verify(folder, written(folder, MODEL).id) == []
+    assert ranges.verify(folder, written(folder, {}).id) == []
+
+
+@given(st.data())
+def test_every_flipped_byte_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = open_objects(tmp_path_factory.mktemp("objects"))
+    index = written(folder, {b"%02d" % n: plain(n) for n in range(20)})
+    found = data.draw(st.sampled_from(sorted(folder.list(), key=lambda named: named.name)))
+    path = folder.local_path(found.name)
+    assert path is not None
+    flip_byte(path, data.draw(st.integers(0, found.size - 1)))
+    (problem,) = ranges.verify(folder, index.id)
+    assert problem.object == found.name
+    assert problem.damaged
+    assert problem.kind in ("range_damaged", "index_damaged")
+
+
+def test_a_damaged_file_is_named_set_aside_and_fetched_again(tmp_path: Path, folder: FolderObjects) -> None:
+    index = written(folder, MODEL)
+    other = open_objects(tmp_path / "other")
+    ranges.fetch(folder, other, index.id)
+    bad, gone = index.entries[3], index.entries[5]
+    flip_byte(path_of(folder, bad), bad.size // 2)
+    path_of(folder, gone).unlink()
+    problems = ranges.verify(folder, index.id)
+    assert [(problem.object, problem.kind, problem.damaged) for problem in problems] == [
+        (ranges.range_name(bad.id), "range_damaged", True),
+        (ranges.range_name(gone.id), "range_not_found", False),
+    ]
+    with pytest.raises(Corrupt, match=bad.id):
+        ranges.open_range(folder, bad, verify=True)
+    assert ranges.quarantine(folder, problems[0].object) == f"quarantine/{bad.id}.arrow"
+    assert folder.size(f"quarantine/{bad.id}.arrow") == bad.size
+    with pytest.raises(NotFound, match=bad.id):
+        list(ranges.scan(folder, index))
+    assert ranges.fetch(other, folder, index.id).ranges == 2
+    assert ranges.verify(folder, index.id) == []
+    assert model_of(ranges.open_index(folder, index.id)) == MODEL
+
+
+def test_a_missing_index_is_a_problem(folder: FolderObjects) -> None:
+    (problem,) = ranges.verify(folder, "00" * 20)
+    assert (problem.kind, problem.damaged) == ("index_not_found", False)
+
+
+def store(objects: Objects, batch: pa.RecordBatch, **told: object) -> RangeEntry:
+    """A range as a broken writer might store it."""
+    data = write_batch(batch)
+    name = content_id(data)
+    objects.put(ranges.range_name(name), data)
+    held = batch.column("key").to_pylist()
+    entry = {"first": held[0], "last": held[-1], "count": batch.num_rows, "size": data.size} | told
+    return RangeEntry(name, **entry)  # type: ignore[arg-type]
+
+
+def test_checksums_are_not_the_only_check(folder: FolderObjects) -> None:
+    """What was written wrong has a right checksum, and is told all the same."""
+    good = batch_of({b"%02d" % n: plain(n) for n in range(4)})
+    backwards = good.take(pa.array([3, 2, 1, 0]))
+    other = pa.record_batch({"key": pa.array([b"k1", b"k2"], pa.binary())})
+    wrong: list[tuple[RangeEntry, str]] = [
+        (store(folder, backwards, first=b"a0", last=b"a9"), "range_order"),
+        (store(folder, good, first=b"b0", last=b"b9"), "range_damaged"),
+        (store(folder, good, first=b"c0", last=b"c9", count=5), "range_damaged"),
+        (store(folder, other), "range_schema"),
+    ]
+    index = store_index(folder, [entry for entry, _ in wrong], SCHEMA, SMALL)
+    kinds = {(problem.object, problem.kind) for problem in ranges.verify(folder, index.id)}
+    assert kinds >= {(ranges.range_name(entry.id), kind) for entry, kind in wrong}
+
+
+def test_a_range_that_lay_there_damaged_by_size_is_written_again(folder: FolderObjects) -> None:
+    index = written(folder, MODEL)
+    truncate(path_of(folder, index.entries[0]), 100)
+    assert written(folder, MODEL) == index
+    assert ranges.verify(folder, index.id) == []
