@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from millpond.errors import Invalid, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps import catalogue
 from millpond.maps.handle import Map
+from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.kinds import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
 from millpond.maps.loading import Loading, LoadResult, commit_load, host_name, writer_folder
 from millpond.maps.loads import FOLDERS, Loads
@@ -35,6 +36,7 @@ from millpond.stores.objects import open_objects
 
 if TYPE_CHECKING:
     from millpond.kernel.verify import Report
+    from millpond.maps.file_loads import Advance
 
 __all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
 
@@ -181,6 +183,31 @@ class Pond:
         """
         return commit_load(self._loading, parts, source=source, rejected=rejected)
 
+    def load_files(
+        self, files: str | Path | Sequence[str | Path], map: str | None = None, *,
+        columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, effective_time: str | None = None, source: str = "", again: bool = False,
+        advance: Advance | None = None,
+    ) -> LoadResult:  # fmt: skip
+        """Load files, folders or patterns as one load: Parquet, CSV, JSON lines, Arrow, or XML for one map or many.
+
+        `written` names the format where the names of the files do not. `effective_time` is the time of XML elements
+        that have none. `advance` is told of rows and bytes as they are read. The rest is as in `Map.load`.
+
+        Raises: `NotFound` for files or a map that do not exist; else as `Map.load`.
+        """
+        from millpond.maps.file_loads import file_reading, load_files
+
+        with self._space.read() as tx:
+            known = {each.name: each for each in catalogue.list_maps(tx)}
+            name = None if map is None else catalogue.find_map(tx, map).name
+        mapping = ColumnMapping(**columns) if isinstance(columns, Mapping) else columns
+        return load_files(
+            self._loading, file_reading(known, name, mapping, effective_time),
+            [files] if isinstance(files, str | Path) else files, written=written, max_rejects=max_rejects,
+            rejects=rejects, source=source, again=again, advance=advance,
+        )  # fmt: skip
+
     def merge(self) -> Merged:
         """Merge all parts that wait, maps in parallel. Loads do it by themselves; this is for after a full disk."""
         return merge_waiting(self._loads, self._shard)
@@ -196,11 +223,14 @@ class Pond:
 
         return query(self, text)
 
-    def verify(self) -> Report:
-        """Check every invariant on the data as it lies."""
+    def verify(self, *, full: bool = False) -> Report:
+        """Check every invariant on the data as it lies; `full` decodes all rows, not only a sample of each map.
+
+        Damaged parts and snapshots are set aside, each with its reason; the report says what to do.
+        """
         from millpond.maps.checks import verify_maps
 
-        return verify_maps(self._loads, self.maps(), self.folder)
+        return verify_maps(self._loads, self.maps(), self.folder, full=full)
 
 
 def _folder_name(definition: MapDefinition) -> str:

@@ -79,7 +79,7 @@ class RejectWriter:
             row = first_row + index if rows is None else rows[index]
             self._take(source, row, reason, record)
         if self.count > self.max_rejects and (self._file is None or self.count >= self.max_rejects + ENOUGH):
-            raise self._too_many()
+            raise self._too_many(stopped=True)
 
     def _take(self, source: str, row: int, reason: str, record: str) -> None:
         self.count += 1
@@ -90,13 +90,14 @@ class RejectWriter:
             told = {"source": source, "row": row, "reason": reason, "record": _decoded(record)}
             self._file.write(json.dumps(told, ensure_ascii=False) + "\n")
 
-    def _too_many(self) -> Invalid:
+    def _too_many(self, *, stopped: bool = False) -> Invalid:
         more = self.count - len(self._told)
         first = "; ".join(self._told) + (f"; and {more:,} more" if more else "")
-        mend = f"correct the rows in {self.path}" if self.path else "write them to a file with rejects (--rejects FILE)"
+        count = f"{'at least ' if stopped else ''}{self.count:,} {'row' if self.count == 1 else 'rows'}"
+        seen = f"see them all in {self.path}" if self.path else "write them all to a file: rejects, or --rejects FILE"
         return Invalid(
-            f"{self.count:,} rows cannot be stored, nothing was loaded: {first}", kind="too_many_rejects",
-            hint=f"{mend}, or load the other rows with max_rejects (--max-rejects {self.count})",
+            f"{count} cannot be stored, nothing was loaded: {first}", kind="too_many_rejects",
+            hint=f"{seen}; to load the other rows allow more: max_rejects, or --max-rejects N",
             rejected=self.count, max_rejects=self.max_rejects,
         )  # fmt: skip
 

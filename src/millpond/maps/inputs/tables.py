@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from millpond.errors import Invalid
 
-__all__ = ("BATCH_ROWS_MAX", "batches_of")
+__all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of")
 
 BATCH_ROWS_MAX = 1 << 18
 """Rows that are normalised at a time: enough to be quick, few enough to stay in the cache's reach."""
@@ -115,7 +115,7 @@ def _of_items(data: Iterable[Any]) -> Iterator[pa.RecordBatch]:
             yield from batches_of(each)
     elif isinstance(first, Mapping):
         while chunk := list(islice(items, _DICTS_MAX)):
-            yield _of_dicts(chunk)
+            yield batch_of_dicts(chunk)
     else:
         raise Invalid(
             "rows are neither dicts nor record batches", kind="data_unknown", type=type(first).__name__,
@@ -123,7 +123,11 @@ def _of_items(data: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         )  # fmt: skip
 
 
-def _of_dicts(rows: Sequence[Any]) -> pa.RecordBatch:
+def batch_of_dicts(rows: Sequence[Any]) -> pa.RecordBatch:
+    """One batch of rows that are dicts: its columns are all that any of them names.
+
+    Raises: `Invalid` when values of a column cannot be told in Arrow.
+    """
     for row in rows:
         if not isinstance(row, Mapping):
             raise Invalid("row is no dict", kind="data_unknown", type=type(row).__name__, row=repr(row)[:80])

@@ -1,0 +1,117 @@
+"""Loading files: read here, in one process, into parts of every map they feed, and adopted as one load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.files import InputFile, Piece, find_files
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.readers import Reading, read_piece
+from millpond.maps.inputs.rejects import RejectWriter
+from millpond.maps.inputs.times import parse_instant
+from millpond.maps.loading import Loading, LoadResult, commit_load, writer_folder
+from millpond.maps.parts import PartFile, PartWriter
+from millpond.stores.files import remove_tree
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.maps.kinds import MapDefinition
+
+__all__ = ("Advance", "Intake", "file_reading", "load_files", "guard_rejects")
+
+Advance: TypeAlias = Callable[[int, int], None]
+"""Told of progress: the rows and the bytes read since the last time."""
+
+
+def file_reading(
+    maps: Mapping[str, MapDefinition], map_name: str | None, columns: ColumnMapping | None, effective_time: str | None
+) -> Reading:
+    """What the readers of a load need to know.
+
+    Raises: `Invalid` when the effective time is not understood.
+    """
+    if effective_time is not None:
+        parse_instant(effective_time)
+    name = None if map_name is None else map_name.lower()
+    return Reading(maps=maps, map=name, columns=columns, effective_time=effective_time)
+
+
+def guard_rejects(rejects: str | Path | None, files: Sequence[InputFile]) -> None:
+    """Refuse a reject file that is one of the files to read: it would be lost.
+
+    Raises: `Invalid`.
+    """
+    if rejects is None or not Path(rejects).exists():
+        return
+    for file in files:
+        if Path(rejects).samefile(file.path):
+            raise Invalid(
+                "the reject file is a file to load", kind="rejects_file", path=file.path, hint="name another file"
+            )
+
+
+class Intake:
+    """Takes what is read, for any number of maps, into parts below a folder."""
+
+    def __init__(self, folder: Path, *, source: str = "", salt: str = "") -> None:
+        self.folder = folder
+        self.source = source
+        self.salt = salt
+        self._writers: dict[str, PartWriter] = {}
+
+    def take(self, definition: MapDefinition, rows: pa.RecordBatch) -> None:
+        """Take canonical rows of one map."""
+        writer = self._writers.get(definition.name)
+        if writer is None:
+            folder = self.folder / definition.name
+            writer = PartWriter(definition, folder, source=self.source, salt=self.salt)
+            self._writers[definition.name] = writer
+        writer.write(rows)
+
+    def finish(self) -> list[PartFile]:
+        """Seal what was taken: the parts of each map in the order they were written."""
+        return [part for each in self._writers.values() for part in each.finish()]
+
+
+def load_files(
+    loading: Loading, reading: Reading, targets: Sequence[str | Path], *, written: str | None = None,
+    max_rejects: int = 0, rejects: str | Path | None = None, source: str = "", again: bool = False,
+    advance: Advance | None = None,
+) -> LoadResult:  # fmt: skip
+    """Load files, see `Pond.load_files`."""
+    began = loading.clock.monotonic()
+    files = find_files(targets, written)
+    guard_rejects(rejects, files)
+    source = source or ", ".join(file.path for file in files[:3]) + (" …" if len(files) > 3 else "")
+    folder = writer_folder(loading.folder, loading.clock)
+    intake = Intake(folder, source=source, salt=loading.clock.random_id() if again else "")
+    try:
+        with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
+            for file in files:
+                _read_file(file, reading, intake, rejected, advance or _quiet)
+        result = commit_load(loading, intake.finish(), source=source, rejected=rejected.count)
+    finally:
+        remove_tree(folder)
+    return replace(result, seconds=loading.clock.monotonic() - began)
+
+
+def _quiet(_rows: int, _bytes: int) -> None:
+    """Nobody watches."""
+
+
+def _read_file(file: InputFile, reading: Reading, intake: Intake, rejected: RejectWriter, advance: Advance) -> None:
+    done = 0
+    for read in read_piece(Piece(file), reading):
+        for batch in read.rejected:
+            rejected.write(batch, source=file.path)
+        if read.rows is not None and read.definition is not None:
+            intake.take(read.definition, read.rows)
+        now = max(done, read.read)
+        advance(0 if read.rows is None else read.rows.num_rows, now - done)
+        done = now
+    advance(0, file.size - done)
