@@ -140,16 +140,14 @@ class Map:
         from millpond.maps.care import condense
 
         watermark = self._watermark(before, self.definition.condense_ms, "condense")
-        with self.shard.exclusive():
-            return condense(self.shard, self.definition, watermark, clock=self.loading.clock)
+        return condense(self.shard, self.definition, watermark, clock=self.loading.clock)
 
     def retain(self, before: object = None) -> CareReport:
         """Delete rows older than a time (default: the setting)."""
         from millpond.maps.care import retain
 
         watermark = self._watermark(before, self.definition.retain_ms, "retain")
-        with self.shard.exclusive():
-            return retain(self.shard, self.definition, watermark, clock=self.loading.clock)
+        return retain(self.shard, self.definition, watermark, clock=self.loading.clock)
 
     def _watermark(self, before: object, age_ms: int | None, setting: str) -> int:
         if before is not None:
@@ -165,8 +163,7 @@ class Map:
         """Rewrite the shard's file without free pages: gives disk back."""
         from millpond.maps.care import compact
 
-        with self.shard.exclusive():
-            return compact(self.shard, clock=self.loading.clock)
+        return compact(self.shard, clock=self.loading.clock)
 
     def info(self) -> dict[str, Any]:
         """What the map is and holds."""

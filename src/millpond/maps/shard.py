@@ -19,20 +19,22 @@ Invariants:
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import lmdb
 import pyarrow as pa
 
-from millpond.errors import Unavailable
+from millpond.errors import Closed, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.chunks import decoded
+from millpond.maps.generation import Generation
 from millpond.maps.interned_store import InternedStore
-from millpond.maps.kinds import Kind, MapDefinition, Scheme
+from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.longs import unpack_long
 from millpond.maps.plain_store import PlainStore
 from millpond.maps.touched import TouchedKeys
@@ -44,7 +46,6 @@ from millpond.stores.locks import alone
 __all__ = ("Shard", "ShardStats", "ShardView", "generation_folder", "read_generation")
 
 Result = TypeVar("Result")
-INFO = "info"
 WRITE_LOCK_SECONDS = 600.0
 
 
@@ -76,15 +77,23 @@ class Shard:
     def __init__(self, folder: Path, definition: MapDefinition, limits: Limits | None = None) -> None:
         self.folder = folder
         self.definition = definition
-        self._pointer = str(folder / "current")
         self.touched = TouchedKeys(folder / "touched")
-        self.updates = UpdateTimes(definition)
-        interned = definition.scheme is Scheme.LOOKUP
-        self.store: PlainStore | InternedStore = InternedStore(definition) if interned else PlainStore(definition)
+        self._pointer = str(folder / "current")
         self._limits = limits
-        self._env: Environment | None = None
+        self._lock = threading.RLock()
+        self._unopened = Generation(definition, None)
+        self._generation = self._unopened
         self._seen: tuple[int, int] | None = None
-        self._info: Any = None
+
+    @property
+    def store(self) -> PlainStore | InternedStore:
+        """The row tables of the current generation."""
+        return self._generation.store
+
+    @property
+    def updates(self) -> UpdateTimes:
+        """The update times of the current generation."""
+        return self._generation.updates
 
     # -- opening --------------------------------------------------------------------------------------
 
@@ -103,131 +112,87 @@ class Shard:
         write_file_atomically(self.folder / "current", f"{number:06d}\n".encode())
         step("shard.switched")
 
-    def _environment(self) -> Environment | None:
-        """The environment of the current generation, opened anew when another became current."""
+    def _opened(self) -> Generation | None:
+        """The current generation, opened anew when another became current; None when there is none yet."""
         try:
             # Asked with every question: making a Path costs more than the call itself.
             told = os.stat(self._pointer)  # noqa: PTH116
         except FileNotFoundError:
             return None
-        seen = (told.st_mtime_ns, told.st_ino)
-        if seen != self._seen or self._env is None:
-            self.close()
-            generation = read_generation(self.folder)
-            assert generation is not None, "the pointer was there a moment ago"
-            self._env = Environment.acquire(self.folder / generation, limits=self._limits)
-            self._open_tables(None)
-            self._seen = seen
-        elif self._info is None:
+        if (told.st_mtime_ns, told.st_ino) != self._seen:
+            self._reopen()
+        elif self._generation.info is None:
             # The generation was adopted but its first change was not committed yet when it was opened.
-            self._open_tables(None)
-        return self._env
+            with self._lock:
+                self._generation.open_tables()
+        return self._generation
 
-    def _open_tables(self, tx: lmdb.Transaction | None) -> None:
-        assert self._env is not None
-        handle = self._env.handle
-        if tx is None:
-            with self._env.read() as reading:
-                self._open_with(handle, reading, create=False)
-                # Handles opened in a transaction outlive it only when it is committed.
-                reading.commit()
-        else:
-            self._open_with(handle, tx, create=True)
+    def _reopen(self) -> None:
+        with self._lock:
+            while (told := self._told()) != self._seen:
+                self.close()
+                generation = read_generation(self.folder)
+                assert generation is not None, "the pointer was there a moment ago"
+                opened = Generation(self.definition, Environment.acquire(self.folder / generation, limits=self._limits))
+                opened.open_tables()
+                # What was opened counts only if it was still current then, else it may have been removed already.
+                self._generation, self._seen = opened, told
 
-    def _open_with(self, handle: lmdb.Environment, tx: lmdb.Transaction, *, create: bool) -> None:
-        try:
-            self._info = handle.open_db(INFO.encode(), txn=tx, create=create)
-        except lmdb.NotFoundError:
-            self._info = None
-        self.store.open_tables(handle, tx, create)
-        self.updates.open_tables(handle, tx, create)
+    def _told(self) -> tuple[int, int]:
+        told = os.stat(self._pointer)  # noqa: PTH116
+        return told.st_mtime_ns, told.st_ino
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._env is not None:
-            self._env.release()
-        self._env, self._seen, self._info = None, None, None
+        with self._lock:
+            env = self._generation.env
+            self._generation, self._seen = self._unopened, None
+            if env is not None:
+                env.release()
 
     # -- reading --------------------------------------------------------------------------------------
 
     @contextmanager
-    def read(self) -> Iterator[lmdb.Transaction | None]:
-        """A read transaction, or None when there is nothing to read yet."""
-        env = self._environment()
-        if env is None or self._info is None:
-            yield None
-            return
-        with env.read() as tx:
-            yield tx
+    def view(self) -> Iterator[ShardView]:
+        """The shard at one moment: version and rows that belong together."""
+        with ExitStack() as held:
+            yield self._view(held)
 
-    def number(self, tx: lmdb.Transaction, name: str) -> int:
-        """A number of table `info`; 0 when it was never put."""
-        told = tx.get(name.encode(), db=self._info)
-        return 0 if told is None else unpack_long(told, plain=True)
+    def _view(self, held: ExitStack) -> ShardView:
+        while True:
+            generation = self._opened()
+            if generation is None or generation.info is None or generation.env is None:
+                return ShardView(self, None, self._unopened)
+            try:
+                return ShardView(self, held.enter_context(generation.env.read()), generation)
+            except Closed:
+                # Another thread switched to the next generation in between.
+                if generation is self._generation:
+                    raise
 
     @property
     def version(self) -> int:
         """Grows with every committed change; 0 when there was none."""
-        with self.read() as tx:
-            return 0 if tx is None else self.number(tx, "version")
+        with self.view() as view:
+            return view.version
 
     @property
     def absorbed(self) -> int:
         """The number of the last load that was merged."""
-        with self.read() as tx:
-            return 0 if tx is None else self.number(tx, "absorbed")
+        with self.view() as view:
+            return view.number("absorbed")
 
     def stats(self) -> ShardStats:
         """Rows, version and bytes on disk."""
-        with self.read() as tx:
-            if tx is None:
-                return ShardStats(0, 0, 0)
-            assert self._env is not None
-            size = (self._env.path / "data.mdb").stat().st_size
-            return ShardStats(self.store.row_count(tx), self.number(tx, "version"), size)
+        with self.view() as view:
+            env = view.generation.env
+            size = (env.path / "data.mdb").stat().st_size if env is not None else 0
+            return ShardStats(view.row_count(), view.version, size)
 
     def get(self, address: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""
-        with self.read() as tx:
-            if tx is None:
-                return None
-            if isinstance(address, int):
-                return self._get_ranged(tx, address, at)
-            if self.definition.kind is Kind.STATE:
-                return self.store.value_of(tx, address)
-            assert at is not None, "a question to a temporal map carries a time"
-            if self.definition.kind is Kind.TEMPORAL_STATE:
-                return self.store.latest(tx, address, at)
-            return self._get_session(tx, address, at)
-
-    def _get_ranged(self, tx: lmdb.Transaction, number: int, at: int | None) -> bytes | None:
-        temporal = self.definition.kind is Kind.TEMPORAL_RANGED_STATE
-        for start, end in self.store.ranges_holding(tx, number):
-            value = self.store.range_value(tx, start, end, at if temporal else None)
-            if value is not None:
-                return value
-        return None
-
-    def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
-        # A session that holds `at` cannot start before this: none lasts longer than the longest.
-        earliest = at - self.number(tx, "longest")
-        plain = isinstance(self.store, PlainStore) and self.store.plain
-        found: tuple[int, int] | None = None
-        for start, rest, _ in self.store.descending(tx, key, at):
-            if (found is not None and start < found[0]) or start < earliest:
-                if self.store.single_table(tx, key):
-                    break
-                continue
-            end = unpack_long(rest[:8], plain)
-            if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
-                found = (start, end)
-        return found
-
-    @contextmanager
-    def view(self) -> Iterator[ShardView]:
-        """The shard at one moment: version and rows that belong together."""
-        with self.read() as tx:
-            yield ShardView(self, tx)
+        with self.view() as view:
+            return None if view.tx is None else view.get(view.tx, address, at)
 
     def read_rows(
         self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
@@ -268,34 +233,31 @@ class Shard:
         `touched` None means that too much changed to say: the next freeze reads everything.
         """
         self.create()
-        env = self._environment()
-        assert env is not None
+        generation = self._opened()
+        assert generation is not None and generation.env is not None
         following = self.version + 1
         self.touched.write(following, touched)
         step("shard.touched_written")
 
         def whole(tx: lmdb.Transaction) -> Result:
-            self._open_tables(tx)
+            generation.open_tables(tx)
             result = act(tx)
-            self._put_number(tx, "version", following)
+            generation.put_number(tx, "version", following)
             if absorbed is not None:
-                self._put_number(tx, "absorbed", absorbed)
-            if longest > self.number(tx, "longest"):
-                self._put_number(tx, "longest", longest)
+                generation.put_number(tx, "absorbed", absorbed)
+            if longest > generation.number(tx, "longest"):
+                generation.put_number(tx, "longest", longest)
             step("shard.changed_uncommitted")
             return result
 
         try:
-            result = env.write(whole)
+            result = generation.env.write(whole)
         except BaseException:
             # Table handles made in a transaction that failed are void: open them again on next use.
             self.close()
             raise
         step("shard.changed")
         return result
-
-    def _put_number(self, tx: lmdb.Transaction, name: str, number: int) -> None:
-        tx.put(name.encode(), number.to_bytes(8, "big"), db=self._info)
 
     def tracking(self) -> bool:
         """Whether the shard keeps update times."""
@@ -316,19 +278,64 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardView:
-    """A shard at one moment."""
+    """A shard at one moment: a read transaction, None when there is nothing yet, and the tables it reads."""
 
     shard: Shard
     tx: lmdb.Transaction | None
+    generation: Generation
 
     @property
     def version(self) -> int:
         """The version the rows belong to."""
-        return 0 if self.tx is None else self.shard.number(self.tx, "version")
+        return self.number("version")
+
+    def number(self, name: str) -> int:
+        """A number of table `info`; 0 when it was never put."""
+        return 0 if self.tx is None else self.generation.number(self.tx, name)
+
+    @property
+    def store(self) -> PlainStore | InternedStore:
+        """The row tables."""
+        return self.generation.store
 
     def row_count(self) -> int:
         """How many rows there are."""
-        return 0 if self.tx is None else self.shard.store.row_count(self.tx)
+        return 0 if self.tx is None else self.store.row_count(self.tx)
+
+    def get(self, tx: lmdb.Transaction, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
+        """As `Shard.get`."""
+        kind = self.shard.definition.kind
+        if isinstance(address, int):
+            return self._get_ranged(tx, address, at)
+        if kind is Kind.STATE:
+            return self.store.value_of(tx, address)
+        assert at is not None, "a question to a temporal map carries a time"
+        if kind is Kind.TEMPORAL_STATE:
+            return self.store.latest(tx, address, at)
+        return self._get_session(tx, address, at)
+
+    def _get_ranged(self, tx: lmdb.Transaction, number: int, at: int | None) -> bytes | None:
+        temporal = self.shard.definition.kind is Kind.TEMPORAL_RANGED_STATE
+        for start, end in self.store.ranges_holding(tx, number):
+            value = self.store.range_value(tx, start, end, at if temporal else None)
+            if value is not None:
+                return value
+        return None
+
+    def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
+        # A session that holds `at` cannot start before this: none lasts longer than the longest.
+        earliest = at - self.number("longest")
+        plain = isinstance(self.store, PlainStore) and self.store.plain
+        found: tuple[int, int] | None = None
+        for start, rest, _ in self.store.descending(tx, key, at):
+            if (found is not None and start < found[0]) or start < earliest:
+                if self.store.single_table(tx, key):
+                    break
+                continue
+            end = unpack_long(rest[:8], plain)
+            if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
+                found = (start, end)
+        return found
 
     def touched_since(self, version: int) -> pa.Array | None:
         """The keys touched after `version` up to this view's; None when that is no longer known."""
@@ -348,8 +355,8 @@ class ShardView:
         if self.tx is None:
             return
         if keys is not None:
-            tables = self.shard.store.stream_keys(self.tx, keys)
+            tables = self.store.stream_keys(self.tx, keys)
         else:
-            tables = self.shard.store.stream(self.tx, lower, upper, key_lower, key_upper)
+            tables = self.store.stream(self.tx, lower, upper, key_lower, key_upper)
         for table, pairs in tables:
-            yield from decoded(self.shard.definition, self.shard.store, self.tx, table, pairs, batch_rows)
+            yield from decoded(self.shard.definition, self.store, self.tx, table, pairs, batch_rows)

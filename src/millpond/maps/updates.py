@@ -66,6 +66,11 @@ class UpdateTimes:
         places = sorted(self._places(rows))
         tx.cursor(db=self._db).putmulti(((place, packed) for place in places), overwrite=overwrite)
 
+    def put_times(self, tx: lmdb.Transaction, rows: pa.RecordBatch, times: list[int]) -> None:
+        """Note when each of these rows was put."""
+        for place, time in zip(self._places(rows), times, strict=True):
+            tx.put(place, time.to_bytes(8, "big", signed=True), db=self._db)
+
     def delete(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
         """Forget rows that are deleted."""
         for place in self._places(rows):

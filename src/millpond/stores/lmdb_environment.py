@@ -75,6 +75,7 @@ class Environment:
         self._gate = threading.Condition()
         self._open: Counter[int] = Counter()
         self._waiting = 0
+        self._closed = False
 
     @classmethod
     def acquire(
@@ -196,6 +197,8 @@ class Environment:
             raise Closed("it was opened by a parent process", kind="space_forked", hint=hint, path=self.path)
         thread = threading.get_ident()
         with self._gate:
+            if self._closed:
+                raise Closed("the environment was closed", kind="space_closed", hint="open it again", path=self.path)
             # A thread that has a transaction is let in although others wait to move the map: they wait for it.
             while self._waiting and not self._open[thread]:
                 self._gate.wait()
@@ -258,6 +261,7 @@ class Environment:
         with _SHARED_LOCK, self._gate:
             if self.users or self._open or self.process != os.getpid():
                 return
+            self._closed = True
             self._environment.close()
             for identity, held in list(_SHARED.items()):
                 if held is self:

@@ -1,0 +1,66 @@
+"""One generation of a shard, open: its environment, and the handles of its tables.
+
+A handle belongs to one environment. So whoever reads takes the generation along with the transaction: when the shard
+is switched to another generation meanwhile, the reader goes on with the tables it began with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lmdb
+
+from millpond.maps.interned_store import InternedStore
+from millpond.maps.kinds import MapDefinition, Scheme
+from millpond.maps.longs import unpack_long
+from millpond.maps.plain_store import PlainStore
+from millpond.maps.updates import UpdateTimes
+from millpond.stores.lmdb_environment import Environment
+
+__all__ = ("Generation",)
+
+INFO = b"info"
+
+
+class Generation:
+    """The tables of a generation; without an environment, those of a map that has none yet."""
+
+    __slots__ = ("env", "info", "store", "updates")
+
+    def __init__(self, definition: MapDefinition, env: Environment | None) -> None:
+        self.env = env
+        self.info: Any = None
+        interned = definition.scheme is Scheme.LOOKUP
+        self.store: PlainStore | InternedStore = InternedStore(definition) if interned else PlainStore(definition)
+        self.updates = UpdateTimes(definition)
+
+    def open_tables(self, tx: lmdb.Transaction | None = None) -> None:
+        """Open the tables; in a write transaction, make those that are missing."""
+        assert self.env is not None
+        handle = self.env.handle
+        if tx is not None:
+            self._open(handle, tx, create=True)
+            return
+        with self.env.read() as reading:
+            committed = reading.get(INFO) is not None
+        if committed:
+            # The binding keeps handles only of transactions that may write. Nothing is written, but a process that
+            # opens a map waits for a merge of another one to end; in this process handles are there by then.
+            self.env.write(lambda writing: self._open(handle, writing, create=False))
+
+    def _open(self, handle: lmdb.Environment, tx: lmdb.Transaction, *, create: bool) -> None:
+        try:
+            self.info = handle.open_db(INFO, txn=tx, create=create)
+        except lmdb.NotFoundError:
+            self.info = None
+        self.store.open_tables(handle, tx, create)
+        self.updates.open_tables(handle, tx, create)
+
+    def number(self, tx: lmdb.Transaction, name: str) -> int:
+        """A number of table `info`; 0 when it was never put."""
+        told = tx.get(name.encode(), db=self.info)
+        return 0 if told is None else unpack_long(told, plain=True)
+
+    def put_number(self, tx: lmdb.Transaction, name: str, number: int) -> None:
+        """Put a number into table `info`."""
+        tx.put(name.encode(), number.to_bytes(8, "big"), db=self.info)
