@@ -1,0 +1,101 @@
+"""What a check found, as values: the one form in which fsck, tests, simulation and the health page speak of damage.
+
+Invariants:
+* a problem names the place, what is wrong there, and what to do about it;
+* what was looked at is counted by its kind, so "no problems" can be told from "nothing was checked";
+* reports are added: each part of the system checks itself, and the sum is the answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ("Problem", "Report", "attempt", "checked", "problem")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One broken promise.
+
+    * `subject`: the kind of thing: `shard`, `part`, `snapshot`, `queue` …
+    * `place`: the file, folder or row.
+    * `found`: what is wrong.
+    * `remedy`: what was done about it, or what to do.
+    """
+
+    subject: str
+    place: str
+    found: str
+    remedy: str
+
+    def __post_init__(self) -> None:
+        assert self.subject and self.place and self.found and self.remedy, "a problem says all four"
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.place}: {self.found} ({self.remedy})"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How many things of each kind were checked, and what was wrong with them.
+
+    >>> report = checked("shard", 2) + checked("row", 1000)
+    >>> report += problem("part", "staging/7", "is damaged", "load it again")
+    >>> report.counts, report.checked, report.ok
+    ((('part', 1), ('row', 1000), ('shard', 2)), 1003, False)
+    >>> print(report.problems[0])
+    part staging/7: is damaged (load it again)
+    """
+
+    counts: tuple[tuple[str, int], ...] = ()
+    problems: tuple[Problem, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        kinds = [kind for kind, _ in self.counts]
+        assert kinds == sorted(set(kinds)), "one count for each kind, in order"
+        assert all(count > 0 for _, count in self.counts), "what was not looked at is not counted"
+
+    def __add__(self, other: Report) -> Report:
+        summed = Counter(dict(self.counts)) + Counter(dict(other.counts))
+        return Report(tuple(sorted(summed.items())), self.problems + other.problems)
+
+    @property
+    def checked(self) -> int:
+        """How many things were looked at."""
+        return sum(count for _, count in self.counts)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def checked(kind: str, count: int = 1) -> Report:
+    """So many things of a kind were looked at."""
+    return Report(((kind, count),)) if count else Report()
+
+
+def problem(subject: str, place: object, found: object, remedy: str, *, counted: bool = True) -> Report:
+    """One thing was looked at and is wrong; `counted=False` when it was counted already."""
+    return (checked(subject) if counted else Report()) + Report(
+        problems=(Problem(subject, str(place), str(found), remedy),)
+    )
+
+
+def attempt(subject: str, place: object, check: Callable[[], Iterable[Report]], remedy: str) -> Report:
+    """The sum of what `check` reports; damage that stops it becomes a problem of `subject`."""
+    report = Report()
+    try:
+        for found in check():
+            report += found
+    except Corrupt as error:
+        told = ", ".join([error.message, *(f"{name}={value}" for name, value in error.values.items())])
+        report += problem(subject, place, told, remedy)
+    return report

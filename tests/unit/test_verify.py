@@ -1,0 +1,197 @@
+"""What `verify` finds: nothing in a sound pond, and each kind of damage where it was done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import millpond
+from millpond.clock import ManualClock
+from millpond.kernel.verify import Problem, Report, checked, problem
+from millpond.maps.loads import QUEUE, SNAPSHOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.pond import Pond
+
+DAY = 86_400_000
+CLOCK = ManualClock(now=1000 * DAY)
+MAPS = {
+    "weather": ("temporal_state", "double", "auto"),
+    "owner": ("state", None, "hash"),
+    "country": ("ranged_state", "string", "auto"),
+    "tariff": ("temporal_ranged_state", "long", "lookup"),
+    "flight": ("session", None, "hash"),
+}
+ROWS = {
+    "weather": [{"key": f"k{n % 50}", "effective_time": n * DAY, "value": float(n)} for n in range(500)],
+    "owner": [{"key": f"o{n}" * (1 + n % 90), "value": "x" * (n % 600)} for n in range(300)],
+    "country": [{"key_start": n * 10, "key_end": n * 10 + 30, "value": f"c{n}"} for n in range(200)],
+    "tariff": [{"key_start": 0, "key_end": 9, "effective_time": n * DAY, "value": n} for n in range(100)],
+    "flight": [{"key": f"f{n % 7}", "start": n * DAY, "end": n * DAY + 3600_000} for n in range(100)],
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pond with every kind of map, loaded and frozen, to be copied."""
+    folder = tmp_path_factory.mktemp("whole") / "pond"
+    with millpond.open(folder, clock=CLOCK) as opened:
+        for name, (kind, value, scheme) in MAPS.items():
+            made = opened.create_map(name, kind=kind, value=value, scheme=scheme)
+            made.load(ROWS[name])
+            made.freeze()
+    return folder
+
+
+@pytest.fixture
+def loaded(whole: Path, tmp_path: Path) -> Iterator[Pond]:
+    shutil.copytree(whole, tmp_path / "pond")
+    with millpond.open(tmp_path / "pond", clock=CLOCK) as opened:
+        yield opened
+
+
+def only_problem(report: Report) -> Problem:
+    (found,) = report.problems
+    return found
+
+
+def damage(file: Path) -> None:
+    """Change a byte in the middle of a file, as a failing disk would."""
+    with file.open("r+b") as opened:
+        opened.seek(file.stat().st_size // 2)
+        byte = opened.read(1)[0]
+        opened.seek(-1, os.SEEK_CUR)
+        opened.write(bytes([byte ^ 0xFF]))
+
+
+def wait(pond: Pond, name: str) -> Path:
+    """Enter a load of one part, and leave it waiting; where the part lies."""
+    writer = pond.part_writer(name, source="a.csv")
+    writer.write(next(iter(pond.map(name).shard.read_rows())).slice(0, 10))
+    (number,) = pond._loads.commit(writer.finish(), "a.csv").numbers
+    return pond._loads.staged(number)
+
+
+def test_reports_add_up() -> None:
+    total = checked("part", 2) + problem("part", "a", "is damaged", "load it again") + checked("row", 0)
+    assert total.counts == (("part", 3),)
+    assert total.checked == 3
+    assert not total.ok
+    assert str(total.problems[0]) == "part a: is damaged (load it again)"
+    assert Report().ok
+
+
+def test_an_empty_pond_is_sound(tmp_path: Path) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        assert pond.verify().problems == ()
+        pond.create_map("empty", kind="state")
+        assert pond.verify().problems == ()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_sound_pond_is_read_whole(loaded: Pond, full: bool) -> None:
+    wait(loaded, "weather")
+    report = loaded.verify(full=full)
+    assert report.problems == ()
+    counts = dict(report.counts)
+    assert counts["row"] == sum(map(len, ROWS.values()))
+    assert counts["map"] == counts["shard"] == counts["snapshot"] == len(MAPS)
+    assert counts["part"] == counts["queue"] == 1
+    assert counts["snapshot file"] >= 3 * len(MAPS) - 3
+
+
+@pytest.mark.parametrize("file", ["data.mdb", "touched.arrow", "manifest.json"])
+def test_a_damaged_part_is_set_aside_with_its_reason(loaded: Pond, file: str) -> None:
+    place = wait(loaded, "weather")
+    damage(place / file)
+    found = only_problem(loaded.verify())
+    assert found.subject == "part"
+    assert "a.csv" in found.remedy
+    assert not place.exists()
+    assert (Path(found.place) / "reason.json").exists()
+    # It stays told of, as long as it lies there, and blocks nobody.
+    assert only_problem(loaded.verify()).subject == "quarantine"
+    other = wait(loaded, "weather")
+    assert dict(loaded.verify().counts)["part"] == 1
+    loaded.merge()
+    assert not other.exists()
+
+
+def test_a_part_that_vanished_is_told(loaded: Pond) -> None:
+    wait(loaded, "owner").rename(loaded.folder / "elsewhere")
+    found = only_problem(loaded.verify())
+    assert found.subject == "part"
+    assert "missing" in found.found
+
+
+@pytest.mark.parametrize("content", [b"\x00" * 8192, b"\xff" * 4096], ids=["zeros", "ones"])
+def test_a_damaged_shard_is_named_and_left_as_it_is(loaded: Pond, content: bytes) -> None:
+    shard = loaded.map("owner").shard
+    loaded.map("owner").close()
+    file = shard.folder / "000001" / "data.mdb"
+    before = bytearray(file.read_bytes())
+    for at in range(3 * 4096, len(before) - 8192, 4 * 4096):
+        before[at : at + len(content)] = content
+    file.write_bytes(before)
+    found = only_problem(loaded.verify())
+    assert found.subject == "shard"
+    assert str(shard.folder) in found.place
+    assert file.read_bytes() == bytes(before)
+
+
+def test_a_damaged_snapshot_is_set_aside_and_frozen_anew(loaded: Pond) -> None:
+    weather = loaded.map("weather")
+    wanted = weather.lookup(pa.array(["k7", "none"]), at=57 * DAY).to_pylist()
+    weather.close()
+    for file in (weather.objects.local_path("ranges"), weather.objects.local_path("indexes")):
+        assert file is not None
+        for each in file.iterdir():
+            damage(each)
+            found = only_problem(loaded.verify())
+            assert found.subject == "snapshot file"
+            assert Path(found.place).exists()
+            assert loaded.map("weather").lookup(pa.array(["k7", "none"]), at=57 * DAY).to_pylist() == wanted
+            assert loaded.verify().problems == ()
+            weather.close()
+
+
+def test_a_snapshot_whose_manifest_is_gone_is_frozen_anew(loaded: Pond) -> None:
+    country = loaded.map("country")
+    wanted = country.lookup(pa.array([5, 1234])).to_pylist()
+    country.close()
+    file = country.objects.local_path(f"manifests/{country.freeze().id}.json")
+    assert file is not None
+    file.unlink()
+    assert only_problem(loaded.verify()).subject == "snapshot file"
+    assert country.lookup(pa.array([5, 1234])).to_pylist() == wanted
+
+
+def test_rows_of_maps_that_do_not_exist_are_told(loaded: Pond) -> None:
+    loaded._space.write(lambda tx: tx.put(SNAPSHOT.pack("gone"), b"x"))
+    assert "gone" in only_problem(loaded.verify()).place
+
+
+def test_a_queue_that_disagrees_with_itself_is_told(loaded: Pond) -> None:
+    wait(loaded, "weather")
+    (queued,) = loaded._loads.queued()
+
+    def renumber(tx: object) -> None:
+        value = tx.get(QUEUE.pack("weather", queued.number))
+        tx.put(QUEUE.pack("weather", queued.number + 100), value)
+
+    loaded._space.write(renumber)
+    assert {found.subject for found in loaded.verify().problems} == {"queue"}
+
+
+def test_folders_of_no_map_are_told(loaded: Pond) -> None:
+    (loaded.folder / "shards" / "old.0123").mkdir()
+    found = only_problem(loaded.verify())
+    assert found.place.endswith("old.0123")
+    assert found.remedy.startswith("delete")
