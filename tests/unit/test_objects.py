@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -254,3 +256,40 @@ def test_sweeping_leaves_what_a_living_writer_holds(tmp_path: Path) -> None:
         (tmp_path / ".partial" / "dead").write_bytes(b"left")
         assert folder.sweep_partial() == 1
         assert [str(left) for left in (tmp_path / ".partial").iterdir()] == [partial.name]
+
+
+def test_a_writer_whose_file_was_swept_before_it_was_locked_takes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = FolderObjects(tmp_path)
+    flock, swept = fcntl.flock, []
+
+    def sweep_first(file: object, how: int) -> None:
+        if not swept:
+            swept.append(1)
+            assert folder.sweep_partial() == 1
+        flock(file, how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    folder.put("a", b"1")
+    assert swept
+    assert text(folder.get("a")) == b"1"
+    assert list((tmp_path / ".partial").iterdir()) == []
+
+
+def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    folder = FolderObjects(tmp_path)
+    before = os.umask(0o027)
+    try:
+        folder.put("a", b"1")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_threads_put_at_once(tmp_path: Path) -> None:
+    folder = FolderObjects(tmp_path)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda n: folder.put(f"a/{n % 10}", b"%d" % (n % 10) * 1000), range(200)))
+    assert sorted(found.name for found in folder.list()) == [f"a/{n}" for n in range(10)]
+    assert all(text(folder.get(f"a/{n}")) == b"%d" % n * 1000 for n in range(10))

@@ -16,13 +16,13 @@ partial file while it lives, so `sweep_partial` can tell what a dead one left.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import re
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ("FolderObjects", "Named", "Objects", "open_objects")
 
 _PARTIAL = ".partial"
+_NUMBERS = itertools.count()  # of the partial files of this process
 _NAME = re.compile(r"[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*)*")
 _URL = re.compile(r"[a-z][a-z0-9+]*://")
 
@@ -209,13 +210,12 @@ class FolderObjects(Objects):
             sync_folder(target.parent)
 
     @contextmanager
-    def _partial(self) -> Iterator[Any]:
+    def _partial(self) -> Iterator[BinaryIO]:
         """A file of our own in `.partial`, locked while we live, gone afterwards unless it was renamed."""
         folder = self.root / _PARTIAL
         folder.mkdir(exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix="", delete=False) as partial:
+        with _own_file(folder) as partial:
             try:
-                fcntl.flock(partial, fcntl.LOCK_EX)
                 yield partial
             except BaseException:
                 Path(partial.name).unlink(missing_ok=True)
@@ -275,7 +275,21 @@ def _checked(name: str) -> str:
     return name
 
 
-def _write_whole(file: Any, data: memoryview) -> None:
+def _own_file(folder: Path) -> BinaryIO:
+    """A new file under a name that nobody else has, open and locked."""
+    for number in _NUMBERS:
+        try:
+            file = (folder / f"{os.getpid()}-{number}").open("xb")
+        except FileExistsError:  # of one who died, or of another machine
+            continue
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file
+        file.close()  # swept before it was locked
+    raise AssertionError("numbers do not end")
+
+
+def _write_whole(file: BinaryIO, data: memoryview) -> None:
     """All of `data`, on the disk when this returns."""
     file.write(data)
     file.flush()
