@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.maps.gather import RowColumn, gather
-from millpond.maps.groups import Groups, gather_table, rows_of
+from millpond.maps.groups import Directories, Groups, gather_table, rows_of
 from millpond.maps.hashing import byte_column, hash_keys, key_array
 from millpond.maps.intervals import Intervals, find_ranges, find_ranges_as_of
 from millpond.maps.kinds import Kind, MapDefinition
@@ -63,6 +63,10 @@ class Finder:
         self._tables: dict[str, npt.NDArray[np.int64]] = {}
 
     @cached_property
+    def _directories(self) -> Directories:
+        return Directories.of(self.groups)
+
+    @cached_property
     def _intervals(self) -> Intervals:
         return self._load_intervals()
 
@@ -90,19 +94,18 @@ class Finder:
     def _groups_of_keys(self, keys: pa.Array) -> Found:
         count = len(keys)
         hashes = hash_keys(keys, bits=self.definition.hash_bits)
-        bits = order_bits(count)
+        bits = order_bits(count, len(self.groups))
         positions = np.empty(count, np.int64)
         if bits:
             order, ordered = np.empty(count, np.int64), np.empty(count, np.uint64)
             bucket_order(hashes, bits, order, ordered)
         else:
             order, ordered = np.arange(count), hashes
-        column, groups = byte_column(keys), self.groups
+        column = byte_column(keys)
         valid = keys.buffers()[0] if keys.null_count else None
-        address = (column.offsets, column.wide, column.data, valid.address if valid else 0, keys.offset)
-        find_groups(
-            ordered, order, address, groups.layers, groups.table, groups.first, groups.last, groups.scale, positions
-        )
+        address = (column.offsets, 8 if column.wide else 4, column.data, valid.address if valid else 0, keys.offset)
+        known = self._directories
+        find_groups(ordered, order, address, self.groups.address, known.layers, known.slots, positions)
         return Found(order, positions)
 
     def _groups_of_codes(self, keys: pa.Array) -> Found:
@@ -115,21 +118,22 @@ class Finder:
 
     def _rows(self, found: Found, instants: I64) -> None:
         """From groups to rows, in place."""
-        table, one = self.groups.table, len(instants) == 1
+        table, step = self.groups.address, 0 if len(instants) == 1 else 8
         match self.definition.kind:
             case Kind.STATE | Kind.RANGED_STATE:
                 only_row(table, found.positions)
             case Kind.TEMPORAL_STATE | Kind.TEMPORAL_RANGED_STATE:
-                as_of(table, self._times("effective_time"), found.order, instants, one, found.positions)
+                times = self._times("effective_time")
+                as_of(table, times, found.order, instants.ctypes.data, step, found.positions)
             case Kind.SESSION:
                 starts, ends = self._times("start"), self._times("end")
-                innermost(table, starts, ends, found.order, instants, one, found.positions)
+                innermost(table, starts, ends, found.order, instants.ctypes.data, step, found.positions)
 
-    def _times(self, name: str) -> npt.NDArray[np.int64]:
+    def _times(self, name: str) -> int:
         if name not in self._tables:
             arrays = [rows_of(batch).field(name) for batch in self.groups.batches]
             self._tables[name] = gather_table(self.groups, arrays, 8)
-        return self._tables[name]
+        return int(self._tables[name].ctypes.data)
 
     # -- ranged kinds ---------------------------------------------------------------------------------
 

@@ -12,18 +12,19 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.maps.kinds import Kind
-from millpond.maps.radix import I64, U64
+from millpond.maps.radix import I64
+from millpond.maps.search import directory_bits, fill_directory
 
-__all__ = ("MISSING", "Groups", "column_address", "gather_table", "rows_of")
+__all__ = ("MISSING", "Directories", "Groups", "column_address", "gather_table", "rows_of")
 
 MISSING = -1
 
@@ -37,17 +38,12 @@ class Groups:
 
     * `layers`: offsets of the layers over the pieces.
     * `table`: see `COUNT …`.
-    * `first`, `last`: least and greatest hash of each piece (keyed kinds).
-    * `scale`: groups per unit of hash, from which a search guesses where in a piece a hash is.
     """
 
     kind: Kind
     batches: tuple[pa.RecordBatch, ...]
     layers: I64
     table: npt.NDArray[np.int64]
-    first: U64
-    last: U64
-    scale: npt.NDArray[np.float64]
 
     @classmethod
     def of(cls, kind: Kind, layers: Sequence[Sequence[pa.RecordBatch]]) -> Groups:
@@ -56,10 +52,12 @@ class Groups:
         batches = tuple(batch for layer in kept for batch in layer)
         offsets = np.cumsum([0, *(len(layer) for layer in kept)]).astype(np.int64)
         table = np.array([_addresses(batch, kind) for batch in batches], np.int64).reshape(-1, 8)
-        first, last = _hash_bounds(batches, kind)
-        # In float64 on purpose: a guess may be off by what rounding costs.
-        spread = np.maximum((last - first).astype(np.float64), 1.0)
-        return cls(kind, batches, offsets, table, first, last, np.maximum(table[:, COUNT] - 1, 0) / spread)
+        return cls(kind, batches, offsets, table)
+
+    @property
+    def address(self) -> int:
+        """Where the table lies."""
+        return int(self.table.ctypes.data)
 
     def __len__(self) -> int:
         return int(self.table[:, COUNT].sum())
@@ -93,12 +91,28 @@ def _addresses(batch: pa.RecordBatch, kind: Kind) -> list[int]:
     return [*found, column_address(cover, 1, 4), column_address(since, 1, 8), column_address(row, 1, 4)]
 
 
-def _hash_bounds(batches: Sequence[pa.RecordBatch], kind: Kind) -> tuple[U64, U64]:
-    if not kind.keyed:
-        return np.zeros(len(batches), np.uint64), np.zeros(len(batches), np.uint64)
-    bounds: Any = [(batch.column("hash")[0].as_py(), batch.column("hash")[-1].as_py()) for batch in batches]
-    both = np.array(bounds, np.uint64).reshape(-1, 2)
-    return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """Where in each layer the groups begin whose hashes share their upper bits, see `search.py`.
+
+    A line of `layers`: first piece, end piece, begin within `slots`, bits.
+    """
+
+    layers: npt.NDArray[np.int64]
+    slots: I64
+
+    @classmethod
+    def of(cls, groups: Groups) -> Directories:
+        """The directories of all layers: one pass over their hashes."""
+        lines, begin = [], 0
+        for first, end in itertools.pairwise(groups.layers.tolist()):
+            bits = directory_bits(int(groups.table[first:end, COUNT].sum()))
+            lines.append((first, end, begin, bits))
+            begin += (1 << bits) + 1
+        slots = np.empty(begin, np.int64)
+        for first, end, begin, bits in lines:
+            fill_directory(groups.table.ctypes.data, first, end, bits, slots[begin : begin + (1 << bits) + 1])
+        return cls(np.array(lines, np.int64).reshape(-1, 4), slots)
 
 
 def gather_table(groups: Groups, arrays: Sequence[pa.Array], width: int) -> npt.NDArray[np.int64]:

@@ -5,9 +5,13 @@ time. The order makes neighbours in time neighbours in memory; it is partial bec
 touched fits in the near caches. Work goes in blocks, stage by stage, so that the processor waits for the memory of
 many keys at once.
 
+Groups ascend by hash, so a *directory* over the upper bits of the hash says where those of a slot begin: a few on
+average, one read away. It is worked out from the hash column when a snapshot is first asked.
+
 Invariants:
 * A group is taken only when its full key is equal: a hash alone never answers.
 * The newest layer that has the key answers, also when its group is empty (a tombstone): then there is no row.
+* Addresses and columns of the table are those of `groups.Groups`; their owner outlives the call.
 """
 
 from __future__ import annotations
@@ -15,27 +19,44 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from millpond.maps.addresses import load_i32, load_i64, load_u8, load_u64, same_bytes
+from millpond.maps.addresses import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
 
-__all__ = ("as_of", "bucket_order", "find_groups", "innermost", "only_row", "order_bits")
+__all__ = (
+    "as_of", "bucket_order", "directory_bits", "fill_directory", "find_groups", "innermost", "only_row", "order_bits",
+)  # fmt: skip
 
-BLOCK = 2_048
+BLOCK = 1_024
 """Keys per block: the stages of a block pass their findings on within the nearest cache."""
 
 ORDER_MIN = 4_096
-"""Batches below this many keys are looked up as they come: ordering them costs more than it saves."""
+"""Batches below this many keys, or over fewer groups, are looked up as they come: to order them costs more."""
 
 ORDER_BITS_MAX = 12
 """4,096 buckets: a bucket of a large snapshot touches little enough to stay cached, the counters do as well."""
+
+SLOT_GROUPS = 2
+"""Groups in a slot of a directory, on average: the directory costs eight bytes a slot."""
 
 _COUNT, _HASH, _KEY_OFFSETS, _KEY_DATA, _ROW_OFFSETS, _COVER_OFFSETS, _COVER_FROM, _COVER_ROW = range(8)
 _PIECE = 32  # a position is piece << 32 | number in the piece
 _NUMBER = (1 << 32) - 1
 
 
-def order_bits(count: int) -> int:
+def order_bits(count: int, groups: int) -> int:
     """By how many upper bits of the hash to order a batch of `count` keys; 0: not at all."""
-    return 0 if count < ORDER_MIN else min(ORDER_BITS_MAX, count.bit_length() - 6)
+    if count < ORDER_MIN or groups < ORDER_MIN:
+        return 0
+    return min(ORDER_BITS_MAX, count.bit_length() - 6, groups.bit_length() - 4)
+
+
+def directory_bits(groups: int) -> int:
+    """How many upper bits of the hash choose the slot in the directory of a layer."""
+    return max((groups // SLOT_GROUPS).bit_length(), 1)
+
+
+@njit(cache=True, nogil=True)
+def _cell(table, piece, column):  # type: ignore[no-untyped-def]
+    return load_i64(table + ((piece << 3) + column) * 8)
 
 
 @njit(cache=True, nogil=True)
@@ -56,94 +77,50 @@ def bucket_order(hashes, bits, order, ordered):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _piece_of(hash_, low, high, last):  # type: ignore[no-untyped-def]
-    """The first piece of `[low, high)` that does not end below the hash."""
-    while low < high:
-        middle = (low + high) >> 1
-        if last[middle] < hash_:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def fill_directory(table, begin, end, bits, directory):  # type: ignore[no-untyped-def]
+    """The position of the first group of each slot of the layer `[begin, end)`; the last entry is its end."""
+    shift = np.uint64(64 - bits)
+    slot = 0
+    for piece in range(begin, end):
+        at = _cell(table, piece, _HASH)
+        for number in range(_cell(table, piece, _COUNT)):
+            reached = np.int64(load_u64(at + 8 * number) >> shift)
+            while slot <= reached:
+                directory[slot] = (piece << _PIECE) | number
+                slot += 1
+    while slot < len(directory):
+        directory[slot] = end << _PIECE
+        slot += 1
 
 
 @njit(cache=True, nogil=True)
-def _lower_bound(hash_, at, count, first, scale):  # type: ignore[no-untyped-def]
-    """The number of the first of `count` ascending hashes at the address that is not below `hash_`.
-
-    Hashes are spread evenly, so a straight line guesses well, and better from each guess to the next. The guesses
-    need not be right: a walk with doubling steps ends it.
-    """
-    guess = np.int64(np.float64(hash_ - first) * scale)
-    for _ in range(2):
-        guess = min(max(guess, np.int64(0)), count - 1)
-        there = load_u64(at + 8 * guess)
-        if there <= hash_:
-            guess += np.int64(np.float64(hash_ - there) * scale)
-        else:
-            guess -= np.int64(np.float64(there - hash_) * scale)
-    guess = min(max(guess, np.int64(0)), count - 1)
-    step = 1
-    if load_u64(at + 8 * guess) < hash_:
-        low = guess + 1
-        high = low
-        while high < count and load_u64(at + 8 * high) < hash_:
-            low = high + 1
-            high += step
-            step += step
-        high = min(high, count)
-    else:
-        high = guess
-        low = high
-        while low > 0 and load_u64(at + 8 * (low - 1)) >= hash_:
-            high = low - 1
-            low = max(high - step, np.int64(0))
-            step += step
-    while low < high:
-        middle = (low + high) >> 1
-        if load_u64(at + 8 * middle) < hash_:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def]
+    """The first group with this very hash from the position on and before `stop`; -1 when there is none."""
+    while position < stop:
+        piece, number = position >> _PIECE, position & _NUMBER
+        at = _cell(table, piece, _HASH) + 8 * number
+        last = _cell(table, piece, _COUNT)
+        if piece == stop >> _PIECE:
+            last = min(last, stop & _NUMBER)
+        while number < last:
+            there = load_u64(at)
+            if there >= hash_:
+                return (piece << _PIECE) | number if there == hash_ else -1
+            number += 1
+            at += 8
+        position = (piece + 1) << _PIECE
+    return -1
 
 
 @njit(cache=True, nogil=True)
-def _candidates(hashes, found, pending, waiting, begin, end, table, first, last, scale):  # type: ignore[no-untyped-def]
-    """For each waiting key the first group of the layer `[begin, end)` with its hash; those are returned first."""
-    piece = begin
-    hits = 0
-    for k in range(waiting):
-        i = pending[k]
-        hash_ = hashes[i]
-        # Mostly the piece of the key before. A piece that starts with this very hash may follow one that ends with it.
-        if not (first[piece] < hash_ <= last[piece]):
-            piece = _piece_of(hash_, begin, end, last)
-            if piece == end:
-                piece = begin
-                found[i] = -1
-                continue
-        count, at = table[piece, _COUNT], table[piece, _HASH]
-        number = _lower_bound(hash_, at, count, first[piece], scale[piece])
-        found[i] = (piece << _PIECE) | number if load_u64(at + 8 * number) == hash_ else -1
-    return hits
-
-
-@njit(cache=True, nogil=True)
-def _key_span(offsets, wide, row):  # type: ignore[no-untyped-def]
-    if wide:
-        return load_i64(offsets + 8 * row), load_i64(offsets + 8 * row + 8)
-    return np.int64(load_i32(offsets + 4 * row)), np.int64(load_i32(offsets + 4 * row + 4))
-
-
-@njit(cache=True, nogil=True)
-def _is_key(table, piece, number, key, length):  # type: ignore[no-untyped-def]
+def _is_key(table, position, key, length):  # type: ignore[no-untyped-def]
     """Whether the group's key, which follows 8 bytes of hash, is this one."""
-    offsets = table[piece, _KEY_OFFSETS] + 4 * number
+    piece = position >> _PIECE
+    offsets = _cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)
     start, stop = np.int64(load_i32(offsets)), np.int64(load_i32(offsets + 4))
     if stop - start - 8 != length:
         return False
-    return same_bytes(table[piece, _KEY_DATA] + start + 8, key, length)
+    return same_bytes(_cell(table, piece, _KEY_DATA) + start + 8, key, length)
 
 
 @njit(cache=True, nogil=True)
@@ -151,11 +128,12 @@ def _among_clashes(hash_, candidate, end, table, key, length):  # type: ignore[n
     """The group of exactly this key from the candidate on, while the hash is the same; -1 when there is none."""
     piece, number = candidate >> _PIECE, candidate & _NUMBER
     while piece < end:
-        while number < table[piece, _COUNT]:
-            if load_u64(table[piece, _HASH] + 8 * number) != hash_:
+        while number < _cell(table, piece, _COUNT):
+            if load_u64(_cell(table, piece, _HASH) + 8 * number) != hash_:
                 return -1
-            if _is_key(table, piece, number, key, length):
-                return (piece << _PIECE) | number
+            position = (piece << _PIECE) | number
+            if _is_key(table, position, key, length):
+                return position
             number += 1
         piece += 1
         number = 0
@@ -168,38 +146,75 @@ def _is_null(valid, offset, row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def find_groups(hashes, order, keys, layers, table, first, last, scale, found):  # type: ignore[no-untyped-def]
+def _begin_block(block, stop, order, keys, found, pending):  # type: ignore[no-untyped-def]
+    """Nothing is found yet, all but null keys are waiting; ask for the places of their bytes."""
+    offsets, width, _, valid, valid_offset = keys
+    waiting = 0
+    for i in range(block, stop):
+        found[i] = -1
+        row = order[i]
+        prefetch(offsets + width * row)
+        if not _is_null(valid, valid_offset, row):
+            pending[waiting] = i
+            waiting += 1
+    return waiting
+
+
+@njit(cache=True, nogil=True)
+def _key_spans(order, keys, pending, waiting, at, lengths):  # type: ignore[no-untyped-def]
+    """Where the bytes of the waiting keys lie, and ask for them."""
+    offsets, width, data, _, _ = keys
+    for k in range(waiting):
+        place = offsets + width * order[pending[k]]
+        if width == 8:
+            start, stop = load_i64(place), load_i64(place + 8)
+        else:
+            start, stop = np.int64(load_i32(place)), np.int64(load_i32(place + 4))
+        at[k] = data + start
+        lengths[k] = stop - start
+        prefetch(data + start)
+
+
+@njit(cache=True, nogil=True)
+def _candidates(hashes, found, pending, waiting, table, directory, bits):  # type: ignore[no-untyped-def]
+    """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
+    shift = np.uint64(64 - bits)
+    for k in range(waiting):
+        i = pending[k]
+        hash_ = hashes[i]
+        slot = np.int64(hash_ >> shift)
+        position = _first_of_hash(hash_, table, directory[slot], directory[slot + 1])
+        found[i] = position
+
+
+@njit(cache=True, nogil=True)
+def find_groups(hashes, order, keys, table, layers, directories, found):  # type: ignore[no-untyped-def]
     """The position of each key's group, in the order given; -1 where there is none.
 
-    `keys` are (address of offsets, wide offsets, address of bytes, address of validity, offset of validity).
+    `keys` are (address of offsets, their width, address of bytes, address of validity, offset of validity); a line of
+    `layers` is (first piece, end piece, begin in `directories`, bits).
     """
-    offsets, wide, data, valid, valid_offset = keys
     pending = np.empty(BLOCK, np.int64)
+    at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(hashes), BLOCK):
-        waiting = 0
-        for i in range(block, min(block + BLOCK, len(hashes))):
-            found[i] = -1
-            if not _is_null(valid, valid_offset, order[i]):
-                pending[waiting] = i
-                waiting += 1
-        for layer in range(len(layers) - 1):
-            begin, end = layers[layer], layers[layer + 1]
-            if begin == end or waiting == 0:
-                continue
-            _candidates(hashes, found, pending, waiting, begin, end, table, first, last, scale)
+        waiting = _begin_block(block, min(block + BLOCK, len(hashes)), order, keys, found, pending)
+        _key_spans(order, keys, pending, waiting, at, lengths)
+        for layer in range(len(layers)):
+            end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
+            directory = directories[begin : begin + (1 << bits) + 1]
+            _candidates(hashes, found, pending, waiting, table, directory, bits)
             left = 0
             for k in range(waiting):
                 i = pending[k]
                 candidate = found[i]
                 if candidate >= 0:
-                    start, stop = _key_span(offsets, wide, order[i])
-                    if _is_key(table, candidate >> _PIECE, candidate & _NUMBER, data + start, stop - start):
+                    if _is_key(table, candidate, at[k], lengths[k]):
                         continue
-                    candidate = _among_clashes(hashes[i], candidate, end, table, data + start, stop - start)
+                    candidate = _among_clashes(hashes[i], candidate, end, table, at[k], lengths[k])
                     found[i] = candidate
                     if candidate >= 0:
                         continue
-                pending[left] = i
+                pending[left], at[left], lengths[left] = i, at[k], lengths[k]
                 left += 1
             waiting = left
 
@@ -210,7 +225,7 @@ def only_row(table, found):  # type: ignore[no-untyped-def]
     for i in range(len(found)):
         if found[i] >= 0:
             piece, number = found[i] >> _PIECE, found[i] & _NUMBER
-            at = table[piece, _ROW_OFFSETS] + 4 * number
+            at = _cell(table, piece, _ROW_OFFSETS) + 4 * number
             low = load_i32(at)
             found[i] = (piece << _PIECE) | low if load_i32(at + 4) > low else -1
 
@@ -229,44 +244,52 @@ def _last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def as_of(table, times, order, instants, one_instant, found):  # type: ignore[no-untyped-def]
-    """From groups to the last row not after each key's instant, in place."""
+def as_of(table, times, order, instants, step, found):  # type: ignore[no-untyped-def]
+    """From groups to the last row not after each key's instant, in place.
+
+    `times` is the address of a table of columns (`groups.gather_table`), `instants` that of the instants, which are
+    `step` bytes apart (0: one for all).
+    """
     lows, highs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(found), BLOCK):
         stop = min(block + BLOCK, len(found))
         for i in range(block, stop):
+            prefetch(instants + step * order[i])
             if found[i] >= 0:
-                at = table[found[i] >> _PIECE, _ROW_OFFSETS] + 4 * (found[i] & _NUMBER)
-                lows[i - block], highs[i - block] = load_i32(at), load_i32(at + 4)
+                piece = found[i] >> _PIECE
+                at = _cell(table, piece, _ROW_OFFSETS) + 4 * (found[i] & _NUMBER)
+                low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
+                lows[i - block], highs[i - block] = low, high
+                prefetch(load_i64(times + 32 * piece) + 4 * (low + high))
         for i in range(block, stop):
             if found[i] < 0:
                 continue
             piece, low = found[i] >> _PIECE, lows[i - block]
-            instant = instants[0] if one_instant else instants[order[i]]
-            row = _last_not_after(times[piece, 0], low, highs[i - block], instant)
+            instant = load_i64(instants + step * order[i])
+            row = _last_not_after(load_i64(times + 32 * piece), low, highs[i - block], instant)
             found[i] = (piece << _PIECE) | row if row >= low else -1
 
 
 @njit(cache=True, nogil=True)
-def innermost(table, starts, ends, order, instants, one_instant, found):  # type: ignore[no-untyped-def]
+def innermost(table, starts, ends, order, instants, step, found):  # type: ignore[no-untyped-def]
     """From groups to the innermost session that holds each key's instant, in place."""
     for i in range(len(found)):
         if found[i] < 0:
             continue
         piece, number = found[i] >> _PIECE, found[i] & _NUMBER
-        instant = instants[0] if one_instant else instants[order[i]]
-        at = table[piece, _ROW_OFFSETS] + 4 * number
+        instant = load_i64(instants + step * order[i])
+        at = _cell(table, piece, _ROW_OFFSETS) + 4 * number
         low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
-        cover = table[piece, _COVER_OFFSETS] + 4 * number
+        cover = _cell(table, piece, _COVER_OFFSETS) + 4 * number
         first, last = np.int64(load_i32(cover)), np.int64(load_i32(cover + 4))
         found[i] = -1
         if last > first:
-            mark = _last_not_after(table[piece, _COVER_FROM], first, last, instant)
+            mark = _last_not_after(_cell(table, piece, _COVER_FROM), first, last, instant)
             if mark >= first:
-                row = np.int64(load_i32(table[piece, _COVER_ROW] + 4 * mark))
+                row = np.int64(load_i32(_cell(table, piece, _COVER_ROW) + 4 * mark))
                 if row >= 0:
                     found[i] = (piece << _PIECE) | (low + row)
             continue
-        row = _last_not_after(starts[piece, 0], low, high, instant)
-        if row >= low and load_i64(ends[piece, 0] + 8 * row) >= instant:
+        row = _last_not_after(load_i64(starts + 32 * piece), low, high, instant)
+        if row >= low and load_i64(load_i64(ends + 32 * piece) + 8 * row) >= instant:
             found[i] = (piece << _PIECE) | row
