@@ -1,0 +1,110 @@
+"""Answering questions in a Python worker of Spark: whole Arrow columns against an open snapshot.
+
+A snapshot is opened once per worker process, memory-mapped, and shared by all tasks that run there; what the machine
+holds of its files in memory is shared by all processes. Which snapshot is asked was decided when the query was
+planned: every task, and every task that is tried again, gives the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import DataType
+
+from millpond.clock import SystemClock
+from millpond.maps.handle import Map
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.lookup import Snapshot, answer_type
+from millpond.maps.snapshots import load_manifest
+from millpond.stores.objects import open_objects
+
+__all__ = ("Question", "ask_all", "by_column", "in_batches", "open_snapshot", "pin")
+
+SNAPSHOTS_OPEN = 32
+"""Snapshots a worker keeps open; each holds address space and a lease, not memory."""
+
+Columns: TypeAlias = "pa.Array | tuple[pa.Array, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of every row: a map, as it was when the query was planned.
+
+    `now_ms` answers for rows without a time of their own, where the map has times.
+    """
+
+    where: str
+    snapshot: str
+    definition: MapDefinition
+    now_ms: int | None
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The answer's type, as Spark holds it."""
+        return to_arrow_type(self.spark, timezone="UTC")
+
+    @property
+    def spark(self) -> DataType:
+        """The answer's type in Spark."""
+        return from_arrow_type(answer_type(self.definition))
+
+    def ask(self, keys: pa.Array, at: pa.Array | None) -> pa.Array:
+        """The answer for each row.
+
+        Raises: `Invalid` for keys or times that are not such.
+        """
+        asked = at if self.definition.kind.timed and at is not None else self.now_ms
+        answers = open_snapshot(self.where, self.snapshot).lookup(keys, asked)
+        return answers if answers.type == self.arrow else answers.cast(self.arrow)
+
+
+@lru_cache(maxsize=SNAPSHOTS_OPEN)
+def open_snapshot(where: str, id_: str) -> Snapshot:
+    """The snapshot of that id, opened by this process once."""
+    objects = open_objects(where)
+    return Snapshot.open(objects, load_manifest(objects, id_))
+
+
+def pin(opened: Map) -> Question:
+    """The question to a map as it is now; it is frozen first if it moved on."""
+    manifest = opened.freeze()
+    now = SystemClock().now_ms() if opened.kind.timed else None
+    return Question(str(opened.objects.where), manifest.id, opened.definition, now)
+
+
+def ask_all(
+    questions: Sequence[tuple[str, Question, int, int | None]], *, alone: bool
+) -> Callable[[Iterator[Columns]], Iterator[pa.Array]]:
+    """A pass over batches of columns that answers several questions: name, question, places of key and time.
+
+    `alone`: there is one question, and its answers come bare; otherwise they come as a struct.
+    """
+
+    def answer(batches: Iterator[Columns]) -> Iterator[pa.Array]:
+        for batch in batches:
+            columns: Any = (batch,) if isinstance(batch, pa.Array) else batch
+            told = [
+                question.ask(columns[key], None if at is None else columns[at]) for _, question, key, at in questions
+            ]
+            yield told[0] if alone else pa.StructArray.from_arrays(told, [name for name, *_ in questions])
+
+    return answer
+
+
+_arrow_udf: Any = arrow_udf  # typed for a few shapes of functions, none of which say "any number of columns"
+
+
+def in_batches(answer: Callable[[Iterator[Columns]], Iterator[pa.Array]], told: DataType) -> Any:
+    """A Spark function that goes through batches of columns, once for each partition."""
+    return _arrow_udf(answer, told, ArrowUDFType.SCALAR_ITER)
+
+
+def by_column(answer: Callable[..., pa.Array], told: DataType) -> Any:
+    """A Spark function that is called for each batch; several in one projection share a pass through Python."""
+    return _arrow_udf(answer, told, ArrowUDFType.SCALAR)

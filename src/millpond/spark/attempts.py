@@ -1,0 +1,171 @@
+"""One attempt of a Spark task at its rows: batches in, sealed parts and a file of rejects out.
+
+    <pond>/writer/<pid>-<job>/<partition>-<task>/<map>/part-00000/…
+                                               /rejects.arrow
+
+Invariants:
+* An attempt writes below its own folder only; nothing there is visible to anybody until the driver adopts it.
+* Parts and rejects are complete on disk before the attempt's message exists.
+* An attempt that outlives its job finds the job's folder gone, and leaves nothing behind.
+* An attempt never fails for its rejects: it stops reading, and the driver decides. A failing task would only be
+  tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from millpond.errors import Conflict
+from millpond.maps.inputs.faults import REJECTED
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.normalise import normalise
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.parts import PartFile, PartWriter
+from millpond.stores.files import remove_tree
+
+__all__ = ("Attempt", "TaskParts", "joined", "rejects_of", "run_attempt", "task_numbers")
+
+BATCH_ROWS = 131_072
+"""Spark hands over small batches; rows are normalised about this many at a time."""
+
+
+@dataclass(frozen=True)
+class TaskParts(WriterCommitMessage):
+    """What one attempt at a partition sealed; `rejects` is a file of `faults.REJECTED`."""
+
+    partition: int
+    parts: tuple[PartFile, ...]
+    rejected: int = 0
+    rejects: str | None = None
+
+
+def task_numbers() -> tuple[int, int]:
+    """The partition this process works on, and the number of the attempt, unlike any other's."""
+    context = TaskContext.get()
+    return (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+
+
+def joined(batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield _one(held)
+            held, count = [], 0
+    if held:
+        yield _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def rejects_of(task: TaskParts) -> Iterator[pa.RecordBatch]:
+    """The rows an attempt rejected, in batches of `faults.REJECTED`."""
+    if task.rejects is not None:
+        with pa.OSFile(task.rejects, "rb") as source, pa.ipc.open_file(source) as file:
+            for number in range(file.num_record_batches):
+                yield file.get_batch(number)
+
+
+def run_attempt(attempt: Attempt, take_all: Callable[[Attempt], None]) -> TaskParts:
+    """Let `take_all` feed an attempt; whatever fails, nothing of it is left behind."""
+    try:
+        take_all(attempt)
+        return attempt.finish()
+    except BaseException:
+        attempt.abandon()
+        raise
+
+
+class Attempt:
+    """Takes the rows of one partition; `finish` seals them, and `abandon` removes them.
+
+    `enough` rejects make the attempt `hopeless`: whoever feeds it may stop.
+    """
+
+    def __init__(self, job: Path, partition: int, task: int, *, source: str = "", enough: int = 0) -> None:
+        self.job = job
+        self.partition = partition
+        self.folder = job / f"{partition:06d}-{task}"
+        self.source = source
+        self.enough = enough
+        self._rows = 0
+        self._rejected = 0
+        self._rejects: list[pa.RecordBatch] = []
+        self._writers: dict[str, PartWriter] = {}
+        self._check_running()
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether this attempt alone has more rejects than the job may have: reading on changes nothing."""
+        return self._rejected > self.enough
+
+    def take(self, batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None = None) -> None:
+        """Take input rows for one map.
+
+        Raises: `Invalid` when a column is missing, or as a whole cannot hold what it is mapped to.
+        """
+        told = normalise(batch, definition, columns)
+        self.put(told.rows, definition)
+        self.reject(told.rejected, first_row=self._rows)
+        self._rows += batch.num_rows
+
+    def put(self, rows: pa.RecordBatch, definition: MapDefinition) -> None:
+        """Take canonical rows for one map."""
+        self._writer(definition).write(rows)
+
+    def reject(self, rejected: pa.RecordBatch, *, first_row: int = 0) -> None:
+        """Take rows that cannot be stored, as `faults.REJECTED`, of a batch that began at row `first_row`."""
+        if rejected.num_rows:
+            self._rejected += rejected.num_rows
+            positions = pc.add(rejected.column("row"), first_row)
+            self._rejects.append(rejected.set_column(0, REJECTED.field("row"), positions))
+
+    def _writer(self, definition: MapDefinition) -> PartWriter:
+        if definition.name not in self._writers:
+            folder = self.folder / definition.name
+            self._writers[definition.name] = PartWriter(definition, folder, source=self.source)
+        return self._writers[definition.name]
+
+    def finish(self) -> TaskParts:
+        """Seal what was taken.
+
+        Raises: `Conflict` when the job is over; then nothing is left of the attempt.
+        """
+        self._check_running()
+        parts = [] if self.hopeless else [part for each in self._writers.values() for part in each.finish()]
+        told = TaskParts(self.partition, tuple(parts), self._rejected, self._write_rejects())
+        self._check_running()
+        return told
+
+    def abandon(self) -> None:
+        """Remove everything that was written, and the job's folder with it when the job is over."""
+        remove_tree(self.folder)
+
+    def _write_rejects(self) -> str | None:
+        if not self._rejects:
+            return None
+        self.folder.mkdir(exist_ok=True)
+        file = str(self.folder / "rejects.arrow")
+        with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, REJECTED) as written:
+            for batch in self._rejects:
+                written.write_batch(batch)
+        return file
+
+    def _check_running(self) -> None:
+        if not self.job.exists():
+            raise Conflict(
+                "the load is over: another attempt at this task won, or the job was given up", kind="load_over",
+                partition=self.partition,
+            )  # fmt: skip

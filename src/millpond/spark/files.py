@@ -1,0 +1,155 @@
+"""Loading files with Spark: the driver cuts them into pieces, tasks read pieces into parts, the driver adopts them all.
+
+The readers are those of a load in one process (`maps/inputs/readers.py`), so a file means the same whoever reads it.
+A large Parquet, CSV or JSON lines file is read by many tasks. An XML file is read by one, as a stream, and may feed
+many maps. Files must lie under the same path for the driver and all executors, as the pond does.
+
+Invariants:
+* All or nothing, as in `jobs`.
+* Parts are adopted in the order of files and pieces: the same rows win as in one process.
+* A file that cannot be read fails the load at once: trying it again cannot help.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from millpond.clock import SystemClock
+from millpond.errors import MillpondError
+from millpond.maps.file_loads import file_reading, guard_rejects
+from millpond.maps.inputs.faults import REJECTED
+from millpond.maps.inputs.files import Piece, find_files
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.readers import Reading, read_piece, split_file
+from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
+from millpond.maps.loading import LoadResult
+from millpond.pond import Pond
+from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
+from millpond.spark.jobs import begin_job
+from millpond.spark.ponds import PondLike, opened, pond_folder
+from millpond.stores.files import remove_tree
+
+__all__ = ("PIECE_BYTES", "load_files")
+
+PIECE_BYTES = 128 << 20
+"""Text of this size, or Parquet of this size unpacked, is work for a task of some seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PieceRead:
+    """What became of one piece: its parts and rejects and the position of its last record, or why it cannot be read."""
+
+    number: int
+    parts: TaskParts | None
+    last: int = 0
+    error: MillpondError | None = None
+
+
+def load_files(
+    session: SparkSession, files: str | Path | Sequence[str | Path], pond: PondLike | None = None,
+    map: str | None = None, *, columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None,
+    max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None, source: str = "",
+    freeze: bool = True, piece_bytes: int = PIECE_BYTES,
+) -> LoadResult:  # fmt: skip
+    """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
+
+    `freeze` makes the new rows part of the snapshots when the load ends, instead of with the next bulk lookup.
+
+    Raises: as `Pond.load_files`.
+    """
+    mapping = ColumnMapping(**columns) if isinstance(columns, Mapping) else columns
+    found = find_files([files] if isinstance(files, str | Path) else files, written)
+    # Executors work elsewhere than the driver.
+    found = [replace(file, path=str(Path(file.path).absolute())) for file in found]
+    guard_rejects(rejects, found)
+    folder = pond_folder(pond, session)
+    with opened(folder if pond is None else pond) as open_:
+        reading = file_reading({each.name: each.definition for each in open_.maps()}, map, mapping, effective_time)
+        if reading.map is not None and reading.map not in reading.maps:
+            open_.map(reading.map)
+        pieces = [piece for file in found for piece in split_file(file, piece_bytes)]
+        source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
+        job = begin_job(folder, SystemClock(), os.getpid())
+        try:
+            enough = max_rejects if rejects is None else max_rejects + ENOUGH
+            told = _read_all(session, pieces, reading, job, source, enough)
+            with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
+                _tell_rejects(told, pieces, rejected)
+            return _adopt(open_, told, source, rejected.count, freeze=freeze)
+        finally:
+            remove_tree(job)
+
+
+def _read_all(
+    session: SparkSession, pieces: list[Piece], reading: Reading, job: Path, source: str, enough: int
+) -> list[_PieceRead]:
+    """All pieces, each read by a task.
+
+    Raises: the error of the first piece that cannot be read.
+    """
+
+    def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                told = _read(number, pieces[number], reading, job, source, enough)
+                yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
+
+    numbers = session.range(0, len(pieces), 1, len(pieces))
+    messages = numbers.mapInArrow(attempt, "message binary").collect()
+    told = sorted((pickle.loads(row.message) for row in messages), key=lambda each: each.number)
+    for each in told:
+        if each.error is not None:
+            raise each.error
+    return told
+
+
+def _read(number: int, piece: Piece, reading: Reading, job: Path, source: str, enough: int) -> _PieceRead:
+    """One task's attempt at a piece, on an executor."""
+    last = 0
+
+    def take_all(attempt: Attempt) -> None:
+        nonlocal last
+        for read in read_piece(piece, reading):
+            if attempt.hopeless:
+                return
+            last = max(last, read.last)
+            attempt.reject(read.rejected)
+            if read.rows is not None and read.definition is not None:
+                attempt.put(read.rows, read.definition)
+
+    try:
+        parts = run_attempt(Attempt(job, number, task_numbers()[1], source=source, enough=enough), take_all)
+    except MillpondError as error:
+        return _PieceRead(number, None, error=error)
+    return _PieceRead(number, parts, last)
+
+
+def _tell_rejects(told: Sequence[_PieceRead], pieces: Sequence[Piece], rejected: RejectWriter) -> None:
+    """Write the rejects of all pieces, with their positions in the whole file."""
+    path, done = "", 0
+    for each in told:
+        piece = pieces[each.number]
+        if piece.file.path != path:
+            path, done = piece.file.path, 0
+        for batch in rejects_of(each.parts) if each.parts else ():
+            placed = batch.set_column(0, REJECTED.field("row"), pc.add(batch.column("row"), done))
+            rejected.write(placed, source=path)
+        done += each.last
+
+
+def _adopt(pond: Pond, told: Sequence[_PieceRead], source: str, rejected: int, *, freeze: bool) -> LoadResult:
+    parts = [part for each in told if each.parts for part in each.parts.parts]
+    result = pond.commit_load(parts, source=source, rejected=rejected)
+    if freeze:
+        for name in result.maps:
+            pond.map(name).freeze()
+    return result

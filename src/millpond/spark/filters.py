@@ -1,0 +1,176 @@
+"""Spark's filters as what a snapshot can skip by: keys, bounds of ranges, and a condition on whole columns.
+
+Every filter that is taken is taken exactly: a row comes out if and only if Spark would keep it. What Arrow and Spark
+judge differently (NaN and its order) or what is not understood stays with Spark.
+"""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from millpond.maps.hashing import hash_key
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.thawed import Span
+
+__all__ = ("Pushed", "push_filters")
+
+_INT64 = range(-(1 << 63), 1 << 63)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+_COMPARED: dict[type[Filter], Callable[[Any, Any], Any]] = {
+    EqualTo: operator.eq, GreaterThan: operator.gt, GreaterThanOrEqual: operator.ge, LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What filters leave: the span of groups to look at, and the condition (None: every row)."""
+
+    span: Span = field(default_factory=Span)
+    where: pc.Expression | None = None
+
+
+def push_filters(
+    definition: MapDefinition, schema: pa.Schema, filters: Iterable[Filter]
+) -> tuple[Pushed, list[Filter]]:
+    """What can be skipped for these filters, all of which hold; and the filters that Spark has to apply itself."""
+    pushed, left, conditions = Pushed(), list[Filter](), list[pc.Expression]()
+    for each in filters:
+        condition = _condition(schema, each)
+        if condition is None:
+            left.append(each)
+        else:
+            conditions.append(condition)
+            pushed = replace(pushed, span=_narrowed(definition, pushed.span, each))
+    return replace(pushed, where=reduce(operator.and_, conditions) if conditions else None), left
+
+
+# -- conditions ---------------------------------------------------------------------------------------
+
+
+def _condition(schema: pa.Schema, told: Filter) -> pc.Expression | None:
+    name = _column_of(told)
+    if name not in schema.names:
+        return None
+    field = schema.field(name)
+    column = pc.field(field.name)
+    if isinstance(told, IsNull | IsNotNull):
+        return column.is_null() if isinstance(told, IsNull) else column.is_valid()
+    if pa.types.is_floating(field.type) or pa.types.is_struct(field.type):
+        return None
+    if isinstance(told, In):
+        return _among(column, field.type, told.value)
+    if isinstance(told, StringStartsWith) and pa.types.is_string(field.type):
+        return pc.starts_with(column, told.value)
+    compare = _COMPARED.get(type(told))
+    return None if compare is None or told.value is None else _compared(column, field.type, compare, told.value)  # type: ignore[attr-defined]
+
+
+def _column_of(told: Filter) -> str | None:
+    path: Any = getattr(told, "attribute", ())
+    return path[0] if len(path) == 1 else None
+
+
+def _among(column: pc.Expression, kind: pa.DataType, values: Iterable[Any]) -> pc.Expression | None:
+    each = [_compared(column, kind, operator.eq, value) for value in values if value is not None]
+    return reduce(operator.or_, each) if each else None
+
+
+def _compared(
+    column: pc.Expression, kind: pa.DataType, compare: Callable[[Any, Any], Any], value: Any
+) -> pc.Expression:
+    if pa.types.is_timestamp(kind):
+        return _compared_instant(column, kind, compare, value)
+    return compare(column, pa.scalar(value, kind))
+
+
+def _compared_instant(
+    column: pc.Expression, kind: pa.DataType, compare: Callable[[Any, Any], Any], value: datetime.datetime
+) -> pc.Expression:
+    """Stored times are whole milliseconds, Spark's are microseconds: a bound between two moves to the next."""
+    millis, rest = divmod(_micros(value), 1000)
+    if rest and compare is operator.eq:
+        return pc.scalar(False)
+    if rest and compare in (operator.lt, operator.ge):
+        millis += 1
+    return compare(column, pa.scalar(millis, pa.int64()).cast(kind))
+
+
+def _micros(value: datetime.datetime) -> int:
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+    return (aware - _EPOCH) // _MICROSECOND
+
+
+# -- spans --------------------------------------------------------------------------------------------
+
+
+def _narrowed(definition: MapDefinition, span: Span, told: Filter) -> Span:
+    name = _column_of(told)
+    if name == "key":
+        return _with_keys(definition, span, told)
+    return _with_bounds(span, told) if name == "key_start" else span
+
+
+def _with_keys(definition: MapDefinition, span: Span, told: Filter) -> Span:
+    if isinstance(told, EqualTo):
+        wanted = {told.value}
+    elif isinstance(told, In):
+        wanted = {value for value in told.value if value is not None}
+    else:
+        return span
+    keys = {_order_key(definition, key.encode()) for key in wanted}
+    if span.keys is not None:
+        keys &= set(span.keys)
+    return Span(keys=tuple(sorted(keys)))
+
+
+def _order_key(definition: MapDefinition, key: bytes) -> bytes:
+    return hash_key(key, definition.hash_bits).to_bytes(8, "big") + key
+
+
+def _with_bounds(span: Span, told: Filter) -> Span:
+    """Groups of ranged maps are in order of where the range starts."""
+    if isinstance(told, EqualTo):
+        return _clipped(span, told.value, told.value)
+    if isinstance(told, GreaterThan | GreaterThanOrEqual):
+        return _clipped(span, told.value + isinstance(told, GreaterThan), None)
+    if isinstance(told, LessThan | LessThanOrEqual):
+        return _clipped(span, None, told.value - isinstance(told, LessThan))
+    return span
+
+
+def _clipped(span: Span, first: int | None, last: int | None) -> Span:
+    """The span of starts from `first` to `last`, both included."""
+    lower, upper = span.lower, span.upper
+    if first is not None:
+        lower = max(lower or b"", _ordered(first))
+    if last is not None and last + 1 in _INT64:
+        upper = _ordered(last + 1) if upper is None else min(upper, _ordered(last + 1))
+    return Span(lower, upper)
+
+
+def _ordered(number: int) -> bytes:
+    """Eight bytes that sort as the numbers do; beyond int64 there is nothing."""
+    return (min(max(number, _INT64.start), _INT64.stop) + (1 << 63)).to_bytes(9, "big")[1:]

@@ -1,0 +1,110 @@
+"""What `option(…)` may say to `format("millpond")`, read into values.
+
+| option | read | write | meaning |
+|---|---|---|---|
+| `pond` (or the path) | yes | yes | the pond's folder; else the session's `spark.millpond.pond` |
+| `map` | yes | yes | the map |
+| `columns` | yes | | names of the columns that are wanted, by commas |
+| `partitions` | yes | | how many tasks read; by size unless told |
+| `key`, `time`, `value`, `start` … | | yes | columns of the rows, as the fields of `ColumnMapping` |
+| `max_rejects`, `rejects` | | yes | rows that may be rejected, and the JSON lines file that takes them |
+| `source` | | yes | what the rows are called in manifests and rejects |
+| `freeze` | | yes | `false`: leave the snapshot to the next bulk lookup |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.spark.jobs import LoadSettings
+
+__all__ = ("OPTIONS", "check_options", "comma_list", "load_settings", "number", "pond_option", "value_columns")
+
+_COLUMNS = tuple(each.name for each in fields(ColumnMapping))
+
+OPTIONS = ("pond", "path", "map", "columns", "partitions", *_COLUMNS, "max_rejects", "rejects", "source", "freeze")
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Refuse options that mean nothing here.
+
+    Raises: `Invalid` naming the option, and the one that may be meant.
+    """
+    for name in options:
+        if name.lower() not in OPTIONS:
+            near = get_close_matches(name.lower(), OPTIONS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"
+            raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
+
+
+def pond_option(options: Mapping[str, str], default: str | None) -> Path:
+    """The folder of the pond.
+
+    Raises: `Invalid` when nobody names one.
+    """
+    told = options.get("pond") or options.get("path") or default
+    if not told:
+        raise Invalid("no pond is named", kind="pond_unnamed", hint="say option('pond', folder)")
+    return Path(told).absolute()
+
+
+def comma_list(text: str | None) -> list[str] | None:
+    """Names between commas.
+
+    >>> comma_list("key, temp")
+    ['key', 'temp']
+    """
+    return None if text is None else [piece.strip() for piece in text.split(",") if piece.strip()]
+
+
+def value_columns(text: str | None) -> str | dict[str, str] | None:
+    """The column of the value, or one for each field.
+
+    >>> value_columns("country")
+    'country'
+    >>> value_columns("built=year, seats")
+    {'built': 'year', 'seats': 'seats'}
+    """
+    names = comma_list(text)
+    if not names:
+        return None
+    if len(names) == 1 and "=" not in names[0]:
+        return names[0]
+    pairs = (name.partition("=") for name in names)
+    return {field.strip(): (column or field).strip() for field, _, column in pairs}
+
+
+def number(options: Mapping[str, str], name: str) -> int | None:
+    """A whole number of at least 0.
+
+    Raises: `Invalid` naming the option.
+    """
+    told = options.get(name)
+    if told is None:
+        return None
+    if not told.strip().isdigit():
+        raise Invalid("option is not a whole number", kind="option_value", option=name, value=repr(told))
+    return int(told)
+
+
+def load_settings(options: Mapping[str, str]) -> LoadSettings:
+    """The settings of a load.
+
+    Raises: `Invalid` for what is not understood.
+    """
+    freeze = options.get("freeze", "true").strip().lower()
+    if freeze not in ("true", "false"):
+        raise Invalid("option is true or false", kind="option_value", option="freeze", value=repr(freeze))
+    columns = {name: options.get(name) for name in _COLUMNS if name != "value"}
+    return LoadSettings(
+        columns=ColumnMapping(**columns, value=value_columns(options.get("value"))),
+        max_rejects=number(options, "max_rejects") or 0,
+        rejects=options.get("rejects"),
+        source=options.get("source", ""),
+        freeze=freeze == "true",
+    )

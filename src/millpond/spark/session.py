@@ -1,0 +1,49 @@
+"""A Spark session with what Millpond likes: quiet, UTC, this Python on both sides.
+
+Nobody needs this module: any session will do once `register` has seen it. It is what the command line, the demo,
+the benchmarks and the tests start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+
+from pyspark.sql import SparkSession
+
+__all__ = ("FILTER_PUSHDOWN", "start")
+
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Off by default in Spark; without it a Python data source reads every row."""
+
+
+def start(
+    master: str = "local[*]", *, app: str = "millpond", memory: str = "1g", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session, started or already running, that logs errors only and keeps time in UTC.
+
+    `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and win over ours.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    with as_file(files("millpond.spark").joinpath("log4j2.properties")) as quiet, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # PySpark's, about the version of pandas
+        builder = SparkSession.Builder().master(master).appName(app)
+        ours = _settings(memory, f"-Dlog4j2.configurationFile=file:{quiet}")
+        for name, value in {**ours, **(settings or {})}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+def _settings(memory: str, java: str) -> dict[str, str]:
+    return {
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"{java} -XX:+UseParallelGC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        FILTER_PUSHDOWN: "true",
+    }

@@ -1,0 +1,165 @@
+"""Reading a map into a DataFrame, and the data source that `format("millpond")` names.
+
+A read is planned once: the map is frozen if it moved on, and the snapshot that counts then is what all tasks read,
+one task for each group of ranges. Tasks open files of the snapshot only, never the shard.
+
+Spark's Python sources are told filters, not columns: say which columns you want with `option("columns", "key,temp")`
+or with a schema, and the others are neither decoded nor sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millpond.errors import Invalid
+from millpond.maps.columns import presented_schema
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.present import check_columns, present
+from millpond.maps.snapshots import SnapshotManifest
+from millpond.maps.thawed import Span, spans, thaw
+from millpond.spark.filters import Pushed, push_filters
+from millpond.spark.jobs import check_rows
+from millpond.spark.options import check_options, comma_list, load_settings, number, pond_option
+from millpond.spark.ponds import opened
+from millpond.spark.sinks import MapWriter
+from millpond.stores.objects import open_objects
+
+__all__ = ("MapReader", "MapSource", "RangeGroup", "as_spark_holds", "source_for")
+
+TASK_BYTES = 16 << 20
+"""About as much of a snapshot as one task reads; fewer bytes make more tasks than they are worth."""
+
+BATCH_ROWS = 65_536
+
+
+class MapSource(DataSource):
+    """One map of one pond, to read from or to write to."""
+
+    pond_default: str | None = None
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        check_options(options)
+        self.pond = pond_option(options, self.pond_default)
+        self.map = options.get("map")
+        if not self.map:
+            raise Invalid("no map is named", kind="map_unnamed", hint="say option('map', name)")
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(…)` calls it."""
+        return "millpond"
+
+    def _definition(self) -> MapDefinition:
+        with opened(self.pond) as pond:
+            return pond.map(str(self.map)).definition
+
+    def schema(self) -> StructType:
+        """The map's columns as people see them, or those that are wanted."""
+        definition = self._definition()
+        names = check_columns(definition, comma_list(self.options.get("columns")))
+        shown = presented_schema(definition)
+        return from_arrow_schema(pa.schema([shown.field(name) for name in names]))
+
+    def reader(self, schema: StructType) -> MapReader:
+        """A reader of the columns of `schema`."""
+        with opened(self.pond) as pond:
+            opened_map = pond.map(str(self.map))
+            _check_schema(opened_map.definition, schema)
+            manifest = opened_map.freeze()
+            where = str(opened_map.objects.where)
+        return MapReader(where, manifest, schema.names, number(self.options, "partitions"))
+
+    def writer(self, schema: StructType, overwrite: bool) -> MapWriter:
+        """A writer of rows that look like `schema`."""
+        if overwrite:
+            raise Invalid(
+                "rows are merged into a map, they do not replace it", kind="mode_unsupported", map=self.map,
+                hint="use mode('append'); to start anew, drop the map and create it again",
+            )  # fmt: skip
+        definition, settings = self._definition(), load_settings(self.options)
+        check_rows(schema, definition, settings.columns)
+        return MapWriter(self.pond, definition, settings)
+
+
+def source_for(pond: Path | None) -> type[MapSource]:
+    """The data source, for a session whose calls mean `pond` unless they name another."""
+    if pond is None:
+        return MapSource
+
+    class _SessionSource(MapSource):
+        # Spark takes this class to other processes by its content, and with it the folder.
+        pond_default = str(pond)
+
+    return _SessionSource
+
+
+def _check_schema(definition: MapDefinition, schema: StructType) -> None:
+    check_columns(definition, schema.names)
+    known = from_arrow_schema(presented_schema(definition))
+    for field in schema.fields:
+        wanted = known[field.name].dataType
+        if field.dataType != wanted:
+            raise Invalid(
+                "column has another type", kind="column_type", column=field.name, map=definition.name,
+                type=field.dataType.simpleString(), hint=f"it is {wanted.simpleString()}",
+            )  # fmt: skip
+
+
+def as_spark_holds(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with Spark's own types: it holds times in microseconds."""
+    return rows.cast(to_arrow_schema(from_arrow_schema(rows.schema), timezone="UTC"))
+
+
+class RangeGroup(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(span)
+        self.span = span
+
+
+class MapReader(DataSourceReader):
+    """One read of one snapshot."""
+
+    def __init__(self, where: str, manifest: SnapshotManifest, columns: Sequence[str], tasks: int | None) -> None:
+        self.where = where
+        self.manifest = manifest
+        self.columns = list(columns)
+        self.tasks = tasks
+        self.pushed = Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that a snapshot can skip by; answer the others."""
+        definition = self.manifest.definition
+        self.pushed, left = push_filters(definition, presented_schema(definition), filters)
+        return left
+
+    def partitions(self) -> Sequence[RangeGroup]:
+        """One for each group of ranges."""
+        size = sum(layer.size for layer in self.manifest.layers)
+        bytes_max = max(size // self.tasks, 1) if self.tasks else TASK_BYTES
+        objects = open_objects(self.where)
+        return [RangeGroup(span) for span in spans(objects, self.manifest, self.pushed.span, bytes_max)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, on an executor."""
+        assert isinstance(partition, RangeGroup)
+        for rows in thaw(open_objects(self.where), self.manifest, partition.span):
+            yield from self._shown(rows)
+
+    def _shown(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        definition = self.manifest.definition
+        if self.pushed.where is None:
+            shown = present(definition, rows, self.columns)
+        else:
+            # The condition may be about columns that are not wanted: Spark does not send those filters, but may.
+            shown = present(definition, rows).filter(self.pushed.where).select(self.columns)
+        for start in range(0, shown.num_rows, BATCH_ROWS):
+            yield as_spark_holds(shown.slice(start, BATCH_ROWS))

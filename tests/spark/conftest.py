@@ -1,0 +1,28 @@
+"""One Spark session for the whole run of tests: two threads, a small heap, UTC, no UI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from millpond import spark as mp
+
+    scratch = tmp_path_factory.mktemp("spark")
+    session = mp.start(
+        "local[2]", app="millpond-tests", memory="1g",
+        settings={
+            "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2",
+            "spark.local.dir": str(scratch / "local"), "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        },
+    )  # fmt: skip
+    mp.register(session)
+    yield session
+    session.stop()
