@@ -107,8 +107,7 @@ def _quiet(_rows: int, _bytes: int) -> None:
 def _read_file(file: InputFile, reading: Reading, intake: Intake, rejected: RejectWriter, advance: Advance) -> None:
     done = 0
     for read in read_piece(Piece(file), reading):
-        for batch in read.rejected:
-            rejected.write(batch, source=file.path)
+        rejected.write(read.rejected, source=file.path)
         if read.rows is not None and read.definition is not None:
             intake.take(read.definition, read.rows)
         now = max(done, read.read)

@@ -102,9 +102,8 @@ class _Reading:
             for batch in self._open(source):
                 positions = self._positions(done, batch.num_rows)
                 done += batch.num_rows
-                rejected, self._refused = self._refused, []
                 read = 0 if self.piece.file.compression else source.tell()
-                yield Arrived(batch, positions, rejected=rejects_of(rejected), read=read)
+                yield Arrived(batch, positions, rejected=self._refused_before(done), read=read)
             yield Arrived(None, rejected=rejects_of(self._refused), last=done + len(self._skipped))
         except pa.ArrowInvalid as error:
             raise self._told(error) from error
@@ -113,6 +112,14 @@ class _Reading:
                 "the file cannot be unpacked", kind="input_damaged", path=self.piece.file.path, reason=error,
                 hint="copy it again: it is damaged or was cut short",
             ) from error  # fmt: skip
+
+    def _refused_before(self, done: int) -> pa.RecordBatch:
+        """Those that stood among the first `done` good records: Arrow is ahead of us."""
+        ahead = len(self._skipped) - len(self._refused)
+        stood = [position - 1 - ahead - index for index, (position, _, _) in enumerate(self._refused)]
+        count = sum(place <= done for place in stood)
+        told, self._refused = self._refused[:count], self._refused[count:]
+        return rejects_of(told)
 
     def _open(self, source: Any) -> Any:
         names = None if self.named else list(self.header.names)

@@ -71,7 +71,7 @@ class Read:
 
     definition: MapDefinition | None
     rows: pa.RecordBatch | None
-    rejected: tuple[pa.RecordBatch, ...]
+    rejected: pa.RecordBatch
     last: int
     read: int
 
@@ -99,7 +99,7 @@ def _arrivals(piece: Piece, reading: Reading) -> Iterator[Arrived]:
 
 def _settle(arrived: Arrived, reading: Reading, path: str) -> Read:
     """The batch as canonical rows, and its rejects at their positions."""
-    told = (arrived.rejected,) if arrived.rejected.num_rows else ()
+    told = arrived.rejected
     if arrived.rows is None:
         return Read(None, None, told, arrived.last, arrived.read)
     if arrived.map is None:
@@ -108,7 +108,8 @@ def _settle(arrived: Arrived, reading: Reading, path: str) -> Read:
         definition, columns = reading.maps[arrived.map], None
     made = normalise(arrived.rows, definition, columns)
     if made.rejected.num_rows:
-        told = (*told, _placed(made.rejected, arrived.positions))
+        placed = _placed(made.rejected, arrived.positions)
+        told = pa.concat_batches([told, placed]).sort_by("row") if told.num_rows else placed
     return Read(definition, made.rows, told, arrived.last, arrived.read)
 
 
