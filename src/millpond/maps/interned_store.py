@@ -205,17 +205,22 @@ class InternedStore:
                 return
             yield row, value
 
-    def stream_keys(self, tx: lmdb.Transaction, keys: Iterable[bytes]) -> Iterator[tuple[str, Iterator[Pair]]]:
-        """Rows of just these keys (ranged maps: of just these 16-byte ordered ranges)."""
+    def stream_keys(
+        self, tx: lmdb.Transaction, keys: Iterable[bytes], since: int | None = None, until: int | None = None
+    ) -> Iterator[tuple[str, Iterator[Pair]]]:
+        """As `PlainStore.stream_keys`."""
         if ROWS not in self.dbs:
             return
         found: list[Pair] = []
         cursor = tx.cursor(db=self.dbs[ROWS])
         for key in keys:
             prefix = self._key_id(tx, key) if self.definition.kind.keyed else key
-            if prefix is not None and cursor.set_range(prefix):
+            if prefix is None:
+                continue
+            last = prefix + (b"" if until is None else pack_long(until, plain=False)) + b"\xff" * 17
+            if cursor.set_range(prefix + (b"" if since is None else pack_long(since, plain=False))):
                 for row, value in cursor.iternext():
-                    if not row.startswith(prefix):
+                    if row > last:
                         break
                     found.append((row, value))
         yield ROWS, iter(found)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millpond.maps.address import address_bytes, key_prefix, long_column
 from millpond.maps.kinds import Kind, MapDefinition, Scheme
-from millpond.maps.longs import LONG_MIN, ascending, pack_long, stretches, unpack_long
+from millpond.maps.longs import LONG_MAX, LONG_MIN, ascending, pack_long, stretches, unpack_long
 from millpond.maps.pieces import bytes_of, to_list
 from millpond.maps.tables import (
     CLASH_BYTES,
@@ -196,7 +196,7 @@ class PlainStore:
                 continue
             cursor = tx.cursor(db=self.dbs[name])
             if name == RANGES and (lower is not None or upper is not None):
-                least, most = LONG_MIN if lower is None else lower, (1 << 63) - 1 if upper is None else upper
+                least, most = LONG_MIN if lower is None else lower, LONG_MAX if upper is None else upper
                 for first, last in ascending(least, most, self.plain):
                     yield name, _between(cursor, first, last + b"\xff" * 17)
             elif name == DIRECT and (key_lower is not None or key_upper is not None):
@@ -206,8 +206,13 @@ class PlainStore:
             else:
                 yield name, iter(cursor.iternext())
 
-    def stream_keys(self, tx: lmdb.Transaction, keys: Iterable[bytes]) -> Iterator[tuple[str, Iterator[Pair]]]:
-        """Rows of just these keys (ranged maps: of just these 16-byte ordered ranges), clashing ones filtered out."""
+    def stream_keys(
+        self, tx: lmdb.Transaction, keys: Iterable[bytes], since: int | None = None, until: int | None = None
+    ) -> Iterator[tuple[str, Iterator[Pair]]]:
+        """Rows of just these keys (ranged maps: of just these 16-byte ordered ranges), clashing ones filtered out.
+
+        `since, until` bound the first time of a key's rows, both held.
+        """
         groups: dict[str, list[Pair]] = {name: [] for name in self.names}
         for key in keys:
             if not self.definition.kind.keyed:
@@ -215,12 +220,24 @@ class PlainStore:
                 groups[RANGES].extend(_prefixed(tx.cursor(db=self.dbs[RANGES]), prefix))
                 continue
             for table, prefix in self.tables_of(tx, key):
-                rows = _prefixed(tx.cursor(db=self.dbs[table]), prefix)
+                rows = self._of_prefix(tx, table, prefix, since, until)
                 if table != DIRECT:
                     rows = [pair for pair in rows if split_seed_value(self.definition, pair[1])[0] == key]
                 groups[table].extend(rows)
         for name, pairs in groups.items():
             yield name, iter(pairs)
+
+    def _of_prefix(
+        self, tx: lmdb.Transaction, table: str, prefix: bytes, since: int | None, until: int | None
+    ) -> list[Pair]:
+        cursor = tx.cursor(db=self.dbs[table])
+        if since is None and until is None:
+            return _prefixed(cursor, prefix)
+        least, most = LONG_MIN if since is None else since, LONG_MAX if until is None else until
+        found: list[Pair] = []
+        for first, last in ascending(least, most, self.plain):
+            found += _between(cursor, prefix + first, prefix + last + b"\xff" * 17)
+        return found
 
     # -- writing --------------------------------------------------------------------------------------
 

@@ -51,7 +51,6 @@ def present(definition: MapDefinition, rows: pa.RecordBatch, columns: Sequence[s
     if any(name not in shown for name in names):
         shown |= _shown_values(definition, rows.column("value"), names)
     arrays = [_shown(shown[name], schema.field(name).type) for name in names]
-    # A batch of no columns still has its rows: somebody may only count them.
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in names]))
 
 

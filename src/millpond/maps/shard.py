@@ -196,13 +196,15 @@ class Shard:
 
     def read_rows(
         self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
-        key_lower: bytes | None = None, key_upper: bytes | None = None, batch_rows: int = 65_536,
+        key_lower: bytes | None = None, key_upper: bytes | None = None, since: int | None = None,
+        until: int | None = None, batch_rows: int = 65_536,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """As `ShardView.read_rows`, in a view of its own."""
         with self.view() as view:
             yield from view.read_rows(
-                keys, lower=lower, upper=upper, key_lower=key_lower, key_upper=key_upper, batch_rows=batch_rows
-            )
+                keys, lower=lower, upper=upper, key_lower=key_lower, key_upper=key_upper, since=since, until=until,
+                batch_rows=batch_rows,
+            )  # fmt: skip
 
     def touched_since(self, version: int) -> pa.Array | None:
         """The keys touched after `version`; None when that is no longer known."""
@@ -343,19 +345,21 @@ class ShardView:
 
     def read_rows(
         self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
-        key_lower: bytes | None = None, key_upper: bytes | None = None, batch_rows: int = 65_536,
+        key_lower: bytes | None = None, key_upper: bytes | None = None, since: int | None = None,
+        until: int | None = None, batch_rows: int = 65_536,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Canonical rows, in the order of the tables.
 
         `keys`: all rows of just those keys (ranged maps: 16-byte ordered ranges). `lower, upper`: ranged maps,
         bounds of `key_start`. `key_lower, key_upper`: a hint; rows stored directly outside them are left out.
+        `since, until`: with `keys`, bounds of the effective time, or of the start of sessions.
         """
         if isinstance(keys, (pa.Array, pa.ChunkedArray)):
             keys = keys.to_pylist()
         if self.tx is None:
             return
         if keys is not None:
-            tables = self.store.stream_keys(self.tx, keys)
+            tables = self.store.stream_keys(self.tx, keys, since, until)
         else:
             tables = self.store.stream(self.tx, lower, upper, key_lower, key_upper)
         for table, pairs in tables:

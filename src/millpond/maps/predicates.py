@@ -1,0 +1,203 @@
+"""Conditions on a map's rows, in every form people have them: text, pyarrow's expressions, tuples.
+
+A condition becomes two things. An Arrow *expression* over the presented columns decides row by row; its meaning is
+SQL's (a comparison with null holds for no row). *Spans* bound the columns by which rows are stored, so that only rows
+which may answer are read: they may include rows that the expression refuses, never leave out one that it takes.
+
+    "key = 'JFK' and effective_time >= '2013-06-01' and (temp > 80 or temp is null)"
+    [("key", "in", ["JFK", "LGA"]), ("effective_time", "<", instant)]     all must hold
+    pyarrow.compute.field("key") == "JFK"
+
+Text is read by `predicate_text.py`. A time without a zone is UTC here: a condition filters, it stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from functools import reduce
+from operator import and_, or_
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.errors import Invalid
+from millpond.maps.columns import INSTANT, presented_schema
+from millpond.maps.inputs.times import parse_instant
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.predicate_arrow import parts_of
+from millpond.maps.predicate_text import parse_condition
+from millpond.maps.predicate_tree import (
+    COMPARISONS,
+    All,
+    Any_,
+    Compare,
+    Condition,
+    Like,
+    Not,
+    Null,
+    OneOf,
+    Unknown,
+    columns_of,
+    spans_of,
+)  # fmt: skip
+from millpond.maps.present import column_unknown
+from millpond.maps.spans import Span
+
+__all__ = ("Predicate", "Where", "predicate")
+
+Where: TypeAlias = str | pc.Expression | Sequence[Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition, ready to use: which rows it takes, the columns it looks at, and the spans it leaves.
+
+    `expression` None takes every row. A column without a span is not bounded; times in spans are UTC milliseconds.
+    """
+
+    expression: pc.Expression | None
+    columns: tuple[str, ...]
+    spans: Mapping[str, Span]
+
+    @property
+    def impossible(self) -> bool:
+        """Whether no row can satisfy it."""
+        return any(span.empty for span in self.spans.values())
+
+
+def predicate(definition: MapDefinition, where: Where) -> Predicate:
+    """A condition on the presented columns of a map.
+
+    Raises: `Invalid` for a column the map does not have, a value that does not go with it, or text not understood.
+    """
+    if where is None or (isinstance(where, Sequence) and not where):
+        return Predicate(None, (), {})
+    schema = presented_schema(definition)
+    if isinstance(where, pc.Expression):
+        told = parts_of(where)
+        return Predicate(where, tuple(schema.names), spans_of(told))
+    told = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
+    for name in columns_of(told):
+        if name not in schema.names:
+            raise column_unknown(definition, name)
+    typed = _typed(told, schema)
+    return Predicate(_expression(typed, schema), tuple(dict.fromkeys(columns_of(typed))), spans_of(typed))
+
+
+def _of_tuples(told: Sequence[Any]) -> Condition:
+    return All(tuple(_of_tuple(each) for each in told))
+
+
+def _of_tuple(told: Any) -> Condition:
+    words = {"==": "=", "<>": "!="}
+    match told:
+        case (str(column), str(word), values) if word in ("in", "not in"):
+            return OneOf(column, tuple(values)) if word == "in" else Not(OneOf(column, tuple(values)))
+        case (str(column), str(word), value) if words.get(word, word) in COMPARISONS:
+            return Compare(column, words.get(word, word), value)
+    raise Invalid(
+        "condition is not understood", kind="condition", near=repr(told),
+        hint="each is (column, comparison, value), the comparison one of = != < <= > >= in, not in",
+    )  # fmt: skip
+
+
+# -- values of the column's type ----------------------------------------------------------------------
+
+
+def _typed(condition: Condition, schema: pa.Schema) -> Condition:
+    match condition:
+        case All(parts):
+            return All(tuple(_typed(part, schema) for part in parts))
+        case Any_(parts):
+            return Any_(tuple(_typed(part, schema) for part in parts))
+        case Not(part):
+            return Not(_typed(part, schema))
+        case Compare(column, comparison, value):
+            return Compare(column, comparison, _value(column, schema.field(column).type, value))
+        case OneOf(column, values):
+            return OneOf(column, tuple(_value(column, schema.field(column).type, value) for value in values))
+        case Like(column, pattern):
+            _value(column, schema.field(column).type, pattern, wanted=pa.types.is_string)
+    return condition
+
+
+def _value(column: str, kind: pa.DataType, value: Any, wanted: Any = None) -> Any:
+    """A value in the terms of its column: text, numbers, bytes, or an instant in UTC milliseconds."""
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    types = pa.types
+    if types.is_timestamp(kind) and wanted is None:
+        return _instant(value)
+    fits = (
+        (isinstance(value, str) and types.is_string(kind))
+        or (isinstance(value, bytes) and types.is_binary(kind))
+        or (isinstance(value, bool) and types.is_boolean(kind))
+        or (isinstance(value, int | float) and not isinstance(value, bool) and _is_number(kind))
+    )
+    if fits and (wanted is None or wanted(kind)):
+        return value
+    raise Invalid(
+        "value does not go with the column", kind="condition_value", column=column, type=kind, value=repr(value),
+        hint="text is written in quotes, numbers are not; for no value, say: is null",
+    )  # fmt: skip
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _instant(value: Any) -> int:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, time())
+    if isinstance(value, str) and value[:1].isdigit():
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return parse_instant(value)
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        value = value.replace(tzinfo=UTC)
+    return parse_instant(value)
+
+
+# -- as Arrow says it ---------------------------------------------------------------------------------
+
+
+def _expression(condition: Condition, schema: pa.Schema) -> pc.Expression:
+    match condition:
+        case All(parts):
+            return reduce(and_, (_expression(part, schema) for part in parts))
+        case Any_(parts):
+            return reduce(or_, (_expression(part, schema) for part in parts))
+        case Not(part):
+            return ~_expression(part, schema)
+        case Null(column):
+            return pc.field(column).is_null()
+        case Like(column, pattern):
+            return pc.match_like(pc.field(column), pattern)
+        case OneOf(column, values):
+            options = pa.array(list(values), _literal_type(schema.field(column).type, *values))
+            # SQL: null is in no list, and not in none either.
+            known = pc.field(column).isin(options)
+            return pc.if_else(pc.field(column).is_valid(), known, pa.scalar(None, pa.bool_()))
+        case Compare(column, comparison, value):
+            literal = pc.scalar(pa.scalar(value, _literal_type(schema.field(column).type, value)))
+            return _compared(pc.field(column), comparison, literal)
+        case Unknown():
+            raise AssertionError("only Arrow's own expressions hold what is not known")
+
+
+def _literal_type(kind: pa.DataType, *values: Any) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return INSTANT
+    return pa.float64() if any(isinstance(value, float) for value in values) else kind
+
+
+def _compared(column: pc.Expression, comparison: str, literal: pc.Expression) -> pc.Expression:
+    compare = {
+        "=": column.__eq__, "!=": column.__ne__, "<": column.__lt__, "<=": column.__le__, ">": column.__gt__,
+        ">=": column.__ge__,
+    }  # fmt: skip
+    return compare[comparison](literal)

@@ -1,0 +1,108 @@
+"""Reading the rows of a map that satisfy a condition, as a stream in the presented schema.
+
+What the condition says about keys and times decides what is read:
+
+| the condition bounds | read are |
+|---|---|
+| `key` to some values | the rows of those keys, between the times it bounds |
+| `key` to a stretch | keys stored directly between its ends; keys stored by hash, all |
+| `key_start` or `key_end` of a ranged map | the ranges that start in between |
+| nothing of these | all rows |
+
+The stream is one read transaction: it shows the map as it was when the first batch was asked for, and keeps the file's
+old pages until it is read to its end or dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.maps.columns import presented_schema
+from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.longs import LONG_MAX, LONG_MIN
+from millpond.maps.predicates import Predicate, Where, predicate
+from millpond.maps.present import check_columns, present
+from millpond.maps.shard import Shard, ShardView
+from millpond.maps.spans import Span, both
+
+__all__ = ("candidate_rows", "scan")
+
+_EVERYTHING = Span()
+
+
+def scan(
+    shard: Shard, definition: MapDefinition, where: Where = None, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """Rows of a map as Arrow batches; `where` is a condition as in `predicates.py`.
+
+    Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
+    """
+    names = check_columns(definition, columns)
+    wanted = predicate(definition, where)
+    shown = presented_schema(definition)
+    schema = pa.schema([shown.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, _batches(shard, definition, wanted, names))
+
+
+def _batches(shard: Shard, definition: MapDefinition, wanted: Predicate, names: list[str]) -> Iterator[pa.RecordBatch]:
+    needed = names + [name for name in wanted.columns if name not in names]
+    with shard.view() as view:
+        for rows in candidate_rows(view, definition, wanted):
+            batch = present(definition, rows, needed)
+            if wanted.expression is not None:
+                batch = _filtered(batch, wanted)
+            if batch.num_rows:
+                yield batch.select(names)
+
+
+def _filtered(batch: pa.RecordBatch, wanted: Predicate) -> pa.RecordBatch:
+    try:
+        return batch.filter(wanted.expression)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+        raise Invalid("condition does not go with the map's columns", kind="condition", reason=error) from error
+
+
+def candidate_rows(view: ShardView, definition: MapDefinition, wanted: Predicate) -> Iterator[pa.RecordBatch]:
+    """Canonical rows that hold every row the condition takes, and as few others as the tables allow."""
+    if wanted.impossible:
+        return
+    if not definition.kind.keyed:
+        lower, upper = _start_bounds(wanted)
+        yield from view.read_rows(lower=lower, upper=upper)
+        return
+    key = wanted.spans.get("key", _EVERYTHING)
+    if key.points is not None:
+        since, until = _time_bounds(view, definition, wanted)
+        keys = sorted(point.encode() for point in key.points)
+        yield from view.read_rows(keys, since=since, until=until)
+        return
+    yield from view.read_rows(
+        key_lower=None if key.lower is None else key.lower.encode(),
+        key_upper=None if key.upper is None else key.upper.encode(),
+    )
+
+
+def _start_bounds(wanted: Predicate) -> tuple[int | None, int | None]:
+    start = wanted.spans.get("key_start", _EVERYTHING)
+    # A range starts no later than it ends.
+    end = wanted.spans.get("key_end", _EVERYTHING)
+    return _whole(both(start, Span(upper=end.upper)))
+
+
+def _time_bounds(view: ShardView, definition: MapDefinition, wanted: Predicate) -> tuple[int | None, int | None]:
+    if definition.kind is not Kind.SESSION:
+        return _whole(wanted.spans.get("effective_time", _EVERYTHING))
+    end = wanted.spans.get("end", _EVERYTHING)
+    # A session starts no later than it ends, and no earlier than the longest one lasts.
+    earliest = None if end.lower is None else end.lower - view.number("longest")
+    return _whole(both(wanted.spans.get("start", _EVERYTHING), Span(earliest, end.upper)))
+
+
+def _whole(span: Span) -> tuple[int | None, int | None]:
+    lower = None if span.lower is None or span.lower <= LONG_MIN else min(math.floor(span.lower), LONG_MAX)
+    upper = None if span.upper is None or span.upper >= LONG_MAX else max(math.ceil(span.upper), LONG_MIN)
+    return lower, upper
