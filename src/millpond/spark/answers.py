@@ -7,6 +7,7 @@ planned: every task, and every task that is tried again, gives the same answers.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -94,6 +95,7 @@ def ask_all(
             ]
             yield told[0] if alone else pa.StructArray.from_arrays(told, [name for name, *_ in questions])
 
+    answer.__name__ = "enrich"  # what a plan calls it
     return answer
 
 
@@ -102,9 +104,17 @@ _arrow_udf: Any = arrow_udf  # typed for a few shapes of functions, none of whic
 
 def in_batches(answer: Callable[[Iterator[Columns]], Iterator[pa.Array]], told: DataType) -> Any:
     """A Spark function that goes through batches of columns, once for each partition."""
-    return _arrow_udf(answer, told, ArrowUDFType.SCALAR_ITER)
+    return _function(answer, told, ArrowUDFType.SCALAR_ITER)
 
 
 def by_column(answer: Callable[..., pa.Array], told: DataType) -> Any:
     """A Spark function that is called for each batch; several in one projection share a pass through Python."""
-    return _arrow_udf(answer, told, ArrowUDFType.SCALAR)
+    return _function(answer, told, ArrowUDFType.SCALAR)
+
+
+def _function(answer: Any, told: DataType, shape: int) -> Any:
+    with warnings.catch_warnings():
+        # PySpark would rather guess the shape from type hints, which cannot say "any number of columns"; and it has
+        # a word to say about the version of pandas, which this does not use.
+        warnings.simplefilter("ignore")
+        return _arrow_udf(answer, told, shape)

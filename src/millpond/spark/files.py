@@ -57,8 +57,8 @@ class _PieceRead:
 def load_files(
     session: SparkSession, files: str | Path | Sequence[str | Path], pond: PondLike | None = None,
     map: str | None = None, *, columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None,
-    max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None, source: str = "",
-    freeze: bool = True, piece_bytes: int = PIECE_BYTES,
+    max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None,
+    zone: str | None = None, null: str = "", source: str = "", freeze: bool = True, piece_bytes: int = PIECE_BYTES,
 ) -> LoadResult:  # fmt: skip
     """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
 
@@ -66,14 +66,14 @@ def load_files(
 
     Raises: as `Pond.load_files`.
     """
-    mapping = ColumnMapping(**columns) if isinstance(columns, Mapping) else columns
     found = find_files([files] if isinstance(files, str | Path) else files, written)
     # Executors work elsewhere than the driver.
     found = [replace(file, path=str(Path(file.path).absolute())) for file in found]
     guard_rejects(rejects, found)
     folder = pond_folder(pond, session)
     with opened(folder if pond is None else pond) as open_:
-        reading = file_reading({each.name: each.definition for each in open_.maps()}, map, mapping, effective_time)
+        known = {each.name: each.definition for each in open_.maps()}
+        reading = file_reading(known, map, columns=columns, effective_time=effective_time, zone=zone, null=null)
         if reading.map is not None and reading.map not in reading.maps:
             open_.map(reading.map)
         pieces = [piece for file in found for piece in split_file(file, piece_bytes)]

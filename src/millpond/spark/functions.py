@@ -59,7 +59,8 @@ class _Builder:
 
     def _raise(self, message: str) -> Any:
         catalyst = self.session._jvm.org.apache.spark.sql.catalyst.expressions  # type: ignore[union-attr]
-        return catalyst.RaiseError(catalyst.Literal.apply(message))
+        literal = getattr(getattr(catalyst, "Literal$"), "MODULE$").apply(message)
+        return catalyst.RaiseError(literal)
 
     def toString(self) -> str:  # noqa: N802 - Java's name
         """What Java prints."""
@@ -75,4 +76,5 @@ def _ask(question: Question) -> Any:
     def ask(*columns: pa.Array) -> pa.Array:
         return question.ask(columns[0], columns[1] if len(columns) > 1 else None)
 
+    ask.__name__ = NAME  # what a plan, and a column without a name, call it
     return ask
