@@ -37,8 +37,9 @@ lint: $(READY) ## style, types, and the arrows between the parts
 
 check: lint test ## exactly what CI runs
 
-docs: $(READY) ## docs/cli.md anew, from the commands themselves
+docs: $(READY) ## docs/cli.md and docs/errors.md anew, from the code
 	@$(BIN)/python tools/cli_reference.py --write
+	@$(BIN)/python tools/error_reference.py --write
 
 format: $(READY) ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix

@@ -45,9 +45,11 @@ ELSEWHERE = tuple(
 )  # fmt: skip
 TEXT_SUFFIXES = frozenset((".py", ".md", ".toml", ".txt", ".lock", ".sql", ".json", ".csv", ".xml", ".cfg", ""))
 SKIPPED_FOLDERS = frozenset(
-    (".git", ".venv", "build", "dist", "pond", "demo-pond", "__pycache__", ".hypothesis", ".mypy_cache",
+    (".git", ".venv", "__pycache__", ".hypothesis", ".mypy_cache",
      ".ruff_cache", ".pytest_cache", ".import_linter_cache", "spark-warehouse", "artifacts", "metastore_db")
 )  # fmt: skip
+
+SKIPPED_AT_THE_TOP = frozenset(("build", "demo", "dist", "pond"))
 
 
 @dataclass(frozen=True)
@@ -240,8 +242,10 @@ def read_sources(root: Path) -> list[Source]:
     found: list[Source] = []
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)
-        skipped = not SKIPPED_FOLDERS.isdisjoint(inside.parts) or any(
-            part.endswith(".egg-info") or part.startswith(".venv") for part in inside.parts
+        skipped = (
+            inside.parts[0] in SKIPPED_AT_THE_TOP
+            or not SKIPPED_FOLDERS.isdisjoint(inside.parts)
+            or any(part.endswith(".egg-info") or part.startswith(".venv") for part in inside.parts)
         )
         if not skipped and path.suffix in TEXT_SUFFIXES and path.is_file():
             found.append(Source(inside.as_posix(), path.read_text(errors="replace")))

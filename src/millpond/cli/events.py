@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from millpond.cli.phrases import Wanted
 
-__all__ = ("Enriched", "Inputs", "enrich_files", "enrich_frame", "read_events", "running")
+__all__ = ("Enriched", "Inputs", "enrich_files", "enrich_frame", "read_events", "running", "write_events")
 
 _FORMATS = {
     ".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".gz": "",
@@ -74,12 +74,12 @@ def enrich_files(
     Raises: `Invalid` for files of an unknown format and columns that are not there; `NotFound` for no file.
     """
     clock = clock or SystemClock()
-    output = _output(out)
+    _output(out)  # a mistake in its name is told before the work
     frame = read_events(session, inputs, frozenset(each.key for each in wanted if each.textual))
     began = clock.monotonic()
     enriched = enrich_frame(frame, pond, wanted)
     with screen.working(f"enriching into {out}", quiet=quiet):
-        done = _write(enriched, wanted, output, flat=output.flat if flat is None else flat)
+        done = write_events(enriched, wanted, out, flat=flat)
     return Enriched(done["rows"], {each.into: done[each.into] for each in wanted}, clock.monotonic() - began)
 
 
@@ -92,7 +92,7 @@ def enrich_frame(frame: DataFrame, pond: Path, wanted: Sequence[Wanted]) -> Data
 
     _check_columns(frame.columns, wanted)
     lookups = [spark.Lookup(each.map, key=each.key, at=each.time, into=each.into) for each in wanted]
-    return spark.enrich(frame, pond=pond, lookups=lookups)
+    return spark.enrich(frame, lookups, pond=pond)
 
 
 def _check_columns(names: Sequence[str], wanted: Sequence[Wanted]) -> None:
@@ -190,14 +190,19 @@ def _output(out: str) -> _Output:
     return _Output(out, single=True)
 
 
-def _write(frame: DataFrame, wanted: Sequence[Wanted], output: _Output, *, flat: bool) -> dict[str, int]:
+def write_events(frame: DataFrame, wanted: Sequence[Wanted], out: str, *, flat: bool | None = None) -> dict[str, int]:
+    """Write events, in one pass; answers how many `rows`, and for each column how many found something.
+
+    Raises: `Invalid` when the format of `out` is not known; `NotFound` when its folder is not there.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
+    output = _output(out)
     observed = Observation()
     found = [sql.count(sql.col(f"`{each.into}`")).alias(each.into) for each in wanted]
     counted = frame.observe(observed, sql.count(sql.lit(1)).alias("rows"), *found)
-    written = _flattened(counted, wanted) if flat else counted
+    written = _flattened(counted, wanted) if (output.flat if flat is None else flat) else counted
     if output.single:
         _write_single(written, Path(output.path))
     else:

@@ -4,5 +4,4 @@
 |---|---|
 | `sources` | the real data, found in the packages that carry it |
 | `plan` | which maps there are, and how each one's rows come out of the data |
-| `story` | the run: load, enrich, count, and what there is to show |
 """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from millpond.demo.sources import Sources
 
-__all__ = ("LOOKUPS", "MAPS", "Lookup", "PlannedMap", "register_views")
+__all__ = ("LOOKUPS", "MAPS", "SAMPLE", "Lookup", "PlannedMap", "register_views")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class PlannedMap:
 class Lookup:
     """One question asked of every flight: `key` and `at` are the flight's columns, `into` the column of the answer."""
 
+    asks: str
     map: str
     key: str
     into: str
@@ -87,14 +88,27 @@ MAPS: tuple[PlannedMap, ...] = (
 )  # fmt: skip
 
 LOOKUPS: tuple[Lookup, ...] = (
-    Lookup("weather", "origin", "weather", at="time_hour"),
-    Lookup("planes", "tailnum", "plane"),
-    Lookup("airports", "origin", "origin_airport"),
-    Lookup("airports", "dest", "dest_airport"),
-    Lookup("airlines", "carrier", "airline"),
-    Lookup("number_blocks", "flight", "number_block", at="scheduled"),
-    Lookup("airborne", "tailnum", "airborne", at="scheduled"),
+    Lookup("the weather as of its hour", "weather", "origin", "weather", at="time_hour"),
+    Lookup("its aircraft", "planes", "tailnum", "plane"),
+    Lookup("where it leaves from", "airports", "origin", "origin_airport"),
+    Lookup("where it goes", "airports", "dest", "dest_airport"),
+    Lookup("its airline", "airlines", "carrier", "airline"),
+    Lookup("who flew most such numbers last month", "number_blocks", "flight", "number_block", at="scheduled"),
+    Lookup("was its aircraft in the air when it should leave", "airborne", "tailnum", "airborne", at="scheduled"),
 )
+
+SAMPLE = """
+    select date_format(scheduled, 'MMM d HH:mm') as scheduled, concat(carrier, flight) as flight, airline,
+           concat(origin, ' → ', dest) as route, dest_airport.name as to, plane.model as aircraft,
+           weather.temp as temp_f, weather.wind_speed as wind_mph,
+           case when airborne is null then 'on the ground' when airborne.start = departed then 'left early'
+                else 'still flying' end as aircraft_was
+    from enriched
+    where month = 2 and day = 8 and weather is not null
+    order by weather.wind_speed desc, scheduled, flight
+    limit 10
+"""
+"""Ten flights of a stormy day, as a person would like to see them."""
 
 _FLIGHTS = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, "

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import shutil
 import zipfile
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -40,7 +41,7 @@ class Sources:
 
 
 def prepare(folder: Path) -> Sources:
-    """The data of both packages; what has to be unpacked goes into `folder`.
+    """The data of both packages as files in `folder`, for the demo and for whoever wants to try more.
 
     Raises: `Invalid` when one of the packages is not installed.
     """
@@ -51,10 +52,9 @@ def prepare(folder: Path) -> Sources:
         flights.write_bytes(packed.read("flights.csv"))
     ipv4 = folder / "ipv4.parquet"
     parquet.write_table(ipv4_ranges(_package("geoip2fast") / "geoip2fast.dat.gz"), ipv4)
-    return Sources(
-        flights=flights, weather=data / "weather.csv", planes=data / "planes.csv", airports=data / "airports.csv",
-        airlines=data / "airlines.csv", ipv4=ipv4,
-    )  # fmt: skip
+    names = ("weather", "planes", "airports", "airlines")
+    copies = {name: Path(shutil.copy(data / f"{name}.csv", folder)) for name in names}
+    return Sources(flights=flights, ipv4=ipv4, **copies)
 
 
 def _package(name: str) -> Path:

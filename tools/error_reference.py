@@ -1,0 +1,130 @@
+"""Writes docs/errors.md from the errors that the code raises: `make docs`. A test compares the two.
+
+python tools/error_reference.py            prints the page
+python tools/error_reference.py --write    writes docs/errors.md
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millpond import errors
+from millpond.cli import exits
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "errors.md"
+
+OPENING = """\
+# Errors
+
+<!-- written by `make docs` from the errors that the code raises -->
+
+Every error is a `MillpondError`. Its **class** says what to do next, its **kind** says precisely what happened and
+never changes its name, `values` hold what it is about, and `hint` the way out. `…` below stands for such a value.
+
+```python
+import millpond
+
+try:
+    millpond.open("nowhere", create=False)
+except millpond.Invalid as error:
+    print(error.kind, error.values, error.hint)
+```
+
+On the command line an error is one sentence on standard error and an exit code by its class; with `--json` it is an
+object with `kind`, `class`, `message`, `hint`, `values` and `exit_code`.
+"""
+
+CLASSES = [name for name in errors.__all__ if name != "MillpondError"]
+
+# Kinds whose names are made when they are raised: name, class, what happened, the way out.
+MADE = (
+    ("kind_unknown", "Invalid", "kind is not known", "one of the five kinds of map"),
+    ("scheme_unknown", "Invalid", "scheme is not known", "one of: auto, direct, hash, lookup"),
+)
+
+
+@dataclass
+class Told:
+    """What the code says about a kind, wherever it raises it."""
+
+    messages: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+    def add(self, message: str | None, hint: str | None) -> None:
+        """One more place that raises it."""
+        for kept, text in ((self.messages, message), (self.hints, hint)):
+            if text and text not in kept:
+                kept.append(text)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [OPENING]
+    found = raised()
+    for name in CLASSES:
+        error = getattr(errors, name)
+        meaning = inspect.cleandoc(error.__doc__ or "")
+        parts.append(f"## {name}\n\n{meaning} The command line ends with exit code {exits.EXITS[error]}.\n")
+        parts.append("| kind | what happened | the way out |\n|---|---|---|")
+        parts += [
+            f"| `{kind}` | {_cell(told.messages)} | {_cell(told.hints)} |" for kind, told in sorted(found[name].items())
+        ]
+        parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def raised() -> dict[str, dict[str, Told]]:
+    """Class and kind of every error that what ships can raise."""
+    found: dict[str, dict[str, Told]] = {name: {} for name in CLASSES}
+    for kind, name, message, hint in MADE:
+        found[name].setdefault(kind, Told()).add(message, hint)
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                _take(node, found)
+    return found
+
+
+def _take(call: ast.Call, found: dict[str, dict[str, Told]]) -> None:
+    name = ast.unparse(call.func).split(".")[-1]
+    words = {word.arg: word.value for word in call.keywords}
+    if name not in found or "kind" not in words:
+        return
+    message = _text(call.args[0]) if call.args else None
+    for kind in _constants(words["kind"]):
+        found[name].setdefault(kind, Told()).add(message, _text(words.get("hint")))
+
+
+def _constants(value: ast.expr) -> Iterator[str]:
+    """Text that is said as it stands: alone, or in either branch of a choice."""
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        yield value.value
+    elif isinstance(value, ast.IfExp):
+        yield from _constants(value.body)
+        yield from _constants(value.orelse)
+
+
+def _text(value: ast.expr | None) -> str | None:
+    if isinstance(value, ast.JoinedStr):
+        pieces = [str(piece.value) if isinstance(piece, ast.Constant) else "…" for piece in value.values]
+        return re.sub(r"…(\s*…)+", "…", "".join(pieces)).strip()
+    texts = [] if value is None else list(_constants(value))
+    return "; ".join(texts) or None
+
+
+def _cell(texts: list[str]) -> str:
+    return " · ".join(texts).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        sys.stdout.write(page())
