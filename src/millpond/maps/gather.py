@@ -17,9 +17,10 @@ import pyarrow as pa
 from numba import njit
 
 from millpond.errors import Invalid
-from millpond.maps.addresses import copy_bytes, load_i32, load_i64, load_u8
+from millpond.maps.addresses import copy_bytes, load_i32, load_i64, load_u8, prefetch
 from millpond.maps.groups import Groups, gather_table
 from millpond.maps.radix import I64
+from millpond.maps.search import AHEAD
 
 __all__ = ("RowColumn", "gather")
 
@@ -127,9 +128,17 @@ def _there(table, position):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _ask_ahead(table, found, ahead, width):  # type: ignore[no-untyped-def]
+    """Ask for a value that is needed soon."""
+    if ahead < len(found) and found[ahead] >= 0:
+        prefetch(table[found[ahead] >> _PIECE, 0] + width * (found[ahead] & _NUMBER))
+
+
+@njit(cache=True, nogil=True)
 def _take_longs(table, order, found, values, valid):  # type: ignore[no-untyped-def]
     missing = 0
     for i in range(len(found)):
+        _ask_ahead(table, found, i + AHEAD, 8)
         position = found[i]
         if _there(table, position):
             values[order[i]] = load_i64(table[position >> _PIECE, 0] + 8 * (position & _NUMBER))
@@ -169,6 +178,7 @@ def _measure(table, order, found, offsets, valid):  # type: ignore[no-untyped-de
     """Where in the answer each row's bytes begin and end."""
     missing = 0
     for i in range(len(found)):
+        _ask_ahead(table, found, i + AHEAD, 4)
         position = found[i]
         if _there(table, position):
             at = table[position >> _PIECE, 0] + 4 * (position & _NUMBER)

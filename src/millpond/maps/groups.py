@@ -51,7 +51,9 @@ class Groups:
         kept = [[batch for batch in layer if batch.num_rows] for layer in layers]
         batches = tuple(batch for layer in kept for batch in layer)
         offsets = np.cumsum([0, *(len(layer) for layer in kept)]).astype(np.int64)
-        table = np.array([_addresses(batch, kind) for batch in batches], np.int64).reshape(-1, 8)
+        # One line more than pieces: a kernel may look at the piece after the last, which is empty.
+        lines = [*(_addresses(batch, kind) for batch in batches), [0] * 8]
+        table = np.array(lines, np.int64)
         return cls(kind, batches, offsets, table)
 
     @property

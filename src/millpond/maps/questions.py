@@ -84,10 +84,27 @@ def _is_column(at: Any) -> bool:
 def _instants(array: pa.Array, count: int) -> tuple[I64, npt.NDArray[np.bool_]]:
     if len(array) != count:
         raise Invalid("there are not as many times as keys", kind="at_length", keys=count, times=len(array))
+    per_milli = _per_milli(array.type)
+    if per_milli:
+        numbers = array.view(pa.int64())
+        raw = (numbers.fill_null(0) if array.null_count else numbers).to_numpy()
+        return raw if per_milli == 1 else raw // per_milli, _known(array)
     millis, refused = to_millis(array)
     if pc.any(refused).as_py():
         row = int(np.argmax(refused.to_numpy(zero_copy_only=False)))
         raise Invalid("time is not understood", kind="time_unknown", row=row, time=array[row])
-    if not millis.null_count:
-        return millis.to_numpy(), np.zeros(0, np.bool_)
-    return millis.fill_null(0).to_numpy(), millis.is_valid().to_numpy(zero_copy_only=False)
+    return (millis.fill_null(0) if millis.null_count else millis).to_numpy(), _known(millis)
+
+
+def _per_milli(kind: pa.DataType) -> int:
+    """How many units make a millisecond, where a column needs no more than that to be read; else 0."""
+    if kind == pa.int64():
+        return 1
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return {"ms": 1, "us": 1_000, "ns": 1_000_000}.get(kind.unit, 0)
+    return 0
+
+
+def _known(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where there is a time; an empty mask: everywhere."""
+    return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else np.zeros(0, np.bool_)

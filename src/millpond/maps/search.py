@@ -28,6 +28,9 @@ __all__ = (
 BLOCK = 1_024
 """Keys per block: the stages of a block pass their findings on within the nearest cache."""
 
+AHEAD = 24
+"""So many keys ahead is memory asked for where a stage has nothing else to do meanwhile."""
+
 ORDER_MIN = 4_096
 """Batches below this many keys, or over fewer groups, are looked up as they come: to order them costs more."""
 
@@ -176,15 +179,33 @@ def _key_spans(order, keys, pending, waiting, at, lengths):  # type: ignore[no-u
 
 
 @njit(cache=True, nogil=True)
-def _candidates(hashes, found, pending, waiting, table, directory, bits):  # type: ignore[no-untyped-def]
-    """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
+def _slots(hashes, pending, waiting, table, directory, bits, slots):  # type: ignore[no-untyped-def]
+    """Where the slots of the waiting keys begin, and ask for the hashes there."""
     shift = np.uint64(64 - bits)
+    at = directory.ctypes.data
     for k in range(waiting):
-        i = pending[k]
-        hash_ = hashes[i]
-        slot = np.int64(hash_ >> shift)
-        position = _first_of_hash(hash_, table, directory[slot], directory[slot + 1])
-        found[i] = position
+        slots[k] = np.int64(hashes[pending[k]] >> shift)
+        prefetch(at + 8 * slots[k])
+    for k in range(waiting):
+        position = directory[slots[k]]
+        prefetch(_cell(table, position >> _PIECE, _HASH) + 8 * (position & _NUMBER))
+
+
+@njit(cache=True, nogil=True)
+def _candidates(hashes, pending, waiting, table, directory, slots, candidates):  # type: ignore[no-untyped-def]
+    """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
+    for k in range(waiting):
+        slot = slots[k]
+        position = _first_of_hash(hashes[pending[k]], table, directory[slot], directory[slot + 1])
+        candidates[k] = position
+        if position >= 0:
+            prefetch(_cell(table, position >> _PIECE, _KEY_OFFSETS) + 4 * (position & _NUMBER))
+    for k in range(waiting):
+        position = candidates[k]
+        if position >= 0:
+            piece = position >> _PIECE
+            start = np.int64(load_i32(_cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)))
+            prefetch(_cell(table, piece, _KEY_DATA) + start + 8)
 
 
 @njit(cache=True, nogil=True)
@@ -194,7 +215,7 @@ def find_groups(hashes, order, keys, table, layers, directories, found):  # type
     `keys` are (address of offsets, their width, address of bytes, address of validity, offset of validity); a line of
     `layers` is (first piece, end piece, begin in `directories`, bits).
     """
-    pending = np.empty(BLOCK, np.int64)
+    pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(hashes), BLOCK):
         waiting = _begin_block(block, min(block + BLOCK, len(hashes)), order, keys, found, pending)
@@ -202,27 +223,32 @@ def find_groups(hashes, order, keys, table, layers, directories, found):  # type
         for layer in range(len(layers)):
             end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
             directory = directories[begin : begin + (1 << bits) + 1]
-            _candidates(hashes, found, pending, waiting, table, directory, bits)
+            _slots(hashes, pending, waiting, table, directory, bits, slots)
+            _candidates(hashes, pending, waiting, table, directory, slots, candidates)
             left = 0
             for k in range(waiting):
-                i = pending[k]
-                candidate = found[i]
-                if candidate >= 0:
-                    if _is_key(table, candidate, at[k], lengths[k]):
-                        continue
+                i, candidate = pending[k], candidates[k]
+                if candidate >= 0 and not _is_key(table, candidate, at[k], lengths[k]):
                     candidate = _among_clashes(hashes[i], candidate, end, table, at[k], lengths[k])
-                    found[i] = candidate
-                    if candidate >= 0:
-                        continue
-                pending[left], at[left], lengths[left] = i, at[k], lengths[k]
-                left += 1
+                found[i] = candidate
+                if candidate < 0:
+                    pending[left], at[left], lengths[left] = i, at[k], lengths[k]
+                    left += 1
             waiting = left
+
+
+@njit(cache=True, nogil=True)
+def _ask_ahead(table, found, ahead):  # type: ignore[no-untyped-def]
+    """Ask for the row offsets of a group that is needed soon."""
+    if ahead < len(found) and found[ahead] >= 0:
+        prefetch(_cell(table, found[ahead] >> _PIECE, _ROW_OFFSETS) + 4 * (found[ahead] & _NUMBER))
 
 
 @njit(cache=True, nogil=True)
 def only_row(table, found):  # type: ignore[no-untyped-def]
     """From groups to their one row, in place; a tombstone has none."""
     for i in range(len(found)):
+        _ask_ahead(table, found, i + AHEAD)
         if found[i] >= 0:
             piece, number = found[i] >> _PIECE, found[i] & _NUMBER
             at = _cell(table, piece, _ROW_OFFSETS) + 4 * number
@@ -255,6 +281,7 @@ def as_of(table, times, order, instants, step, found):  # type: ignore[no-untype
         stop = min(block + BLOCK, len(found))
         for i in range(block, stop):
             prefetch(instants + step * order[i])
+            _ask_ahead(table, found, i + AHEAD)
             if found[i] >= 0:
                 piece = found[i] >> _PIECE
                 at = _cell(table, piece, _ROW_OFFSETS) + 4 * (found[i] & _NUMBER)
