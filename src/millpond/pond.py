@@ -23,7 +23,6 @@ from millpond.errors import Invalid, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps import catalogue
 from millpond.maps.handle import Map
-from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.kinds import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
 from millpond.maps.loading import Loading, LoadResult, commit_load, host_name, writer_folder
 from millpond.maps.loads import FOLDERS, Loads
@@ -37,6 +36,7 @@ from millpond.stores.objects import open_objects
 if TYPE_CHECKING:
     from millpond.kernel.verify import Report
     from millpond.maps.file_loads import Advance
+    from millpond.maps.inputs.mapping import ColumnMapping
 
 __all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
 
@@ -186,13 +186,15 @@ class Pond:
     def load_files(
         self, files: str | Path | Sequence[str | Path], map: str | None = None, *,
         columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
-        rejects: str | Path | None = None, effective_time: str | None = None, source: str = "", again: bool = False,
-        advance: Advance | None = None,
+        rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None, null: str = "",
+        source: str = "", again: bool = False, advance: Advance | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load files, folders or patterns as one load: Parquet, CSV, JSON lines, Arrow, or XML for one map or many.
 
         `written` names the format where the names of the files do not. `effective_time` is the time of XML elements
-        that have none. `advance` is told of rows and bytes as they are read. The rest is as in `Map.load`.
+        that have none. Times that name no zone are in `zone` (`UTC`, `Europe/Berlin`), or refused. `null` is what CSV
+        writes where there is no value, besides nothing. `advance` is told of rows and bytes as they are read. The rest
+        is as in `Map.load`.
 
         Raises: `NotFound` for files or a map that do not exist; else as `Map.load`.
         """
@@ -201,11 +203,10 @@ class Pond:
         with self._space.read() as tx:
             known = {each.name: each for each in catalogue.list_maps(tx)}
             name = None if map is None else catalogue.find_map(tx, map).name
-        mapping = ColumnMapping(**columns) if isinstance(columns, Mapping) else columns
+        reading = file_reading(known, name, columns=columns, effective_time=effective_time, zone=zone, null=null)
         return load_files(
-            self._loading, file_reading(known, name, mapping, effective_time),
-            [files] if isinstance(files, str | Path) else files, written=written, max_rejects=max_rejects,
-            rejects=rejects, source=source, again=again, advance=advance,
+            self._loading, reading, [files] if isinstance(files, str | Path) else files, written=written,
+            max_rejects=max_rejects, rejects=rejects, source=source, again=again, advance=advance,
         )  # fmt: skip
 
     def merge(self) -> Merged:

@@ -265,7 +265,8 @@ def test_values_take_the_declared_type(declared: str, given_values: Any, expecte
         ("json", "", "is not JSON"),
         ("json", "NaN", "is not JSON"),
         ("json", "[" * 100_000, "is not JSON"),
-        ("timestamp", "2024-01-01", "is not a time with a zone in the years 1 to 9999"),
+        ("timestamp", "2024-13-01T00:00Z", "is not a time with a zone in the years 1 to 9999"),
+        ("timestamp", "2024-01-01", "is a time without a zone: write one, or say which it is (zone, --zone ZONE)"),
     ],
 )
 def test_values_that_do_not_fit_exactly_are_rejected(declared: str, bad: object, problem: str) -> None:
@@ -418,3 +419,61 @@ def test_no_rows_are_no_rows() -> None:
     for kind in Kind:
         schema = {name: pa.array([], pa.string()) for name in (*kind.address, "value")}
         assert run(schema, kind).rows.num_rows == 0
+
+
+# -- times without a zone -----------------------------------------------------------------------------
+
+
+def starts(told: Any, zone: str) -> tuple[list[str | None], dict[int, str]]:
+    """Effective times as UTC text, and why others have none."""
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["k"] * len(told)), pa.array(told), pa.nulls(len(told))], names=["key", "time", "value"]
+    )
+    made = normalise(batch, a_map(Kind.TEMPORAL_STATE), zone=zone)
+    times = made.rows.column("effective_time").cast(pa.timestamp("ms")).cast(pa.string()).to_pylist()
+    return times, reasons(made)
+
+
+def test_times_without_a_zone_are_in_the_one_that_is_told() -> None:
+    texts = ["2024-07-01 12:00", "2024-07-01T12:00:00.5", "2024-07-01", " 2024-07-01T12:00Z ", "2024-07-01T12:00+05:00"]
+    times, bad = starts(texts, "Europe/Berlin")
+    assert times == [
+        "2024-07-01 10:00:00.000", "2024-07-01 10:00:00.500", "2024-06-30 22:00:00.000", "2024-07-01 12:00:00.000",
+        "2024-07-01 07:00:00.000",
+    ]  # fmt: skip
+    assert bad == {}
+    assert starts(["2024-07-01 12:00"], "UTC")[0] == ["2024-07-01 12:00:00.000"]
+
+
+def test_a_wall_clock_time_that_is_no_instant_is_a_fault_of_its_row() -> None:
+    texts = ["2024-10-27 02:30", "2024-03-31 02:30", "2024-10-27 01:30", "2024-02-30 00:00"]
+    times, bad = starts(texts, "Europe/Berlin")
+    assert times == ["2024-10-26 23:30:00.000"]
+    problem = "is a time that clocks in Europe/Berlin show twice or never"
+    assert bad == {
+        0: f"time '2024-10-27 02:30' {problem}", 1: f"time '2024-03-31 02:30' {problem}",
+        3: "time '2024-02-30 00:00' is not a time with a zone in the years 1 to 9999",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_naive_columns_take_the_zone(unit: str) -> None:
+    column = pa.array([datetime(2024, 7, 1, 12), datetime(1969, 12, 31, 23, 59, 59), None], pa.timestamp(unit))
+    times, bad = starts(column, "Europe/Berlin")
+    assert times == ["2024-07-01 10:00:00.000", "1969-12-31 22:59:59.000"]
+    assert bad == {2: "time is missing"}
+    dates = pa.array([datetime(2024, 7, 1, 12)], pa.timestamp("ms")).cast(pa.date32())
+    assert starts(dates, "Europe/Berlin")[0] == ["2024-06-30 22:00:00.000"]
+
+
+def test_far_away_seconds_do_not_overflow() -> None:
+    column = pa.array([2**61, 0], pa.timestamp("s"))
+    for zone in ("UTC", "Europe/Berlin", "America/New_York"):
+        times, bad = starts(column, zone)
+        assert (len(times), list(bad)) == (1, [0])
+
+
+def test_finer_than_a_millisecond_is_floored_in_a_zone_too() -> None:
+    column = pa.array([-1, 1_999], pa.timestamp("us"))
+    times, _ = starts(column, "Europe/Berlin")
+    assert times == ["1969-12-31 22:59:59.999", "1969-12-31 23:00:00.001"]

@@ -40,7 +40,6 @@ def told(data: Any) -> list[dict[str, Any]]:
         ds.dataset(TABLE).scanner(),
         pd.DataFrame(ROWS),
         pl.DataFrame(ROWS),
-        duckdb.from_arrow(TABLE),
         ROWS,
         tuple(ROWS),
         iter(ROWS),
@@ -53,6 +52,11 @@ def told(data: Any) -> list[dict[str, Any]]:
 )
 def test_every_holder_of_rows_is_read(data: Any) -> None:
     assert told(data) == ROWS
+
+
+def test_a_query_of_duckdb_is_read() -> None:
+    with duckdb.connect() as connection:
+        assert told(connection.from_arrow(TABLE)) == ROWS
 
 
 @pytest.mark.parametrize("data", [[], {}, iter(()), TABLE.slice(0, 0), pd.DataFrame()])

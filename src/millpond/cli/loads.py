@@ -6,16 +6,18 @@ together are larger than `HERE_BYTES_MAX`; it says which on a terminal.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millpond.cli import screen
-from millpond.cli.options import InputFormat, Json, Master, PondFolder, comma_list, examples, existing_pond
+from millpond.cli.options import InputFormat, Json, Master, Null, PondFolder, comma_list, examples, existing_pond
 
 if TYPE_CHECKING:
     from millpond.maps.loading import LoadResult
+    from millpond.pond import Pond
 
 __all__ = ("HERE_BYTES_MAX", "load", "register", "split_targets", "value_columns")
 
@@ -61,6 +63,13 @@ def load(
     rejects: Annotated[
         Path | None, typer.Option("--rejects", metavar="FILE", help="JSON lines file for rejected rows and why.")
     ] = None,
+    zone: Annotated[
+        str | None, typer.Option("--zone", metavar="ZONE", help="Zone of times that name none: UTC, Europe/Berlin.")
+    ] = None,
+    effective_time: Annotated[
+        str | None, typer.Option("--effective-time", metavar="TIME", help="Time of XML elements that have none.")
+    ] = None,
+    null: Null = "",
     file_format: InputFormat = None,
     spark: Annotated[
         bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
@@ -77,13 +86,41 @@ def load(
         key=key, time=time, value=value_columns(comma_list(value)), start=start, end=end, timeout=timeout,
         key_start=key_start, key_end=key_end,
     )  # fmt: skip
-    with existing_pond(pond) as opened, screen.progress("loading", quiet=json):
-        from pyarrow import dataset
-
-        kind = file_format or "csv"
-        data = dataset.dataset([str(file) for file in files], format=kind)
-        result = opened.map(name or "").load(data, columns=columns, max_rejects=max_rejects, rejects=rejects)
+    options = {
+        "columns": columns, "written": file_format, "max_rejects": max_rejects, "rejects": rejects,
+        "effective_time": effective_time, "zone": zone, "null": null,
+    }  # fmt: skip
+    with existing_pond(pond) as opened:
+        if _by_spark(spark, master, files, file_format):
+            result = _load_by_spark(opened, files, name, master, options, quiet=json)
+        else:
+            result = _load_here(opened, files, name, options, quiet=json)
     _tell(result, rejects, as_json=json)
+
+
+def _by_spark(spark: bool | None, master: str | None, files: list[str], written: str | None) -> bool:
+    """Whether Spark shall read: when told so, or when there is much to read and Spark is there."""
+    if spark is not None or master is not None:
+        return spark is not False
+    from millpond.maps.inputs.files import find_files
+
+    size = sum(file.size for file in find_files(files, written))
+    return size > HERE_BYTES_MAX and find_spec("pyspark") is not None
+
+
+def _load_here(pond: Pond, files: list[str], name: str | None, options: dict[str, Any], *, quiet: bool) -> LoadResult:
+    with screen.progress("loading", quiet=quiet) as told:
+        return pond.load_files(files, name, advance=lambda rows, _: told(rows), **options)
+
+
+def _load_by_spark(
+    pond: Pond, files: list[str], name: str | None, master: str | None, options: dict[str, Any], *, quiet: bool
+) -> LoadResult:
+    from millpond.cli.events import running
+    from millpond.spark.files import load_files
+
+    with running(master, quiet=quiet) as session, screen.working("loading", quiet=quiet):
+        return load_files(session, files, pond, name, **options)
 
 
 def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
@@ -102,27 +139,24 @@ def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
         screen.say(f"rejected {result.rejected:,} rows{where}")
 
 
-def split_targets(targets: list[str]) -> tuple[str | None, list[Path]]:
-    """The map's name, if the first target is one, and the files. Names hold no dot and no slash; files do.
+def split_targets(targets: list[str]) -> tuple[str | None, list[str]]:
+    """The map's name, if the first target is one, and the files, folders, patterns. Names hold no `.`, `/` or `*`.
 
     >>> split_targets(["weather", "a.csv", "b.csv"])
-    ('weather', [PosixPath('a.csv'), PosixPath('b.csv')])
+    ('weather', ['a.csv', 'b.csv'])
     >>> split_targets(["reference.xml"])
-    (None, [PosixPath('reference.xml')])
+    (None, ['reference.xml'])
 
     Raises: `Invalid` when there is no file.
     """
     from millpond.errors import Invalid
 
-    named = "." not in targets[0] and "/" not in targets[0]
-    files = [Path(target) for target in targets[named:]]
+    named = not any(sign in targets[0] for sign in "./*?[")
+    files = targets[named:]
     if not files:
         raise Invalid(
             "no file to load", kind="no_input", map=targets[0], hint=f"such as: millpond load {targets[0]} rows.csv"
         )
-    for file in files:
-        if not file.exists():
-            raise FileNotFoundError(2, "no such file", str(file))
     return (targets[0] if named else None), files
 
 

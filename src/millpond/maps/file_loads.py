@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.files import InputFile, Piece, find_files
@@ -13,6 +13,7 @@ from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.readers import Reading, read_piece
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.times import parse_instant
+from millpond.maps.inputs.zones import check_zone
 from millpond.maps.loading import Loading, LoadResult, commit_load, writer_folder
 from millpond.maps.parts import PartFile, PartWriter
 from millpond.stores.files import remove_tree
@@ -29,16 +30,21 @@ Advance: TypeAlias = Callable[[int, int], None]
 
 
 def file_reading(
-    maps: Mapping[str, MapDefinition], map_name: str | None, columns: ColumnMapping | None, effective_time: str | None
-) -> Reading:
+    maps: Mapping[str, MapDefinition], map_name: str | None, *,
+    columns: ColumnMapping | Mapping[str, Any] | None = None, effective_time: str | None = None,
+    zone: str | None = None, null: str = "",
+) -> Reading:  # fmt: skip
     """What the readers of a load need to know.
 
-    Raises: `Invalid` when the effective time is not understood.
+    Raises: `Invalid` when the effective time or the zone is not understood.
     """
     if effective_time is not None:
         parse_instant(effective_time)
-    name = None if map_name is None else map_name.lower()
-    return Reading(maps=maps, map=name, columns=columns, effective_time=effective_time)
+    return Reading(
+        maps=maps, map=None if map_name is None else map_name.lower(),
+        columns=ColumnMapping(**columns) if isinstance(columns, Mapping) else columns, effective_time=effective_time,
+        zone=None if zone is None else check_zone(zone), null=null,
+    )  # fmt: skip
 
 
 def guard_rejects(rejects: str | Path | None, files: Sequence[InputFile]) -> None:

@@ -44,8 +44,10 @@ class _Header:
     delimiter: str
 
 
-def read_csv(piece: Piece, definition: MapDefinition, mapping: ColumnMapping | None) -> Iterator[Arrived]:
-    """The rows of a CSV file, or of a piece of one, with the columns that the map needs.
+def read_csv(
+    piece: Piece, definition: MapDefinition, mapping: ColumnMapping | None, *, null: str = ""
+) -> Iterator[Arrived]:
+    """The rows of a CSV file, or of a piece of one, with the columns that the map needs; `null` is no value, too.
 
     Raises: `Invalid` when a column is missing, or the file is not UTF-8 or no CSV.
     """
@@ -57,7 +59,7 @@ def read_csv(piece: Piece, definition: MapDefinition, mapping: ColumnMapping | N
                 "column is there twice", kind="column_ambiguous", path=piece.file.path, column=name,
                 hint="rename one of them",
             )  # fmt: skip
-    yield from _Reading(piece, header, [name for name in header.names if name in needed]).batches()
+    yield from _Reading(piece, header, [name for name in header.names if name in needed], null).batches()
 
 
 def _read_header(file: InputFile) -> _Header:
@@ -87,10 +89,11 @@ def _not_utf8(file: InputFile, error: Exception) -> Invalid:
 class _Reading:
     """One pass over a piece: Arrow parses, and tells through `_refused` which records it leaves out."""
 
-    def __init__(self, piece: Piece, header: _Header, columns: list[str]) -> None:
+    def __init__(self, piece: Piece, header: _Header, columns: list[str], null: str) -> None:
         self.piece = piece
         self.header = header
         self.columns = columns
+        self.null = null
         self.named = piece.start == 0
         self._refused: list[tuple[int, str, str]] = []
         self._skipped: list[int] = []
@@ -132,7 +135,7 @@ class _Reading:
             ),
             convert_options=arrow_csv.ConvertOptions(
                 include_columns=self.columns, column_types=dict.fromkeys(self.columns, pa.string()),
-                null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
+                null_values=["", self.null], strings_can_be_null=True, quoted_strings_can_be_null=False,
             ),
         )  # fmt: skip
 

@@ -18,18 +18,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
-from millpond.maps.columns import canonical_schema, value_arrow
+from millpond.maps.columns import INSTANT, canonical_schema, value_arrow
 from millpond.maps.inputs.durations import to_durations
 from millpond.maps.inputs.faults import Faults, rejected_rows
 from millpond.maps.inputs.keys import to_keys
 from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns
 from millpond.maps.inputs.scalars import Convert, Converted, by_type, present, to_instants, to_long, to_scalar
 from millpond.maps.inputs.undeclared import encode_any, encode_named
+from millpond.maps.inputs.zones import instants_in
+from millpond.maps.kinds import ScalarType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millpond.maps.kinds import MapDefinition, ScalarType
+    from millpond.maps.kinds import MapDefinition
 
 __all__ = ("ColumnMapping", "Normalised", "normalise")
 
@@ -42,12 +44,15 @@ class Normalised:
     rejected: pa.RecordBatch
 
 
-def normalise(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None = None) -> Normalised:
-    """The rows of `batch` as canonical rows of `definition`.
+def normalise(
+    batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None = None, *, zone: str | None = None
+) -> Normalised:
+    """The rows of `batch` as canonical rows of `definition`; times without a zone are in `zone`, or refused.
 
     Raises: `Invalid` when a column is missing, or as a whole cannot hold what it is mapped to.
     """
-    work = _Work(batch, definition, find_columns(batch.schema.names, definition, columns))
+    found = find_columns(batch.schema.names, definition, columns)
+    work = _Work(batch, definition, found, instants_in(zone))
     made = work.addresses()
     if definition.kind.valued:
         made["value"] = work.value()
@@ -57,12 +62,13 @@ def normalise(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnM
 class _Work:
     """One batch on its way: its columns, and the faults found so far."""
 
-    __slots__ = ("batch", "columns", "definition", "faults")
+    __slots__ = ("batch", "columns", "definition", "faults", "instants")
 
-    def __init__(self, batch: pa.RecordBatch, definition: MapDefinition, columns: Columns) -> None:
+    def __init__(self, batch: pa.RecordBatch, definition: MapDefinition, columns: Columns, instants: Convert) -> None:
         self.batch = batch
         self.definition = definition
         self.columns = columns
+        self.instants = instants
         self.faults = Faults(batch.num_rows)
 
     def addresses(self) -> dict[str, pa.Array[Any]]:
@@ -76,7 +82,7 @@ class _Work:
         else:
             made |= self.span(("key_start", columns.key_start), ("key_end", columns.key_end))
         if kind.temporal:
-            made["effective_time"] = self.required(columns.time, to_instants)
+            made["effective_time"] = self.required(columns.time, self.instants)
         if not kind.valued:
             made |= self.session()
         return made
@@ -95,7 +101,7 @@ class _Work:
     def session(self) -> dict[str, pa.Array[Any]]:
         """Start and end; the end may be told by a timeout, or be the start."""
         columns = self.columns
-        starts = self.required(columns.start, to_instants)
+        starts = self.required(columns.start, self.instants)
         ends = starts
         if columns.timeout is not None:
             lasting = self.converted(columns.timeout, to_durations)
@@ -104,7 +110,7 @@ class _Work:
             for mask, problem in late.faults:
                 self.faults.add_values(mask, ends, "end", problem)
         if columns.end is not None:
-            given = self.converted(columns.end, to_instants)
+            given = self.converted(columns.end, self.instants)
             ends = pc.coalesce(given, ends)
             self.check_order(starts, given, "session starts at {} and ends before that, at {} (UTC milliseconds)")
         return {"start": starts, "end": ends}
@@ -148,6 +154,8 @@ class _Work:
 
     def scalar(self, name: str, column: pa.Array[Any], scalar: ScalarType) -> pa.Array[Any]:
         """A column as one declared scalar."""
+        if scalar is ScalarType.TIMESTAMP:
+            return self.noted(name, column, lambda: by_type(column, self.instants)).cast(INSTANT)
         return self.noted(name, column, lambda: to_scalar(column, scalar))
 
     def struct(self, column: pa.Array[Any], name: str) -> pa.Array[Any]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ("Read", "Reading", "read_piece", "split_file")
 
 _READERS = {
-    Format.PARQUET: read_parquet, Format.CSV: read_csv, Format.JSON_LINES: read_json_lines, Format.ARROW: read_arrow,
+    Format.PARQUET: read_parquet, Format.JSON_LINES: read_json_lines, Format.ARROW: read_arrow,
 }  # fmt: skip
 
 
@@ -39,13 +39,16 @@ _READERS = {
 class Reading:
     """What the readers of a load need to know: the maps there are, the one that is loaded if it is one, its columns.
 
-    `effective_time` is the time of XML elements that have none.
+    `effective_time` is the time of XML elements that have none, `zone` that of times which name none, `null` what CSV
+    writes where there is no value.
     """
 
     maps: Mapping[str, MapDefinition]
     map: str | None = None
     columns: ColumnMapping | None = None
     effective_time: str | None = None
+    zone: str | None = None
+    null: str = ""
 
     def target(self, path: str) -> MapDefinition:
         """The map that rows without a map's name go to.
@@ -94,7 +97,10 @@ def read_piece(piece: Piece, reading: Reading) -> Iterator[Read]:
 def _arrivals(piece: Piece, reading: Reading) -> Iterator[Arrived]:
     if piece.file.format is Format.XML:
         return read_references(piece, reading.maps, reading.map, reading.effective_time)
-    return _READERS[piece.file.format](piece, reading.target(piece.file.path), reading.columns)
+    definition = reading.target(piece.file.path)
+    if piece.file.format is Format.CSV:
+        return read_csv(piece, definition, reading.columns, null=reading.null)
+    return _READERS[piece.file.format](piece, definition, reading.columns)
 
 
 def _settle(arrived: Arrived, reading: Reading, path: str) -> Read:
@@ -106,7 +112,7 @@ def _settle(arrived: Arrived, reading: Reading, path: str) -> Read:
         definition, columns = reading.target(path), reading.columns
     else:
         definition, columns = reading.maps[arrived.map], None
-    made = normalise(arrived.rows, definition, columns)
+    made = normalise(arrived.rows, definition, columns, zone=reading.zone)
     if made.rejected.num_rows:
         placed = _placed(made.rejected, arrived.positions)
         told = pa.concat_batches([told, placed]).sort_by("row") if told.num_rows else placed

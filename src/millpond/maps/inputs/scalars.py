@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = (
-    "Convert", "Converted", "by_type", "is_text", "mask_of", "masked", "present", "to_instants", "to_long", "to_scalar",
-    "unsuited",
+    "NAIVE_TEXT", "Convert", "Converted", "by_type", "is_text", "mask_of", "masked", "present", "to_instants",
+    "to_long", "to_scalar", "unsuited",
 )  # fmt: skip
 
 _EXACT_FLOAT = 2.0**53
 _FLOAT_TEXT = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
 _INFINITE_TEXT = r"(?i)inf"
+NAIVE_TEXT = r"^ *[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?)? *$"
+"""Times and dates that lack nothing but their zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +250,20 @@ def to_instants(array: pa.Array[Any]) -> Converted:
     """UTC milliseconds as int64."""
     millis, invalid = to_millis(array)
     bad = mask_of(invalid)
-    problem = "is not a time with a zone in the years 1 to 9999"
-    return Converted(millis, ((bad, problem),) if bad.any() else ())
+    if not bad.any():
+        return Converted(millis)
+    naive = bad & _naive(array)
+    return Converted(millis, (
+        (naive, "is a time without a zone: write one, or say which it is (zone, --zone ZONE)"),
+        (bad, "is not a time with a zone in the years 1 to 9999"),
+    ))  # fmt: skip
+
+
+def _naive(array: pa.Array[Any]) -> Mask:
+    """Which rows are times that lack nothing but their zone."""
+    if not is_text(array.type):
+        return no_rows(len(array))
+    return mask_of(pc.match_substring_regex(array.cast(pa.large_string()), NAIVE_TEXT).fill_null(False))
 
 
 def _to_string(array: pa.Array[Any]) -> Converted:
