@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import listening
+from millpond.kernel.verify import checked
 from millpond.stores import ranges
 from millpond.stores.objects import FolderObjects, Objects, open_objects
 from millpond.stores.range_index import RangeEntry, content_id, store_index, write_batch
-from millpond.stores.ranges import FetchReport, Index
+from millpond.stores.ranges import FetchReport, Index, Verifier
 from millpond.testing.faults import flip_byte, truncate
 from tests.unit.range_entries import (
     SCHEMA,
@@ -122,7 +123,7 @@ def test_a_fetch_cut_short_is_gone_on_with(tmp_path: Path) -> None:
     there = sum(1 for _ in target.list("ranges"))
     assert 10 <= there < len(index.entries)
     assert ranges.fetch(source, target, index.id).ranges == len(index.entries) - there
-    assert ranges.verify(target, index.id) == []
+    assert ranges.verify(target, index.id).ok
 
 
 def test_between_a_folder_and_a_bucket(tmp_path: Path, bucket: Objects) -> None:
@@ -141,7 +142,7 @@ def test_between_a_folder_and_a_bucket(tmp_path: Path, bucket: Objects) -> None:
     row = remote.get(b"000150")
     assert row is not None
     assert row.column("hash").to_pylist() != [] and row.column("size").to_pylist() == [-2.5]
-    assert ranges.verify(bucket, changed.id) == []
+    assert ranges.verify(bucket, changed.id).ok
     assert written(bucket, small) == index
     overlay = written(bucket, {b"000200": plain(9)})
     assert ranges.merge(bucket, [overlay, index]) == written(Watched(), {**small, b"000200": plain(9)})
@@ -165,8 +166,9 @@ def folder(tmp_path: Path) -> FolderObjects:
 
 
 def test_a_whole_index_has_no_problems(folder: FolderObjects) -> None:
-    assert ranges.verify(folder, written(folder, MODEL).id) == []
-    assert ranges.verify(folder, written(folder, {}).id) == []
+    index = written(folder, MODEL)
+    assert ranges.verify(folder, index.id) == checked("range file", 1 + len(index.entries))
+    assert ranges.verify(folder, written(folder, {}).id) == checked("range file", 1)
 
 
 @given(st.data())
@@ -177,10 +179,11 @@ def test_every_flipped_byte_is_found(tmp_path_factory: pytest.TempPathFactory, d
     path = folder.local_path(found.name)
     assert path is not None
     flip_byte(path, data.draw(st.integers(0, found.size - 1)))
-    (problem,) = ranges.verify(folder, index.id)
-    assert problem.object == found.name
-    assert problem.damaged
-    assert problem.kind in ("range_damaged", "index_damaged")
+    (problem,) = ranges.verify(folder, index.id).problems
+    assert problem.place == str(path)
+    assert "is not what was written" in problem.found
+    (again,) = Verifier(folder).file(found.name).problems
+    assert again.place == problem.place
 
 
 def test_a_damaged_file_is_named_set_aside_and_fetched_again(tmp_path: Path, folder: FolderObjects) -> None:
@@ -190,25 +193,31 @@ def test_a_damaged_file_is_named_set_aside_and_fetched_again(tmp_path: Path, fol
     bad, gone = index.entries[3], index.entries[5]
     flip_byte(path_of(folder, bad), bad.size // 2)
     path_of(folder, gone).unlink()
-    problems = ranges.verify(folder, index.id)
-    assert [(problem.object, problem.kind, problem.damaged) for problem in problems] == [
-        (ranges.range_name(bad.id), "range_damaged", True),
-        (ranges.range_name(gone.id), "range_not_found", False),
+    report = ranges.verify(folder, index.id)
+    assert report.checked == 1 + len(index.entries)
+    assert [(problem.place, problem.found) for problem in report.problems] == [
+        (str(path_of(folder, bad)), "the range is not what was written"),
+        (str(path_of(folder, gone)), "a range is missing"),
     ]
     with pytest.raises(Corrupt, match=bad.id):
         ranges.open_range(folder, bad, verify=True)
-    assert ranges.quarantine(folder, problems[0].object) == f"quarantine/{bad.id}.arrow"
+    aside = Verifier(folder, set_aside=True).index(index.id)
+    assert [problem.place for problem in aside.problems] == [
+        str(folder.local_path(f"quarantine/{bad.id}.arrow")),
+        str(path_of(folder, gone)),
+    ]
     assert folder.size(f"quarantine/{bad.id}.arrow") == bad.size
     with pytest.raises(NotFound, match=bad.id):
         list(ranges.scan(folder, index))
     assert ranges.fetch(other, folder, index.id).ranges == 2
-    assert ranges.verify(folder, index.id) == []
+    assert ranges.verify(folder, index.id).ok
     assert model_of(ranges.open_index(folder, index.id)) == MODEL
 
 
 def test_a_missing_index_is_a_problem(folder: FolderObjects) -> None:
-    (problem,) = ranges.verify(folder, "00" * 20)
-    assert (problem.kind, problem.damaged) == ("index_not_found", False)
+    (problem,) = Verifier(folder, set_aside=True).index("00" * 20).problems
+    assert problem.found == "there is no such index"
+    assert list(folder.list()) == []
 
 
 def store(objects: Objects, batch: pa.RecordBatch, **told: object) -> RangeEntry:
@@ -227,18 +236,19 @@ def test_checksums_are_not_the_only_check(folder: FolderObjects) -> None:
     backwards = good.take(pa.array([3, 2, 1, 0]))
     other = pa.record_batch({"key": pa.array([b"k1", b"k2"], pa.binary())})
     wrong: list[tuple[RangeEntry, str]] = [
-        (store(folder, backwards, first=b"a0", last=b"a9"), "range_order"),
-        (store(folder, good, first=b"b0", last=b"b9"), "range_damaged"),
-        (store(folder, good, first=b"c0", last=b"c9", count=5), "range_damaged"),
-        (store(folder, other), "range_schema"),
+        (store(folder, backwards, first=b"a0", last=b"a9"), "keys do not ascend"),
+        (store(folder, good, first=b"b0", last=b"b9"), "first and last key are not those of the index"),
+        (store(folder, good, first=b"c0", last=b"c9", count=5), "the range is not what its index says"),
+        (store(folder, other), "the columns are not those of the index"),
     ]
     index = store_index(folder, [entry for entry, _ in wrong], SCHEMA, SMALL)
-    kinds = {(problem.object, problem.kind) for problem in ranges.verify(folder, index.id)}
-    assert kinds >= {(ranges.range_name(entry.id), kind) for entry, kind in wrong}
+    assert [(problem.place, problem.found) for problem in ranges.verify(folder, index.id).problems] == [
+        (str(path_of(folder, entry)), found) for entry, found in wrong
+    ]
 
 
 def test_a_range_that_lay_there_damaged_by_size_is_written_again(folder: FolderObjects) -> None:
     index = written(folder, MODEL)
     truncate(path_of(folder, index.entries[0]), 100)
     assert written(folder, MODEL) == index
-    assert ranges.verify(folder, index.id) == []
+    assert ranges.verify(folder, index.id).ok

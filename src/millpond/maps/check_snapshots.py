@@ -6,21 +6,18 @@ freezes the map in full, which writes what is missing anew. Readers that have it
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from millpond.errors import Corrupt, MillpondError, NotFound
 from millpond.kernel.verify import Report, checked, problem
 from millpond.maps.loads import SNAPSHOT
 from millpond.maps.manifests import SnapshotManifest, load_manifest, manifest_name
-from millpond.stores.range_index import content_id, index_name, load_index, range_name
+from millpond.stores.ranges import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.handle import Map
-    from millpond.stores.objects import Objects
 
 __all__ = ("check_snapshot",)
 
@@ -49,17 +46,18 @@ def _forget(tx: Transaction, name: str, told: bytes) -> None:
 
 def _check_files(each: Map, id_: str, version: int | None) -> Iterator[Report]:
     objects = each.objects
-    try:
-        manifest = load_manifest(objects, id_)
-    except MillpondError as error:
-        yield _damaged(objects, manifest_name(id_), error)
+    verifier = Verifier(objects, "snapshot file", REMEDY, set_aside=True)
+    told = verifier.file(manifest_name(id_))
+    yield told
+    if not told.ok:
         return
+    manifest = load_manifest(objects, id_)
     yield checked("snapshot")
     yield from _check_manifest(each, manifest, version)
     for layer in manifest.layers:
-        yield from _check_layer(objects, layer.index)
+        yield verifier.index(layer.index)
     if manifest.intervals is not None:
-        yield _check_file(objects, f"intervals/{manifest.intervals}.arrow")
+        yield verifier.file(f"intervals/{manifest.intervals}.arrow")
 
 
 def _check_manifest(each: Map, manifest: SnapshotManifest, version: int | None) -> Iterator[Report]:
@@ -68,32 +66,3 @@ def _check_manifest(each: Map, manifest: SnapshotManifest, version: int | None) 
         yield problem("snapshot", place, f"it is of another map: {manifest.map}.{manifest.incarnation}", REMEDY)
     elif version is not None and manifest.shard_version > version:
         yield problem("snapshot", place, f"it is of version {manifest.shard_version}, the shard of {version}", REMEDY)
-
-
-def _check_layer(objects: Objects, index_id: str) -> Iterator[Report]:
-    try:
-        index = load_index(objects, index_id)
-    except MillpondError as error:
-        yield _damaged(objects, index_name(index_id), error)
-        return
-    yield checked("snapshot file")
-    for entry in index.entries:
-        yield _check_file(objects, range_name(entry.id))
-
-
-def _check_file(objects: Objects, name: str) -> Report:
-    try:
-        if content_id(objects.get(name)) != PurePosixPath(name).stem:
-            raise Corrupt("the file is not what was written", kind="snapshot_damaged")
-    except NotFound:
-        return problem("snapshot file", f"{objects.where}/{name}", "the file is missing", REMEDY)
-    except MillpondError as error:
-        return _damaged(objects, name, error)
-    return checked("snapshot file")
-
-
-def _damaged(objects: Objects, name: str, error: MillpondError) -> Report:
-    target = f"quarantine/{PurePosixPath(name).name}"
-    if objects.exists(name):
-        objects.rename(name, target)
-    return problem("snapshot file", f"{objects.where}/{target}", error.message, REMEDY)

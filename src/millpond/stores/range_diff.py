@@ -15,6 +15,8 @@ from millpond.stores.range_walk import Cursor, check_schemas, shared_bound, unfi
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
+
     from millpond.stores.objects import Objects
     from millpond.stores.range_index import Index
 
@@ -64,11 +66,16 @@ def _walk(old: Cursor, new: Cursor) -> Iterator[Difference]:
 def _compare(before: pa.RecordBatch, after: pa.RecordBatch) -> Difference:
     old, new = match_keys(before, after)
     both = (old >= 0) & (new >= 0)
-    was, now = before.take(pa.array(old[both])), after.take(pa.array(new[both]))
-    changed = pa.array(np.flatnonzero(~equal_rows(was, now)))
+    was, now = _rows(before, old[both]), _rows(after, new[both])
+    changed = np.flatnonzero(~equal_rows(was, now))
     return Difference(
-        removed=before.take(pa.array(old[new < 0])),
-        added=after.take(pa.array(new[old < 0])),
-        before=was.take(changed),
-        after=now.take(changed),
+        removed=_rows(before, old[new < 0]),
+        added=_rows(after, new[old < 0]),
+        before=_rows(was, changed),
+        after=_rows(now, changed),
     )
+
+
+def _rows(batch: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Some rows of a batch, in order; all of them are the batch itself."""
+    return batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))

@@ -25,11 +25,11 @@ from millpond.stores.range_index import (
 from millpond.stores.range_merge import merge
 from millpond.stores.range_reader import RangeReader, find, get, open_index, open_range, scan
 from millpond.stores.range_transfer import FetchReport, fetch, missing
-from millpond.stores.range_verify import Problem, quarantine, verify
+from millpond.stores.range_verify import Verifier, quarantine, verify
 from millpond.stores.range_writer import RangeWriter, write
 
 __all__ = (
-    "DEFAULT_BOUNDARIES", "Boundaries", "Difference", "FetchReport", "Index", "Problem", "RangeEntry", "RangeReader",
-    "RangeWriter", "diff", "fetch", "find", "get", "index_name", "load_index", "merge", "missing", "open_index",
-    "open_range", "quarantine", "range_name", "scan", "verify", "write",
+    "DEFAULT_BOUNDARIES", "Boundaries", "Difference", "FetchReport", "Index", "RangeEntry", "RangeReader",
+    "RangeWriter", "Verifier", "diff", "fetch", "find", "get", "index_name", "load_index", "merge", "missing",
+    "open_index", "open_range", "quarantine", "range_name", "scan", "verify", "write",
 )  # fmt: skip
