@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli import screen
-from millpond.cli.options import InputFormat, Json, Master, Null, PondFolder, examples, existing_pond
+from millpond.cli.options import InputFormat, Json, Master, Null, PondFolder, Zone, examples, existing_pond
 
 if TYPE_CHECKING:
     from millpond.cli.events import Enriched
@@ -59,6 +59,7 @@ def enrich(
     ] = None,
     file_format: InputFormat = None,
     null: Null = "",
+    zone: Zone = None,
     master: Master = None,
     pond: PondFolder = Path("pond"),
     json: Json = False,
@@ -68,7 +69,7 @@ def enrich(
         wanted = _wanted(opened, what, key, time)
     from millpond.cli import events as work
 
-    inputs = work.Inputs(tuple(events), file_format, null)
+    inputs = work.Inputs(tuple(events), file_format, null, zone)
     with work.running(master, quiet=json) as session:
         done = work.enrich_files(session, pond, inputs, wanted, out, flat=flat, quiet=json)
     _tell(done, wanted, out, as_json=json)
@@ -92,8 +93,8 @@ def _tell(done: Enriched, wanted: tuple[Wanted, ...], out: str, *, as_json: bool
         ["map", "into", "found", "of all"],
         [[each["map"], each["column"], f"{each['found']:,}", f"{each['share']:.1%}"] for each in told],
     )
-    speed = f"{done.rows / done.seconds:,.0f} a second" if done.seconds else "at once"
-    screen.say(f"wrote {done.rows:,} events to {out} in {done.seconds:.1f} s, {speed}")
+    speed = f", {done.rows / done.seconds:,.0f} a second" if done.rows > done.seconds > 0 else ""
+    screen.say(f"wrote {done.rows:,} events to {out} in {done.seconds:.1f} s{speed}")
 
 
 def _share(done: Enriched, each: Wanted) -> float:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.cli import rows, screen
+from millpond.cli.quiet import hushed
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from millpond.cli.phrases import Wanted
 
@@ -33,13 +34,18 @@ _FORMATS = {
 }  # fmt: skip
 
 
+# times in Parquet as instants, which every reader understands
+_SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The files of events: their format, unless their names tell; what CSV writes for null."""
+    """The files of events: their format, unless their names tell; what CSV writes for null; the zone of bare times."""
 
     paths: tuple[str, ...]
     file_format: str | None = None
     null: str = ""
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +60,11 @@ class Enriched:
 @contextmanager
 def running(master: str | None, *, quiet: bool = False) -> Iterator[SparkSession]:
     """A Spark session for one command."""
-    from millpond.spark import session as spark
+    from millpond import spark
 
-    if not quiet:
-        screen.note(f"starting Spark on {master or 'local[*]'}")
-    started = spark.start(master or "local[*]")
+    place = master or "local[*]"
+    with screen.working(f"starting Spark on {place}", quiet=quiet), hushed():
+        started = spark.start(place, settings=_SETTINGS)
     try:
         yield started
     finally:
@@ -77,22 +83,42 @@ def enrich_files(
     _output(out)  # a mistake in its name is told before the work
     frame = read_events(session, inputs, frozenset(each.key for each in wanted if each.textual))
     began = clock.monotonic()
-    enriched = enrich_frame(frame, pond, wanted)
+    enriched = enrich_frame(frame, pond, wanted, zone=inputs.zone)
     with screen.working(f"enriching into {out}", quiet=quiet):
         done = write_events(enriched, wanted, out, flat=flat)
     return Enriched(done["rows"], {each.into: done[each.into] for each in wanted}, clock.monotonic() - began)
 
 
-def enrich_frame(frame: DataFrame, pond: Path, wanted: Sequence[Wanted]) -> DataFrame:
-    """The frame with a column for each lookup.
+def enrich_frame(frame: DataFrame, pond: Path, wanted: Sequence[Wanted], *, zone: str | None = None) -> DataFrame:
+    """The frame with a column for each lookup. `zone` is that of times without one; they are refused unless told.
 
     Raises: `Invalid` when a column is not there, or is there already.
     """
     from millpond import spark
 
     _check_columns(frame.columns, wanted)
-    lookups = [spark.Lookup(each.map, key=each.key, at=each.time, into=each.into) for each in wanted]
+    lookups = [
+        spark.Lookup(each.map, key=f"`{each.key}`", at=_instants(frame, each.time, zone), into=each.into)
+        for each in wanted
+    ]
     return spark.enrich(frame, lookups, pond=pond)
+
+
+def _instants(frame: DataFrame, column: str | None, zone: str | None) -> Column | str | None:
+    """The column to ask with: times without a zone become instants when a zone is told."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import TimestampNTZType, TimestampType
+
+    if column is None:
+        return None
+    name = f"`{column}`"
+    if not isinstance(frame.select(name).schema[0].dataType, TimestampNTZType):
+        return name
+    if zone is None:
+        raise Invalid(
+            "times have no zone", kind="time_naive", column=column, hint="say which they are in, such as --zone UTC"
+        )
+    return sql.convert_timezone(sql.lit(zone), sql.lit("UTC"), sql.col(name)).cast(TimestampType())
 
 
 def _check_columns(names: Sequence[str], wanted: Sequence[Wanted]) -> None:
@@ -236,6 +262,6 @@ def _write_single(frame: DataFrame, path: Path) -> None:
         frame.write.option("compression", "zstd").parquet(str(parts))
         files = sorted(str(part) for part in parts.glob("part-*.parquet"))
         joined = dataset.dataset(files, format="parquet")
-        rows.write_file(path, joined.schema, joined.to_batches(), lambda _: None)
+        rows.write_file(path, joined.schema, joined.to_batches())
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli import screen
-from millpond.cli.options import InputFormat, Json, Master, Null, PondFolder, comma_list, examples, existing_pond
+from millpond.cli.options import InputFormat, Json, Master, Null, PondFolder, Zone, comma_list, examples, existing_pond
 
 if TYPE_CHECKING:
     from millpond.maps.loading import LoadResult
@@ -63,9 +63,7 @@ def load(
     rejects: Annotated[
         Path | None, typer.Option("--rejects", metavar="FILE", help="JSON lines file for rejected rows and why.")
     ] = None,
-    zone: Annotated[
-        str | None, typer.Option("--zone", metavar="ZONE", help="Zone of times that name none: UTC, Europe/Berlin.")
-    ] = None,
+    zone: Zone = None,
     effective_time: Annotated[
         str | None, typer.Option("--effective-time", metavar="TIME", help="Time of XML elements that have none.")
     ] = None,
@@ -102,15 +100,18 @@ def _by_spark(spark: bool | None, master: str | None, files: list[str], written:
     """Whether Spark shall read: when told so, or when there is much to read and Spark is there."""
     if spark is not None or master is not None:
         return spark is not False
+    return _bytes_of(files, written) > HERE_BYTES_MAX and find_spec("pyspark") is not None
+
+
+def _bytes_of(files: list[str], written: str | None) -> int:
     from millpond.maps.inputs.files import find_files
 
-    size = sum(file.size for file in find_files(files, written))
-    return size > HERE_BYTES_MAX and find_spec("pyspark") is not None
+    return sum(file.size for file in find_files(files, written))
 
 
 def _load_here(pond: Pond, files: list[str], name: str | None, options: dict[str, Any], *, quiet: bool) -> LoadResult:
-    with screen.progress("loading", quiet=quiet) as told:
-        return pond.load_files(files, name, advance=lambda rows, _: told(rows), **options)
+    with screen.progress("loading", total=_bytes_of(files, options["written"]), quiet=quiet) as told:
+        return pond.load_files(files, name, advance=told, **options)
 
 
 def _load_by_spark(

@@ -22,6 +22,7 @@ __all__ = (
     "Null",
     "Out",
     "PondFolder",
+    "Zone",
     "comma_list",
     "existing_pond",
     "examples",
@@ -73,6 +74,9 @@ InputFormat = Annotated[
 Null = Annotated[
     str,
     typer.Option("--null", metavar="TEXT", help="What CSV writes where there is no value.", show_default="nothing"),
+]
+Zone = Annotated[
+    str | None, typer.Option("--zone", metavar="ZONE", help="Zone of times that name none: UTC, Europe/Berlin.")
 ]
 Master = Annotated[
     str | None,

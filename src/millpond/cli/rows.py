@@ -120,7 +120,9 @@ def check_writable(path: Path) -> None:
         raise NotFound("there is no such folder", kind="folder_not_found", path=path.parent, hint="make it first")
 
 
-def write_file(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], on_rows: screen.Advance) -> int:
+def write_file(
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], on_rows: screen.Advance = screen.unseen
+) -> int:
     """Write rows to a file by the ending of its name; answers how many.
 
     Raises: `Invalid` when the ending is not known; nothing is left under the name when anything fails.
@@ -154,7 +156,7 @@ def _csv(path: Path, schema: pa.Schema) -> Iterator[Write]:
     from pyarrow import csv
 
     texts = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in schema])
-    with csv.CSVWriter(path, texts) as writer:
+    with csv.CSVWriter(path, texts, write_options=csv.WriteOptions(quoting_style="needed")) as writer:
         yield lambda batch: writer.write_batch(_csv_texts(batch, texts))
 
 

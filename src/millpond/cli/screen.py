@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,10 +26,9 @@ __all__ = (
     "print_table",
     "progress",
     "say",
+    "unseen",
     "working",
 )
-
-Advance = Callable[[int], None]
 
 _PIPE_COLUMNS = 2_000
 
@@ -88,11 +87,17 @@ def print_facts(facts: dict[str, Any]) -> None:
             say(f"{name:<{width}}  {_cell(value)}")
 
 
+class Advance(Protocol):
+    """Tell a progress bar that `count` more are done; `part` of its total, where that is measured otherwise."""
+
+    def __call__(self, count: int, part: int | None = None, /) -> None: ...
+
+
 @contextmanager
 def progress(what: str, *, total: int | None = None, unit: str = "rows", quiet: bool = False) -> Iterator[Advance]:
     """Show how far something is, on a terminal: yields the function to call with how much more is done."""
     if quiet or not sys.stderr.isatty():
-        yield lambda _: None
+        yield unseen
         return
     from rich import progress as bars
 
@@ -102,14 +107,20 @@ def progress(what: str, *, total: int | None = None, unit: str = "rows", quiet: 
     columns += [bars.TextColumn("{task.fields[told]}"), bars.TimeElapsedColumn()]
     with bars.Progress(*columns, console=console(sys.stderr), transient=True) as bar:
         task = bar.add_task(what, total=total, told="")
+        counted = 0
 
-        def advance(more: int) -> None:
-            bar.advance(task, more)
-            now = bar.tasks[task]
-            speed = f" · {human_count(int(now.speed))} {unit}/s" if now.speed else ""
-            bar.update(task, told=f"{human_count(int(now.completed))} {unit}{speed}")
+        def advance(count: int, part: int | None = None, /) -> None:
+            nonlocal counted
+            counted += count
+            elapsed = bar.tasks[task].elapsed or 0.0
+            speed = f" · {counted / elapsed:,.0f} {unit}/s" if elapsed > 1 else ""
+            bar.update(task, advance=count if part is None else part, told=f"{counted:,} {unit}{speed}")
 
         yield advance
+
+
+def unseen(_count: int, _part: int | None = None, /) -> None:
+    """Nobody watches."""
 
 
 @contextmanager
