@@ -30,18 +30,9 @@ from millpond.kernel.steps import step
 from millpond.maps.address import address_bytes, long_column
 from millpond.maps.columns import canonical_schema
 from millpond.maps.kinds import Kind, MapDefinition
-from millpond.maps.pieces import (
-    Bytes,
-    bytes_of,
-    fixed_piece,
-    join,
-    ordered_long,
-    run_ends,
-    sort_order,
-    take,
-    to_list,
-)  # fmt: skip
-from millpond.maps.tables import HASHED, TableRows, encode_rows
+from millpond.maps.part_data import write_data
+from millpond.maps.pieces import Bytes, bytes_of, fixed_piece, join, ordered_long, run_ends, sort_order, take
+from millpond.maps.tables import TableRows, encode_rows
 from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync_file, sync_folder, write_file_atomically
 
 __all__ = ("PART_FORMAT", "PartFile", "PartManifest", "PartWriter", "open_part", "read_manifest", "verify_part")
@@ -50,7 +41,6 @@ PART_FORMAT = 1
 PART_ROWS_MAX = 4_000_000
 """More rows in one part need more memory to sort; fewer make more parts to merge."""
 PART_BYTES_MAX = 512 << 20
-ROWS_PER_TRANSACTION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,20 +181,19 @@ class PartWriter:
 def seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: str, salt: str) -> PartFile:
     """Write one part from canonical rows in their order of arrival."""
     folder.mkdir(parents=True)
-    unique = _unique(definition, rows)
-    tables = encode_rows(definition, unique)
-    write_tables(folder, tables)
+    unique, address = _unique(definition, rows)
+    tables = encode_rows(definition, unique, address)
+    data_bytes, data_checksum = write_data(folder / "data.mdb", tables)
     step("part.data_written")
     touched = _distinct_keys(definition, unique)
     _write_touched(folder / "touched.arrow", touched)
-    sync_file(folder / "data.mdb")
     longs = _bounds(definition, unique)
     manifest = PartManifest(
         format=PART_FORMAT, id=_content_id(definition, tables, salt), map=definition.name,
         incarnation=definition.incarnation, definition=definition.to_dict(), rows=unique.num_rows,
         tables={each.table: len(each.keys) for each in tables}, least=longs[0], greatest=longs[1],
         longest_session=_longest(definition, unique), source=source,
-        data_bytes=(folder / "data.mdb").stat().st_size, data_checksum=checksum_file(folder / "data.mdb"),
+        data_bytes=data_bytes, data_checksum=data_checksum,
         touched_checksum=checksum_file(folder / "touched.arrow"),
     )  # fmt: skip
     write_file_atomically(folder / "manifest.json", json.dumps(asdict(manifest), indent=1).encode())
@@ -213,53 +202,20 @@ def seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: 
     return PartFile(str(folder), manifest)
 
 
-def _unique(definition: MapDefinition, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows in the order of their addresses, one of each."""
+def _unique(definition: MapDefinition, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Bytes]:
+    """Rows in the order of their addresses, one of each, and these addresses."""
     address = address_bytes(definition, rows)
     order = sort_order(address)
-    last = run_ends(take(address, order))
+    moved = not bool(np.all(order[:-1] < order[1:]))
+    if moved:
+        address = take(address, order)
+    last = run_ends(address)
     if not last.all():
-        kept = last if definition.overwrite else np.concatenate([[True], last[:-1]])
-        order = order[kept]
-    elif bool(np.all(order[:-1] < order[1:])):
-        return rows
-    return rows.take(pa.array(order))
-
-
-def write_tables(folder: Path, tables: Sequence[TableRows]) -> None:
-    """Write sorted tables into a new environment, each in ascending order."""
-    size = sum(len(each.keys.data) + len(each.values.data) + 64 * len(each.keys) for each in tables)
-    map_bytes = 2 * size + (32 << 20)
-    while True:
-        try:
-            return _write_tables(folder, tables, map_bytes)
-        except lmdb.MapFullError:
-            map_bytes *= 2
-            (folder / "data.mdb").unlink()
-
-
-def _write_tables(folder: Path, tables: Sequence[TableRows], map_bytes: int) -> None:
-    env = lmdb.open(str(folder), map_size=map_bytes, max_dbs=8, sync=False, metasync=False, lock=False)
-    try:
-        for each in tables:
-            db = env.open_db(each.table.encode(), dupsort=each.table == HASHED)
-            for start in range(0, len(each.keys), ROWS_PER_TRANSACTION):
-                stop = min(start + ROWS_PER_TRANSACTION, len(each.keys))
-                keys, values = (to_list(_slice(column, start, stop)) for column in (each.keys, each.values))
-                with env.begin(write=True, db=db) as tx:
-                    tx.cursor().putmulti(zip(keys, values, strict=True), append=True)
-        env.sync(force=True)
-    except lmdb.DiskError as error:
-        raise OSError(28, str(error)) from error
-    finally:
-        env.close()
-
-
-def _slice(column: Bytes, start: int, stop: int) -> Bytes:
-    if start == 0 and stop == len(column):
-        return column
-    offsets = column.offsets[start : stop + 1]
-    return Bytes(offsets - offsets[0], column.data[offsets[0] : offsets[-1]])
+        kept = np.flatnonzero(last if definition.overwrite else np.concatenate([[True], last[:-1]]))
+        order, address = order[kept], take(address, kept)
+    elif not moved:
+        return rows, address
+    return rows.take(pa.array(order)), address
 
 
 def _distinct_keys(definition: MapDefinition, rows: pa.RecordBatch) -> pa.Array:
@@ -299,5 +255,5 @@ def _content_id(definition: MapDefinition, tables: Sequence[TableRows], salt: st
         summed.update(f"{each.table}\n{len(each.keys)}\n".encode())
         for column in (each.keys, each.values):
             summed.update(column.offsets.tobytes())
-            summed.update(memoryview(np.ascontiguousarray(column.data)))
+            summed.update(np.ascontiguousarray(column.data).data)
     return summed.hexdigest()

@@ -113,17 +113,20 @@ def clash_base(table: str, key: bytes) -> bytes:
 # -- rows to tables -----------------------------------------------------------------------------------
 
 
-def encode_rows(definition: MapDefinition, rows: pa.RecordBatch) -> list[TableRows]:
-    """Canonical rows, unique by address and in its order, as rows of the tables they belong to."""
+def encode_rows(definition: MapDefinition, rows: pa.RecordBatch, address: Bytes | None = None) -> list[TableRows]:
+    """Canonical rows, unique by address and in its order, as rows of the tables they belong to.
+
+    `address`: their addresses, where the caller has them already.
+    """
     values = _values_of(definition, rows)
     if not definition.kind.keyed:
-        return [_encode_ranges(definition, rows, values)]
+        return [_encode_ranges(definition, rows, values, address)]
     key = bytes_of(rows.column("key"))
     if definition.scheme is Scheme.HASH:
         return _encode_hashed(definition, rows, key, values)
     fits = escape(key).lengths <= direct_bytes_max(definition)
     if fits.all():
-        return [TableRows(DIRECT, address_bytes(definition, rows), values)]
+        return [TableRows(DIRECT, address_bytes(definition, rows) if address is None else address, values)]
     chosen, rest = np.flatnonzero(fits), np.flatnonzero(~fits)
     short = rows.take(pa.array(chosen))
     told = [TableRows(DIRECT, address_bytes(definition, short), take(values, chosen))] if len(chosen) else []
@@ -138,9 +141,11 @@ def _values_of(definition: MapDefinition, rows: pa.RecordBatch) -> Bytes:
     return encode_values(rows.column("value"), definition.value)
 
 
-def _encode_ranges(definition: MapDefinition, rows: pa.RecordBatch, values: Bytes) -> TableRows:
+def _encode_ranges(
+    definition: MapDefinition, rows: pa.RecordBatch, values: Bytes, address: Bytes | None
+) -> TableRows:  # fmt: skip
     if not plain_longs(definition):
-        return TableRows(RANGES, address_bytes(definition, rows), values)
+        return TableRows(RANGES, address_bytes(definition, rows) if address is None else address, values)
     keys = join(rows.num_rows, [fixed_piece(plain_long(column)) for column in times_of(definition, rows)])
     order = sort_order(keys)
     return TableRows(RANGES, take(keys, order), take(values, order))
