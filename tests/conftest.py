@@ -1,9 +1,19 @@
-"""What all tests share: Hypothesis without deadlines (kernels compile on first use)."""
+"""What all tests share: Hypothesis without deadlines (kernels compile on first use).
+
+`quick` is what `make test` runs; `pytest --hypothesis-profile=full` looks much further, `explore` shows the first
+failure as it was found, without making it smaller.
+"""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
-settings.register_profile("quick", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("full", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+_SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+_FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
+
+settings.register_profile("quick", deadline=None, max_examples=50, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("full", deadline=None, max_examples=500, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile(
+    "explore", deadline=None, max_examples=100, phases=_FOUND, suppress_health_check=_SLOW_IS_FINE
+)
 settings.load_profile("quick")

@@ -1,7 +1,11 @@
-"""A scan gives the rows a condition takes, and no others: every kind, every scheme, conditions of any shape."""
+"""A scan gives the rows a condition takes, and no others: every kind, every scheme, conditions of any shape.
+
+And so does SQL, which hands its conditions down to a scan.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -9,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.clock import ManualClock
 from millpond.maps.columns import INSTANT, presented_schema
 from millpond.maps.kinds import Kind, MapDefinition, Scheme
 from millpond.maps.predicates import predicate
 from millpond.maps.scan import candidate_rows, scan
 from millpond.maps.shard import Shard
+from millpond.maps.sql import query
 from millpond.testing import strategies
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of, presented, presented_rows
@@ -22,6 +28,7 @@ from millpond.testing.strategies import EPOCH
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millpond.maps.lookup import Snapshot
     from millpond.testing.models import Row
     from millpond.testing.strategies import Pools
 
@@ -106,6 +113,22 @@ def conditions(definition: MapDefinition, pools: Pools) -> st.SearchStrategy[Con
     return st.recursive(comparisons(definition, pools), grown, max_leaves=5)
 
 
+@dataclass
+class OneMap:
+    """As much of a pond with one map as SQL asks for."""
+
+    definition: MapDefinition
+    shard: Shard
+    clock: ManualClock = field(default_factory=ManualClock)
+    name: str = "m"
+
+    def maps(self) -> list[OneMap]:
+        return [self]
+
+    def snapshot(self) -> Snapshot:
+        raise AssertionError("nothing is looked up here")
+
+
 def rows_of(definition: MapDefinition, row: Row) -> dict[str, object]:
     """A row as people see it, but for the values: those are there or null."""
     address, value = row
@@ -138,6 +161,9 @@ def test_a_scan_gives_the_rows_a_condition_takes(
         assert presented_rows(definition, scan(shard, definition, text).read_all()) == expected, text
         expression = predicate(definition, text).expression
         assert presented_rows(definition, scan(shard, definition, expression).read_all()) == expected, expression
+    if "\0" not in text:
+        answer = query(OneMap(definition, shard), f"select * from m where {text}")
+        assert presented_rows(definition, answer.cast(presented_schema(definition))) == expected, text
     shard.close()
 
 

@@ -121,6 +121,8 @@ def compact(shard: Shard, *, clock: Clock) -> CareReport:
 def _tend(
     shard: Shard, definition: MapDefinition, plan: _Plan | None, clock: Clock, rows_per_change: int, act: str
 ) -> CareReport:
+    # A group that is cut goes on from its last row, so it takes two rows to get ahead.
+    assert rows_per_change >= 2, rows_per_change
     began, before = clock.monotonic(), shard.stats()
     changes, place = 0, None
     going = plan is not None and not definition.care_suspended

@@ -6,25 +6,40 @@ change call these; so may anybody who doubts a map whose history is known.
 
 from __future__ import annotations
 
+import reprlib
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from millpond.maps.kinds import Kind
 from millpond.maps.longs import pack_long
 from millpond.maps.values import python_value
 from millpond.testing.models import bits_of
-from millpond.testing.rows import canonical_of
+from millpond.testing.rows import canonical_of, presented, presented_rows, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
-
+    from millpond.maps.handle import Map
     from millpond.maps.kinds import MapDefinition
+    from millpond.maps.lookup import Snapshot
     from millpond.maps.shard import Shard
     from millpond.testing.models import Address, MapModel, Row
     from millpond.testing.strategies import Question
 
-__all__ = ("ask_shard", "audit_shard", "canonical_bits", "spans_of")
+__all__ = ("ask_shard", "audit_map", "audit_shard", "audit_snapshot", "canonical_bits", "spans_of")
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def brief(told: object) -> str:
+    """What differs, in a few lines: keys may be 10 KB long."""
+    short = reprlib.Repr()
+    short.maxtuple = short.maxlist = 24
+    short.maxstring, short.maxother = 60, 200
+    return short.repr(told)
 
 
 def ask_shard(shard: Shard, question: Question) -> object:
@@ -51,7 +66,7 @@ def audit_shard(shard: Shard, model: MapModel, questions: Sequence[Question]) ->
     definition = shard.definition
     for question in questions:
         told = ask_shard(shard, question)
-        assert bits_of(told) == bits_of(model.answer(*question)), (question, told, model.answer(*question))
+        assert bits_of(told) == bits_of(model.answer(*question)), brief((question, told, model.answer(*question)))
     assert _read(shard, batch_rows=3) == _bits(definition, model.scan())
     assert shard.stats().rows == len(model.rows)
     _audit_some_keys(shard, model)
@@ -84,3 +99,50 @@ def _audit_bounds(shard: Shard, model: MapModel) -> None:
     for lower, upper in pairwise(starts):
         rows = [row for row in model.scan() if lower <= int(row[0][0]) <= upper]
         assert _read(shard, lower=lower, upper=upper) == _bits(shard.definition, rows), (lower, upper)
+
+
+# -- an open map: what a user sees ----------------------------------------------------------------------
+
+
+def audit_map(target: Map, model: MapModel, questions: Sequence[Question]) -> None:
+    """Every reader of the map: `get`, `lookup` from the snapshot, `scan`, and the shard beneath."""
+    audit_shard(target.shard, model, questions)
+    for question in questions:
+        told = target.get(question[0], at=question[1])
+        assert bits_of(told) == bits_of(_answer(model, question)), brief((question, told))
+    snapshot = target.snapshot()
+    assert snapshot.manifest.shard_version == target.shard.version
+    audit_snapshot(snapshot, target.definition, model, questions)
+    assert presented_rows(target.definition, target.scan().read_all()) == presented(target.definition, model.scan())
+
+
+def _answer(model: MapModel, question: Question) -> object:
+    """The model's answer as `get` puts it: a session as a dict of instants."""
+    told = model.answer(*question)
+    if isinstance(told, tuple):
+        return {name: EPOCH + timedelta(milliseconds=ms) for name, ms in zip(("start", "end"), told, strict=True)}
+    return told
+
+
+def audit_snapshot(
+    snapshot: Snapshot, definition: MapDefinition, model: MapModel, questions: Sequence[Question]
+) -> None:
+    """Bulk lookups of all questions at once: as one array and as chunks of a dictionary-encoded one."""
+    expected = [_looked_up(definition, model, question) for question in questions]
+    keys = pa.array([key for key, _ in questions], pa.string() if definition.kind.keyed else pa.int64())
+    times = pa.array([at for _, at in questions], pa.int64()) if definition.kind.timed else None
+    told = snapshot.lookup(keys, times)
+    assert len(told) == len(keys)
+    assert bits_of(told.to_pylist()) == bits_of(expected), brief((questions, told))
+    there = snapshot.find(keys, times).there().tolist()
+    assert there == [model.holds(*question) for question in questions], brief(questions)
+    chunks = pa.chunked_array([keys[:1].dictionary_encode(), keys[1:].dictionary_encode()])
+    assert bits_of(snapshot.lookup(chunks, times).to_pylist()) == bits_of(expected), brief(questions)
+
+
+def _looked_up(definition: MapDefinition, model: MapModel, question: Question) -> object:
+    """The answer as `lookup` puts it: an undeclared map's values as text."""
+    told = _answer(model, question)
+    if definition.kind is Kind.SESSION or definition.value is not None or not model.holds(*question):
+        return told
+    return shown_value(definition, told)[1]

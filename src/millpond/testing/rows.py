@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.maps.kinds import MapDefinition
     from millpond.testing.models import Row
 
-__all__ = ("canonical_of", "presented", "presented_rows", "table_of")
+__all__ = ("canonical_of", "presented", "presented_rows", "shown_value", "table_of")
 
 _TYPE_NAMES = (
     (pa.types.is_null, "null"), (pa.types.is_boolean, "boolean"), (pa.types.is_integer, "long"),
@@ -80,11 +80,12 @@ def _canonical_values(definition: MapDefinition, told: Sequence[object]) -> pa.A
 def presented(definition: MapDefinition, rows: Iterable[Row]) -> list[object]:
     """Rows as `scan` shows them (`columns.presented_schema`), sorted by address, comparable by `==`."""
     told = sorted(rows, key=lambda row: row[0])
-    shown = [address + _shown_value(definition, value) for address, value in told]
+    shown = [address + shown_value(definition, value) for address, value in told]
     return [bits_of(row) for row in shown]
 
 
-def _shown_value(definition: MapDefinition, value: object) -> tuple[object, ...]:
+def shown_value(definition: MapDefinition, value: object) -> tuple[object, ...]:
+    """A value as the columns in which `scan` shows it."""
     if not definition.kind.valued:
         return ()
     if definition.value is None:

@@ -1,0 +1,159 @@
+"""A pond tells what the model tells, through every reader, whatever was loaded, frozen, cared for and reopened."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import millpond
+from millpond.clock import ManualClock
+from millpond.maps import care
+from millpond.maps.kinds import Kind
+from millpond.testing import strategies
+from millpond.testing.audit import audit_map
+from millpond.testing.models import MapModel, bits_of
+from millpond.testing.rows import canonical_of, table_of
+from millpond.testing.scratch import scratch_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millpond import Map, Pond
+    from millpond.maps.kinds import MapDefinition
+    from millpond.testing.models import Row
+    from millpond.testing.strategies import Pools
+
+DAY = 86_400_000
+
+
+@dataclass
+class Both:
+    """A pond with one map, and the model of it; each act is done to both."""
+
+    folder: Path
+    definition: MapDefinition
+    clock: ManualClock = field(default_factory=lambda: ManualClock(now=20_000 * DAY))
+    known: set[object] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.model = MapModel(self.definition.kind, overwrite=self.definition.overwrite)
+        self.pond = self.open()
+        told = self.definition
+        self.pond.create_map(
+            "m", kind=told.kind, value=told.value, scheme=told.scheme, hash_bytes=told.hash_bytes,
+            hash_bits=told.hash_bits, overwrite=told.overwrite, retain=told.retain_ms, retain_by=told.retain_by,
+        )  # fmt: skip
+
+    def open(self) -> Pond:
+        return millpond.open(self.folder / "pond", clock=self.clock)
+
+    @property
+    def map(self) -> Map:
+        return self.pond.map("m")
+
+    def close(self) -> None:
+        self.pond.close()
+
+    def reopen(self) -> None:
+        self.pond.close()
+        self.pond = self.open()
+
+    def put(self, part: list[Row]) -> None:
+        """What a part does to the model: nothing, when the same rows came as a part before."""
+        unique = MapModel(self.model.kind, overwrite=self.model.overwrite)
+        unique.put(part)
+        content = bits_of(unique.scan())
+        if content not in self.known:
+            self.known.add(content)
+            self.model.put(part, now=self.clock.now)
+
+    def load_table(self, part: list[Row]) -> None:
+        self.clock.advance(DAY)
+        self.map.load(table_of(self.definition, part))
+        self.put(part)
+
+    def load_parts(self, parts: list[list[Row]]) -> None:
+        """Several parts as one load, as the tasks of a job bring them."""
+        self.clock.advance(DAY)
+        sealed = []
+        for part in parts:
+            writer = self.pond.part_writer("m")
+            writer.write(canonical_of(self.map.definition, part))
+            sealed += writer.finish()
+            self.put(part)
+        self.pond.commit_load(sealed)
+
+    def condense(self, before: int, rows_per_change: int) -> None:
+        fewer = self.model.condense(before)
+        report = care.condense(
+            self.map.shard, self.map.definition, before, clock=self.clock, rows_per_change=rows_per_change
+        )
+        assert report.rows_removed == fewer
+        assert self.map.condense(before=before).rows_removed == 0
+
+    def retain(self, before: int, rows_per_change: int) -> None:
+        fewer = 0
+        if self.retain_by is not None:
+            fewer = self.model.retain(before, by=self.retain_by)
+        report = care.retain(
+            self.map.shard, self.map.definition, before, clock=self.clock, rows_per_change=rows_per_change
+        )
+        assert report.rows_removed == fewer
+        assert self.map.retain(before=before).rows_removed == 0
+
+    @property
+    def retain_by(self) -> str | None:
+        """What rows of the map grow old by; None where their age is not known."""
+        told = self.definition
+        if told.retain_by == "update_time" or not told.kind.timed:
+            return None if told.retain_ms is None else "update_time"
+        return "effective_time"
+
+    def compact(self) -> None:
+        assert self.map.compact().rows_removed == 0
+
+
+@st.composite
+def cared_for(draw: st.DrawFn, kind: Kind) -> MapDefinition:
+    """A map whose rows may grow old."""
+    return replace(
+        draw(strategies.definitions(kind=kind)),
+        retain_ms=draw(st.sampled_from((None, 365 * DAY))),
+        retain_by=draw(st.sampled_from(("effective_time", "update_time"))),
+    )
+
+
+ACTS = ("table", "parts", "parts", "reopen", "condense", "condense", "retain", "compact")
+
+
+@pytest.mark.parametrize("kind", Kind)
+@given(data=st.data())
+def test_every_reader_tells_what_the_model_tells(kind: Kind, data: st.DataObject) -> None:
+    definition = data.draw(cared_for(kind))
+    pools = data.draw(strategies.pools(definition))
+    part = strategies.rows(definition, pools)
+    with scratch_folder() as folder, closing(Both(folder, definition)) as both:
+        both.load_parts(data.draw(st.lists(part, min_size=1, max_size=3)))
+        for act in data.draw(st.lists(st.sampled_from(ACTS), max_size=4)):
+            step(both, act, data, pools)
+            audit_map(both.map, both.model, data.draw(strategies.questions(definition, pools)))
+
+
+def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
+    part = strategies.rows(both.definition, pools)
+    if act == "table":
+        both.load_table(data.draw(part))
+    elif act == "parts":
+        both.load_parts(data.draw(st.lists(part, min_size=1, max_size=3)))
+    elif act in ("condense", "retain"):
+        watermarks = {time + beside for time in pools.times for beside in (0, 1) if time < strategies.TIME_MAX}
+        if act == "retain":
+            watermarks |= {both.clock.now - DAY, both.clock.now}
+        getattr(both, act)(data.draw(st.sampled_from(sorted(watermarks) or [0])), data.draw(st.integers(2, 6)))
+    else:
+        getattr(both, act)()
