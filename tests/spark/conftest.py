@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+import millpond
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 
@@ -26,3 +30,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     mp.register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[millpond.Pond]:
+    """A pond that stays open in this process while Spark, in its own, writes to it."""
+    with millpond.open(tmp_path / "pond") as opened:
+        yield opened

@@ -17,13 +17,14 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from millpond.spark.enrich import Lookup, enrich
+from millpond.spark.files import load_files
 from millpond.spark.functions import register_get_state
 from millpond.spark.jobs import load
 from millpond.spark.ponds import POND, PondLike, pond_folder
 from millpond.spark.session import FILTER_PUSHDOWN, start
 from millpond.spark.sources import source_for
 
-__all__ = ("Lookup", "enrich", "load", "register", "start")
+__all__ = ("Lookup", "enrich", "load", "load_files", "register", "start")
 
 
 def register(session: SparkSession, pond: PondLike | None = None) -> None:

@@ -1,0 +1,43 @@
+"""Every kind of map, loaded through Spark and asked through Spark, answers as the model does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond import spark as mp
+from millpond.maps.columns import presented_schema
+from millpond.testing.rows import presented, presented_rows
+from tests.spark.worlds import WORLDS, World, create, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millpond import Pond
+    from millpond.maps.kinds import MapDefinition
+
+pytestmark = pytest.mark.spark
+
+
+def write(frame: DataFrame, pond: Pond, name: str) -> None:
+    frame.write.format("millpond").option("pond", str(pond.folder)).option("map", name).mode("append").save()
+
+
+@pytest.mark.parametrize("told", WORLDS)
+def test_loaded_and_asked_through_spark(spark: SparkSession, pond: Pond, told: MapDefinition) -> None:
+    world = World(told, seed=len(told.name))
+    made = create(pond, told)
+    write(spark.createDataFrame(world.table()), pond, told.name)
+
+    questions = world.questions()
+    asked = spark.createDataFrame(questions).repartition(2)
+    enriched = mp.enrich(asked, pond=pond, map=told.name, key="asked", at="moment", into="answer")
+    answers = [plain(row.answer) for row in enriched.orderBy("number").collect()]
+    assert answers == world.answers(questions)
+    assert sum(answer is not None for answer in answers) > 50
+
+    read = spark.read.format("millpond").option("pond", str(pond.folder)).option("map", told.name).load()
+    shown = read.toArrow().cast(presented_schema(told))  # Spark holds times in microseconds
+    assert presented_rows(told, shown) == presented(told, world.model.scan())
+    assert made.info()["rows"] == len(world.model.rows)
