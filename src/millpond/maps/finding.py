@@ -18,10 +18,10 @@ import pyarrow as pa
 from millpond.maps.gather import RowColumn, gather
 from millpond.maps.groups import Directories, Groups, gather_table, rows_of
 from millpond.maps.hashing import byte_column, hash_keys, key_array
-from millpond.maps.intervals import Intervals, find_ranges, find_ranges_as_of
+from millpond.maps.intervals import Intervals, find_ranges, find_ranges_as_of, locate, spread
 from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.questions import instants_of, numbers_of, one_array
-from millpond.maps.radix import I64
+from millpond.maps.radix import I64, U64
 from millpond.maps.search import as_of, bucket_order, find_groups, innermost, only_row, order_bits
 
 __all__ = ("Finder", "Found")
@@ -94,13 +94,8 @@ class Finder:
     def _groups_of_keys(self, keys: pa.Array) -> Found:
         count = len(keys)
         hashes = hash_keys(keys, bits=self.definition.hash_bits)
-        bits = order_bits(count, len(self.groups))
         positions = np.empty(count, np.int64)
-        if bits:
-            order, ordered = np.empty(count, np.int64), np.empty(count, np.uint64)
-            bucket_order(hashes, bits, order, ordered)
-        else:
-            order, ordered = np.arange(count), hashes
+        order, ordered = self._ordered(hashes, len(self.groups))
         column = byte_column(keys)
         valid = keys.buffers()[0] if keys.null_count else None
         address = (column.offsets, 8 if column.wide else 4, column.data, valid.address if valid else 0, keys.offset)
@@ -139,18 +134,32 @@ class Finder:
 
     def _find_ranged(self, array: pa.Array, instants: I64) -> Found:
         numbers, there = numbers_of(array)
-        index, positions = self._intervals, np.empty(len(numbers), np.int64)
-        lists = (index.breaks, index.top, index.lists, index.rank)
+        index, count = self._intervals, len(numbers)
+        distances = spread(index.breaks, numbers)
+        order, ordered = self._ordered(distances, len(index.breaks))
+        positions, bits = np.empty(count, np.int64), len(index.slots).bit_length() - 1
+        breaks, slots, lists, rank, since, place = index.addresses
+        locate(breaks, slots, bits, ordered, order, numbers.ctypes.data, positions)
+        if len(there):
+            positions[~there[order]] = -1
         if self.definition.kind.timed:
-            one = len(instants) == 1
-            find_ranges_as_of(
-                *lists, index.since, index.place, index.leaves, numbers, there, instants, one, positions
-            )  # fmt: skip
+            step = 0 if len(instants) == 1 else 8
+            find_ranges_as_of(lists, rank, since, place, index.leaves, order, instants.ctypes.data, step, positions)
         else:
-            find_ranges(*lists, index.place, index.leaves, numbers, there, positions)
-        found = Found(np.arange(len(numbers)), positions)
+            find_ranges(lists, rank, place, index.leaves, positions)
+        found = Found(order, positions)
         self._rows(found, instants)
         return found
+
+    @staticmethod
+    def _ordered(hashes: U64, groups: int) -> tuple[I64, U64]:
+        """The order of a batch in which neighbours in memory are asked for together, and the hashes in that order."""
+        bits = order_bits(len(hashes), groups)
+        if not bits:
+            return np.arange(len(hashes)), hashes
+        order, ordered = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.uint64)
+        bucket_order(hashes, bits, order, ordered)
+        return order, ordered
 
     # -- answers --------------------------------------------------------------------------------------
 

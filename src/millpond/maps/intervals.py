@@ -11,6 +11,9 @@ interval are those on its path to the root. When the paths together are short, a
 each interval gets its list written out; else the tree itself is kept and a lookup walks one path, so that the size
 never exceeds O(n log n).
 
+A number finds its interval as a key finds its group: a directory over the upper bits of the distance from the first
+break says where to look.
+
 Invariants:
 * `breaks` ascends strictly; interval `i` holds the numbers from `breaks[i]` up to before `breaks[i + 1]`.
 * Within a node's list ranks rise and `since` falls, both strictly.
@@ -21,19 +24,17 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
+from millpond.maps.addresses import load_i64, prefetch
 from millpond.maps.radix import I64, U64, ordered_u64, radix_order
+from millpond.maps.search import AHEAD, BLOCK, directory_bits, last_not_after
 
-__all__ = ("Intervals", "find_ranges", "find_ranges_as_of")
+__all__ = ("Intervals", "find_ranges", "find_ranges_as_of", "locate", "spread")
 
 WRITTEN_OUT_MAX = 8
 """Entries per range, on average, up to which lists are written out interval by interval; beyond, the tree is kept."""
-
-SAMPLE = 64
-"""Every so many breaks one goes to the top table, which stays in the nearest cache."""
 
 _LAST_NUMBER = np.iinfo(np.int64).max
 _ALWAYS = np.iinfo(np.int64).min
@@ -43,14 +44,14 @@ _ALWAYS = np.iinfo(np.int64).min
 class Intervals:
     """The index of one snapshot.
 
-    * `breaks`: where intervals begin. `top`: every `SAMPLE`-th of them.
+    * `breaks`: where intervals begin. `slots`: the directory, the first break of each slot, at the end their number.
     * `lists`: offsets of each list over the entries; list `leaves + i` (written out: `i`) is interval i's.
     * `rank`, `since`, `place`: the entries; `place` is the position of the range's group.
     * `leaves`: 0 when lists are written out, else the number of leaves of the tree.
     """
 
     breaks: I64
-    top: I64
+    slots: I64
     lists: I64
     rank: I64
     since: I64
@@ -72,7 +73,15 @@ class Intervals:
             lists, rank = leaf_lists
             leaves = 0
         entries = order[rank]
-        return cls(breaks, breaks[::SAMPLE].copy(), lists, rank, since[entries], place[entries], leaves)
+        return cls(breaks, _directory(breaks), lists, rank, since[entries], place[entries], leaves)
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where breaks, slots, lists, rank, since and place lie."""
+        return tuple(
+            int(column.ctypes.data)
+            for column in (self.breaks, self.slots, self.lists, self.rank, self.since, self.place)
+        )
 
     def to_batch(self) -> pa.RecordBatch:
         """One row of lists, to be kept as a file beside the snapshot."""
@@ -174,74 +183,118 @@ def _written_out(lists, rank, since, leaves, intervals, most):  # type: ignore[n
     return out_lists, out[:used].copy()
 
 
-@njit(cache=True, nogil=True)
-def _interval_of(breaks, top, number):  # type: ignore[no-untyped-def]
-    """The interval that holds the number; -1 when it lies before the first."""
-    if len(breaks) == 0 or number < breaks[0]:
-        return -1
-    low, count = 0, len(top)
-    while count > 1:
-        half = count >> 1
-        low += half if top[low + half] <= number else 0
-        count -= half
-    low *= SAMPLE
-    count = min(SAMPLE, len(breaks) - low)
-    while count > 1:
-        half = count >> 1
-        low += half if breaks[low + half] <= number else 0
-        count -= half
-    return low
+def _span_bits(breaks: I64) -> int:
+    """How many bits tell the distance of any break from the first."""
+    return (int(breaks[-1]) - int(breaks[0])).bit_length() if len(breaks) else 0
+
+
+def _directory(breaks: I64) -> I64:
+    bits = min(directory_bits(len(breaks)), max(_span_bits(breaks), 1))
+    slots = np.full((1 << bits) + 1, len(breaks), np.int64)
+    if len(breaks):
+        _fill_slots(spread(breaks, breaks), bits, slots)
+    return slots
 
 
 @njit(cache=True, nogil=True)
-def find_ranges(breaks, top, lists, rank, place, leaves, numbers, valid, found):  # type: ignore[no-untyped-def]
-    """The group of the narrowest range that holds each number; -1 where there is none."""
-    for i in range(len(numbers)):
-        found[i] = -1
-        interval = _interval_of(breaks, top, numbers[i]) if len(valid) == 0 or valid[i] else -1
-        if interval < 0:
+def _fill_slots(distances, bits, slots):  # type: ignore[no-untyped-def]
+    shift = np.uint64(64 - bits)
+    slot = 0
+    for number in range(len(distances)):
+        reached = np.int64(distances[number] >> shift)
+        while slot <= reached:
+            slots[slot] = number
+            slot += 1
+
+
+def spread(breaks: I64, numbers: I64) -> U64:
+    """How far each number is from the first break, in the upper bits; those outside count as the first or last."""
+    out = np.empty(len(numbers), np.uint64)
+    if len(breaks):
+        _spread(int(breaks[0]), int(breaks[-1]), max(_span_bits(breaks), 1), numbers.ctypes.data, out)
+    else:
+        out[:] = 0
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _spread(first, last, bits, numbers, out):  # type: ignore[no-untyped-def]
+    shift = np.uint64(64 - bits)
+    for i in range(len(out)):
+        number = min(max(load_i64(numbers + 8 * i), first), last)
+        out[i] = (np.uint64(number) - np.uint64(first)) << shift
+
+
+@njit(cache=True, nogil=True)
+def locate(breaks, slots, bits, distances, order, numbers, found):  # type: ignore[no-untyped-def]
+    """The interval that holds each number, in the order given; -1 when it lies before the first.
+
+    `breaks, slots, numbers` are addresses, `bits` those of a slot.
+    """
+    shift = np.uint64(64 - bits)
+    for block in range(0, len(found), BLOCK):
+        stop = min(block + BLOCK, len(found))
+        for i in range(block, stop):
+            prefetch(slots + 8 * np.int64(distances[i] >> shift))
+            prefetch(numbers + 8 * order[i])
+        for i in range(block, stop):
+            prefetch(breaks + 8 * load_i64(slots + 8 * np.int64(distances[i] >> shift)))
+        for i in range(block, stop):
+            slot = slots + 8 * np.int64(distances[i] >> shift)
+            found[i] = last_not_after(breaks, load_i64(slot), load_i64(slot + 8), load_i64(numbers + 8 * order[i]))
+
+
+@njit(cache=True, nogil=True)
+def find_ranges(lists, rank, place, leaves, found):  # type: ignore[no-untyped-def]
+    """From intervals to the group of the narrowest range that holds the number, in place; -1 where there is none."""
+    for i in range(len(found)):
+        ahead = i + AHEAD
+        if ahead < len(found) and found[ahead] >= 0:
+            prefetch(lists + 8 * (leaves + found[ahead]))
+        if found[i] < 0:
             continue
-        node = leaves + interval
+        node = leaves + found[i]
+        found[i] = -1
         best = _LAST_NUMBER
         while True:
-            if lists[node] < lists[node + 1] and rank[lists[node]] < best:
-                best = rank[lists[node]]
-                found[i] = place[lists[node]]
+            first = load_i64(lists + 8 * node)
+            if first < load_i64(lists + 8 * node + 8) and load_i64(rank + 8 * first) < best:
+                best = load_i64(rank + 8 * first)
+                found[i] = load_i64(place + 8 * first)
             node >>= 1
             if leaves == 0 or node == 0:
                 break
 
 
 @njit(cache=True, nogil=True)
-def find_ranges_as_of(  # type: ignore[no-untyped-def]
-    breaks, top, lists, rank, since, place, leaves, numbers, valid, instants, one_instant, found
-):
-    """The group of the narrowest range that holds each number and is known at its instant; -1: none."""
-    for i in range(len(numbers)):
-        found[i] = -1
-        interval = _interval_of(breaks, top, numbers[i]) if len(valid) == 0 or valid[i] else -1
-        if interval < 0:
+def find_ranges_as_of(lists, rank, since, place, leaves, order, instants, step, found):  # type: ignore[no-untyped-def]
+    """From intervals to the group of the narrowest range that is known at the number's instant, in place; -1: none.
+
+    `instants` is an address; they are `step` bytes apart (0: one for all).
+    """
+    for i in range(len(found)):
+        ahead = i + AHEAD
+        if ahead < len(found) and found[ahead] >= 0:
+            prefetch(lists + 8 * (leaves + found[ahead]))
+            prefetch(instants + step * order[ahead])
+        if found[i] < 0:
             continue
-        instant = instants[0] if one_instant else instants[i]
-        node = leaves + interval
+        instant = load_i64(instants + step * order[i])
+        node = leaves + found[i]
+        found[i] = -1
         best = _LAST_NUMBER
         while True:
-            low, high = lists[node], lists[node + 1]
+            low, high = load_i64(lists + 8 * node), load_i64(lists + 8 * node + 8)
             stop = high
             while low < high:
                 middle = (low + high) >> 1
-                if since[middle] <= instant:
+                if load_i64(since + 8 * middle) <= instant:
                     high = middle
                 else:
                     low = middle + 1
-            if low < stop and rank[low] < best:
-                best = rank[low]
-                found[i] = place[low]
+            if low < stop and load_i64(rank + 8 * low) < best:
+                best = load_i64(rank + 8 * low)
+                found[i] = load_i64(place + 8 * low)
             node >>= 1
             if leaves == 0 or node == 0:
                 break
-
-
-def none_valid() -> npt.NDArray[np.bool_]:
-    """What `valid` is when every number is there."""
-    return np.zeros(0, np.bool_)

@@ -22,7 +22,8 @@ from numba import njit
 from millpond.maps.addresses import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
 
 __all__ = (
-    "as_of", "bucket_order", "directory_bits", "fill_directory", "find_groups", "innermost", "only_row", "order_bits",
+    "AHEAD", "BLOCK", "as_of", "bucket_order", "directory_bits", "fill_directory", "find_groups", "innermost",
+    "last_not_after", "only_row", "order_bits",
 )  # fmt: skip
 
 BLOCK = 1_024
@@ -257,7 +258,7 @@ def only_row(table, found):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
+def last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
     """The number of the last of the ascending times `[low, high)` that is not after the instant; low - 1: none."""
     count = high - low
     if count == 0 or load_i64(times + 8 * low) > instant:
@@ -293,7 +294,7 @@ def as_of(table, times, order, instants, step, found):  # type: ignore[no-untype
                 continue
             piece, low = found[i] >> _PIECE, lows[i - block]
             instant = load_i64(instants + step * order[i])
-            row = _last_not_after(load_i64(times + 32 * piece), low, highs[i - block], instant)
+            row = last_not_after(load_i64(times + 32 * piece), low, highs[i - block], instant)
             found[i] = (piece << _PIECE) | row if row >= low else -1
 
 
@@ -311,12 +312,12 @@ def innermost(table, starts, ends, order, instants, step, found):  # type: ignor
         first, last = np.int64(load_i32(cover)), np.int64(load_i32(cover + 4))
         found[i] = -1
         if last > first:
-            mark = _last_not_after(_cell(table, piece, _COVER_FROM), first, last, instant)
+            mark = last_not_after(_cell(table, piece, _COVER_FROM), first, last, instant)
             if mark >= first:
                 row = np.int64(load_i32(_cell(table, piece, _COVER_ROW) + 4 * mark))
                 if row >= 0:
                     found[i] = (piece << _PIECE) | (low + row)
             continue
-        row = _last_not_after(load_i64(starts + 32 * piece), low, high, instant)
+        row = last_not_after(load_i64(starts + 32 * piece), low, high, instant)
         if row >= low and load_i64(load_i64(ends + 32 * piece) + 8 * row) >= instant:
             found[i] = (piece << _PIECE) | row
