@@ -97,9 +97,10 @@ class Both:
         assert self.map.condense(before=before).rows_removed == 0
 
     def retain(self, before: int, rows_per_change: int) -> None:
-        fewer = 0
-        if self.retain_by is not None:
-            fewer = self.model.retain(before, by=self.retain_by)
+        if self.retain_by is None:
+            # Rows whose age nobody kept count as put now.
+            self.model.updated = dict.fromkeys(self.model.updated, self.clock.now)
+        fewer = self.model.retain(before, by=self.retain_by or "update_time")
         report = care.retain(
             self.map.shard, self.map.definition, before, clock=self.clock, rows_per_change=rows_per_change
         )

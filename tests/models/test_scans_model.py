@@ -66,15 +66,15 @@ def comparisons(definition: MapDefinition, pools: Pools) -> st.SearchStrategy[Co
     valued = address_values(definition, pools)
 
     def compare(column: str, sign: str, value: object, flip: bool) -> Condition:
-        text = f"{literal(value)} {FLIPPED[sign]} {column}" if flip else f"{column} {sign} {literal(value)}"
+        text = f'{literal(value)} {FLIPPED[sign]} "{column}"' if flip else f'"{column}" {sign} {literal(value)}'
         return text, lambda row: COMPARED[sign]((row[column] > value) - (row[column] < value))  # type: ignore[operator]
 
     def one_of(column: str, values: list[object], negated: bool) -> Condition:
-        text = f"{column} {'not ' * negated}in ({', '.join(map(literal, values))})"
+        text = f'"{column}" {"not " * negated}in ({", ".join(map(literal, values))})'
         return text, lambda row: (row[column] in values) != negated
 
     def between(column: str, lower: object, upper: object) -> Condition:
-        text = f"{column} between {literal(lower)} AND {literal(upper)}"
+        text = f'"{column}" between {literal(lower)} AND {literal(upper)}'
         return text, lambda row: lower <= row[column] <= upper  # type: ignore[operator]
 
     column, sign = st.sampled_from(sorted(valued)), st.sampled_from(sorted(COMPARED))
