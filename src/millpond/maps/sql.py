@@ -1,0 +1,226 @@
+"""SQL over maps: DuckDB, in which every map is a table and `get_state(map, key, at)` looks keys up.
+
+    select key, count(*), avg(temp) from weather where key in ('JFK', 'LGA') group by key
+    select f.*, get_state('weather', origin, time_hour).temp from flights f
+
+* A map's table is read as a stream by `scan`: DuckDB hands down the columns and conditions it can, and they
+  become reads of just the keys and times they name.
+* `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
+  answer has the map's own type; the map is named by a literal, so that the type is known before the query runs.
+* A query reads. It gets a database of its own, in memory, locked: no files, no network, no extensions, no settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
+from millpond.maps.columns import INSTANT, presented_schema
+from millpond.maps.lookup import answer_type
+from millpond.maps.scan import scan
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.lookup import Snapshot
+    from millpond.maps.shard import Shard
+
+__all__ = ("Asked", "AskedMap", "query")
+
+_LOCKED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+}  # fmt: skip
+# Functions take and give Arrow columns, in which null means no answer.
+_BULK = {"type": "arrow", "null_handling": "special"}
+# Whatever may hide a name (strings, quoted names, comments), and calls of get_state with the map they name.
+_TOKEN = re.compile(
+    r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | (\$\w*\$).*?\1
+      | (?P<call>\bget_state\s*\(\s*(?:'(?P<map>(?:[^']|'')*)'\s*(?:,\s*|(?=\))))?)""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+_READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of several
+
+
+class AskedMap(Protocol):
+    """What SQL needs of a map."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def definition(self) -> MapDefinition: ...
+    @property
+    def shard(self) -> Shard: ...
+    def snapshot(self) -> Snapshot: ...
+
+
+class Asked(Protocol):
+    """What SQL needs of a pond."""
+
+    @property
+    def clock(self) -> Clock: ...
+    def maps(self) -> Sequence[AskedMap]: ...
+
+
+def query(pond: Asked, text: str) -> pa.Table:
+    """The answer to a query over the maps of a pond.
+
+    Raises:
+        Invalid: the query is not understood, asks for what is not there, or would do more than read.
+        Unavailable: it needs more memory than there is.
+    """
+    maps = {each.name: each for each in pond.maps()}
+    with duckdb.connect(config=_LOCKED) as connection:
+        connection.execute("set timezone = 'UTC'")
+        run = _Run(maps, pond.clock.now_ms())
+        try:
+            _check_statement(connection, text)
+            text = run.with_lookups(connection, text)
+            run.add_tables(connection)
+            connection.execute("set lock_configuration = true")
+            table = connection.sql(text).to_arrow_table()
+            return table.rename_columns([_as_written(name) for name in table.column_names])
+        except duckdb.Error as error:
+            # What went wrong within a scan or a lookup is told as it was, not as DuckDB tells it.
+            raise (run.failures[0] if run.failures else _told(error, maps)) from error
+
+
+def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> None:
+    statements = connection.extract_statements(text)
+    if len(statements) != 1:
+        raise Invalid("one query at a time", kind="sql", statements=len(statements))
+    kind = statements[0].type.name
+    if kind not in _READS:
+        raise Invalid(
+            "a query only reads", kind="sql_not_a_query", statement=kind.lower().replace("_", " "),
+            hint="start with select or from; maps are changed by loading into them",
+        )  # fmt: skip
+
+
+def _told(error: duckdb.Error, maps: Mapping[str, AskedMap]) -> MillpondError:
+    lines = [line.strip() for line in str(error).split("\n\nLINE")[0].splitlines() if line.strip()]
+    reason = _as_written(" ".join(lines[:3])) or type(error).__name__
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return Unavailable("the query needs more memory than there is", kind="sql_memory", reason=reason)
+    if isinstance(error, duckdb.PermissionException | duckdb.IOException):
+        return Invalid(
+            "a query reads maps, nothing else", kind="sql_not_a_map", reason=reason, hint="load the file into a map"
+        )
+    known = f"maps: {', '.join(maps)}" if maps else "the pond has no maps yet: create one first"
+    hint = known if "Table with name" in reason else None
+    return Invalid("the query is not understood", kind="sql", reason=reason, hint=hint)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One query under way: the maps it may ask, the instant that is now, and what failed while rows were read."""
+
+    maps: Mapping[str, AskedMap]
+    now_ms: int
+    failures: list[BaseException] = field(default_factory=list)
+
+    # -- tables ---------------------------------------------------------------------------------------
+
+    def add_tables(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make every map a table."""
+        for each in self.maps.values():
+            connection.register(each.name, _MapTable(self, each))
+
+    def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches; what they raise is kept."""
+        try:
+            yield from batches
+        except Exception as error:
+            self.failures.append(error)
+            raise
+
+    # -- lookups --------------------------------------------------------------------------------------
+
+    def with_lookups(self, connection: duckdb.DuckDBPyConnection, text: str) -> str:
+        """The query with every `get_state('map', …)` as a function of that map, which is made."""
+        made: set[str] = set()
+
+        def retargeted(token: re.Match[str]) -> str:
+            if token["call"] is None:
+                return token[0]
+            if token["map"] is None:
+                raise Invalid(
+                    "get_state must name its map", kind="sql_get_state",
+                    hint="write it in quotes: get_state('weather', key, time); without a time: now",
+                )  # fmt: skip
+            name = token["map"].replace("''", "'").lower()
+            if name not in self.maps:
+                known = ", ".join(self.maps) or "none yet"
+                raise NotFound("no such map", kind="map_not_found", map=token["map"], hint=f"there is: {known}")
+            if name not in made:
+                made.add(name)
+                self._add_lookup(connection, self.maps[name])
+            return f'"get_state:{name}"('
+
+        return _TOKEN.sub(retargeted, text)
+
+    def _add_lookup(self, connection: Any, asked: AskedMap) -> None:
+        """Make `get_state:<map>`, of a key or of a key and a time."""
+        name, key = asked.name, "VARCHAR" if asked.definition.kind.keyed else "BIGINT"
+        answer = _duckdb_type(answer_type(asked.definition))
+        by_key, by_time = self._lookup(asked)
+        connection.create_function(f"get_state1:{name}", by_key, [key], answer, **_BULK)
+        connection.create_function(f"get_state2:{name}", by_time, [key, "TIMESTAMPTZ"], answer, **_BULK)
+        connection.execute(
+            f'create macro "get_state:{name}"(k) as "get_state1:{name}"(k::{key}), '
+            f'(k, t) as "get_state2:{name}"(k::{key}, t::TIMESTAMPTZ)'
+        )
+
+    def _lookup(self, asked: AskedMap) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
+        opened: list[Snapshot] = []
+        timed = asked.definition.kind.timed
+
+        def by_time(keys: Any, at: Any) -> Any:
+            try:
+                if not opened:
+                    opened.append(asked.snapshot())
+                return opened[0].lookup(keys, at if timed else None)
+            except Exception as error:
+                self.failures.append(error)
+                raise
+
+        return (lambda keys: by_time(keys, self.now_ms)), by_time
+
+
+def _as_written(text: str) -> str:
+    """Text of DuckDB's in which `get_state` reads as it did in the query."""
+    return re.sub(r'"get_state:(\w+)"\(', r"get_state('\1', ", text)
+
+
+def _duckdb_type(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        fields = (f'"{each.name}" {_duckdb_type(each.type)}' for each in kind)
+        return f"STRUCT({', '.join(fields)})"
+    return {
+        pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.bool_(): "BOOLEAN",
+        INSTANT: "TIMESTAMPTZ", pa.binary(): "BLOB",
+    }[kind]  # fmt: skip
+
+
+class _MapTable(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """A map as the dataset that DuckDB reads: it asks for a scanner, once for each place the table is named."""
+
+    def __init__(self, run: _Run, asked: AskedMap) -> None:
+        self._run, self._asked = run, asked
+
+    @property
+    def schema(self) -> pa.Schema:
+        return presented_schema(self._asked.definition)
+
+    def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> Any:
+        reader = scan(self._asked.shard, self._asked.definition, filter, columns)
+        batches = self._run.noting(iter(reader))
+        return pads.Scanner.from_batches(pa.RecordBatchReader.from_batches(reader.schema, batches))

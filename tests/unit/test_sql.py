@@ -1,0 +1,165 @@
+"""SQL over maps: tables, lookups, what is handed down to a scan, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import millpond
+from millpond.clock import ManualClock
+from millpond.errors import Invalid, NotFound
+from millpond.maps.columns import INSTANT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond import Map, Pond
+
+DAY = datetime(2013, 2, 8, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
+    clock = ManualClock(now=int(DAY.timestamp() * 1000) + 18 * 3_600_000)
+    with millpond.open(tmp_path_factory.mktemp("sql") / "pond", clock=clock) as opened:
+        weather = opened.create_map("weather", kind="temporal_state", value="temp double, note string")
+        fill_weather(weather)
+        planes = opened.create_map("planes", kind="state")
+        planes.load(pa.table({"key": ["N1", "N2"], "value": pa.array([150, 300])}))
+        countries = opened.create_map("countries", kind="ranged_state", value="string")
+        countries.load(pa.table({"key_start": [0, 10, 12], "key_end": [99, 19, 13], "value": ["a", "b", "c"]}))
+        flights = opened.create_map("flights", kind="session")
+        start = pa.array([DAY, DAY + 5 * HOUR], INSTANT)
+        flights.load(
+            pa.table({"key": ["N1", "N1"], "start": start, "end": pa.array([DAY + HOUR, DAY + 6 * HOUR], INSTANT)})
+        )
+        yield opened
+
+
+def fill_weather(weather: Map) -> None:
+    hours = [DAY + n * HOUR for n in range(24)]
+    for key, sign in (("JFK", 1.0), ("LGA", -1.0), ("EWR", 0.0)):
+        notes = [None if n % 2 else f"{key} {n}" for n in range(24)]
+        temps = [sign * n for n in range(24)]
+        times = pa.array(hours, INSTANT)
+        weather.load(pa.table({"key": [key] * 24, "effective_time": times, "temp": temps, "note": notes}))
+
+
+def rows(pond: Pond, text: str) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in pond.sql(text).to_pylist()]
+
+
+def test_every_map_is_a_table_in_any_case_of_letters(pond: Pond) -> None:
+    assert rows(pond, "select count(*) from weather") == [(72,)]
+    assert rows(pond, "from Planes order by key") == [("N1", "long", "150"), ("N2", "long", "300")]
+    assert rows(pond, "select max(key_end) from COUNTRIES") == [(99,)]
+    joined = "select key, count(*) from weather join flights using (key) group by all"
+    assert rows(pond, joined) == []
+
+
+def test_times_are_aware_and_utc(pond: Pond) -> None:
+    assert pond.sql("select effective_time from weather limit 1").schema.types == [pa.timestamp("us", tz="UTC")]
+    assert rows(pond, "select min(effective_time) from weather") == [(DAY,)]
+    assert rows(pond, "select count(*) from weather where effective_time < '2013-02-08 02:00'") == [(6,)]
+
+
+def test_get_state_gives_the_maps_own_type(pond: Pond) -> None:
+    told = pond.sql("select get_state('weather', 'JFK', '2013-02-08T17:59:59.999Z') as told")
+    assert told.schema.field("told").type == pa.struct([("temp", pa.float64()), ("note", pa.string())])
+    assert told.to_pylist() == [{"told": {"temp": 17.0, "note": None}}]
+    assert rows(pond, "select get_state('weather', 'JFK').temp") == [(18.0,)], "without a time: now"
+    assert rows(pond, "select get_state('planes', 'N2'), get_state('planes', 'N3', now())") == [("300", None)]
+    session = rows(pond, "select get_state('flights', 'N1', '2013-02-08T05:30Z')")
+    assert session == [({"start": DAY + 5 * HOUR, "end": DAY + 6 * HOUR},)]
+
+
+def test_get_state_is_asked_for_every_row(pond: Pond) -> None:
+    asked = "select n, get_state('Countries', n) from unnest([9, 12, 14, 100, null]) t(n)"
+    assert rows(pond, asked) == [(9, "a"), (12, "c"), (14, "b"), (100, None), (None, None)]
+    before = (
+        "select effective_time, get_state('weather', key, effective_time - interval 1 hour).temp as before "
+        "from weather where key = 'JFK' order by 1 limit 3"
+    )
+    assert rows(pond, before) == [(DAY, None), (DAY + HOUR, 0.0), (DAY + 2 * HOUR, 1.0)]
+    many = "select count(*), count(get_state('countries', n % 200)) from range(100_000) t(n)"
+    assert rows(pond, many) == [(100_000, 50_000)]
+
+
+def test_get_state_within_strings_and_comments_is_left_alone(pond: Pond) -> None:
+    assert rows(pond, "select 'get_state(x)' /* get_state(y) */ as \"get_state(z)\" -- get_state(w)") == [
+        ("get_state(x)",)
+    ]
+    named = pond.sql("select get_state('planes', 'N1')")
+    assert named.column_names == ["get_state('planes', 'N1')"]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("select * from weather where key = 'JFK'", 24),
+        ("select temp from weather where key in ('JFK', 'EWR', 'XXX') and temp > 3", 48),
+        ("select * from weather where key = 'JFK' and effective_time >= '2013-02-08T20:00Z'", 4),
+        ("select * from weather a join weather b using (key) where key = 'LGA'", 48),
+        ("select * from weather where key between 'F' and 'K'", 24),
+        ("select * from weather where temp > 3", 72),
+        ("select * from countries where key_start between 10 and 11", 1),
+    ],
+)
+def test_conditions_become_reads_of_fewer_rows(
+    pond: Pond, text: str, read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    real = millpond.maps.scan.candidate_rows
+
+    def counting(*asked: object) -> Iterator[pa.RecordBatch]:
+        for batch in real(*asked):  # type: ignore[arg-type]
+            counted.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr("millpond.maps.scan.candidate_rows", counting)
+    pond.sql(text)
+    assert sum(counted) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("selec 1", "sql"),
+        ("select 1; select 2", "sql"),
+        ("", "sql"),
+        ("select nokey from weather", "sql"),
+        ("select * from nosuchmap", "sql"),
+        ("select get_state(key, 'a') from weather", "sql_get_state"),
+        ("select get_state('weather')", "sql"),
+        ("select get_state('weather', 'JFK', 'yesterday')", "sql"),
+        ("create table x (a int)", "sql_not_a_query"),
+        ("drop view weather", "sql_not_a_query"),
+        ("insert into weather select * from weather", "sql_not_a_query"),
+        ("delete from weather", "sql_not_a_query"),
+        ("copy (select 1) to 'x.csv'", "sql_not_a_query"),
+        ("attach 'x.db'", "sql_not_a_query"),
+        ("set threads = 1", "sql_not_a_query"),
+        ("install httpfs", "sql_not_a_query"),
+        ("select * from read_csv('/etc/passwd')", "sql_not_a_map"),
+        ("select * from read_text('/etc/hostname')", "sql_not_a_map"),
+        ("select * from glob('/*')", "sql_not_a_map"),
+        ("select * from '/etc/passwd'", "sql"),
+        ("select * from DAY", "sql"),
+    ],
+)
+def test_what_is_not_a_question_to_maps_is_refused(pond: Pond, text: str, kind: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        pond.sql(text)
+    assert refused.value.kind == kind
+    assert "\n" not in str(refused.value)
+
+
+def test_a_map_that_is_not_there_is_named_with_those_that_are(pond: Pond) -> None:
+    with pytest.raises(NotFound, match="there is: countries, flights, planes, weather"):
+        pond.sql("select get_state('wether', 'JFK')")
+    with pytest.raises(Invalid, match="maps: countries, flights, planes, weather"):
+        pond.sql("select * from wether")
