@@ -109,7 +109,8 @@ class _Reading:
                 yield Arrived(batch, positions, rejected=self._refused_before(done), read=read)
             yield Arrived(None, rejected=rejects_of(self._refused), last=done + len(self._skipped))
         except pa.ArrowInvalid as error:
-            raise self._told(error) from error
+            if "Empty CSV" not in str(error):  # a first record, without a line end, and nothing more
+                raise self._told(error) from error
         except OSError as error:
             raise Invalid(
                 "the file cannot be unpacked", kind="input_damaged", path=self.piece.file.path, reason=error,

@@ -36,6 +36,11 @@ def _parse_rows(offsets, data, millis, good):  # type: ignore[no-untyped-def]
             start += 1
         while start < stop and data[stop - 1] == 32:
             stop -= 1
+        number = _number(data, start, stop)
+        if number != _BAD:
+            millis[i] = number
+            good[i] = True
+            continue
         day = _day(data, start, stop)
         clock = _clock(data, start, stop)
         end = _clock_end(data, start, stop)
@@ -58,6 +63,17 @@ def _digits(data, at, count):  # type: ignore[no-untyped-def]
             return _BAD
         number = number * 10 + digit
     return number
+
+
+@njit(cache=True, nogil=True)
+def _number(data, start, stop):  # type: ignore[no-untyped-def]
+    """Milliseconds of 11 to 15 digits, with a sign or none."""
+    negative = start < stop and data[start] == 45
+    first = start + 1 if negative else start
+    if stop - first < 11 or stop - first > 15:
+        return _BAD
+    number = _digits(data, first, stop - first)
+    return -number if negative and number != _BAD else number
 
 
 @njit(cache=True, nogil=True)

@@ -2,7 +2,8 @@
 
 Accepted: ISO 8601 text with a zone, timezone-aware datetimes and timestamp columns of any unit, and whole
 numbers, which are UTC milliseconds. Text is `2013-02-08T18:00:00.123+01:00`: seconds and fraction may be left
-out, `T` may be a space, the zone is `Z`, `UTC`, `+01`, `+0100` or `+01:00`.
+out, `T` may be a space, the zone is `Z`, `UTC`, `+01`, `+0100` or `+01:00`. Text of 11 to 15 digits is milliseconds,
+too: fewer could be seconds, or a date without its dashes.
 
 Invariants:
 * Nothing naive is ever given a zone in silence: text, datetimes, columns and dates without one are refused.
@@ -38,6 +39,7 @@ _TEXT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?( ?(?:Z|z|UTC)|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII,
 )
+_NUMBER = re.compile(r"-?\d{11,15}", re.ASCII)
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
@@ -92,6 +94,8 @@ def _parse_scalar(value: pa.Scalar[Any]) -> int:
 
 
 def _parse_text(text: str) -> int:
+    if _NUMBER.fullmatch(text.strip(" ")):
+        return int(text)
     found = _TEXT.fullmatch(text.strip(" "))
     if not found:
         raise Invalid("time is not understood", kind="time_unknown", hint=_WAY_OUT, time=repr(text))

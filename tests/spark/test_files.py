@@ -1,0 +1,149 @@
+"""Files loaded by Spark mean what they mean when one process loads them, to the last reject."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import millpond
+from millpond.spark.files import load_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PIECE_BYTES = 2_000
+"""So small that every file is read by several tasks."""
+
+
+def a_pond(folder: Path) -> millpond.Pond:
+    pond = millpond.open(folder)
+    pond.create_map("weather", kind="temporal_state", value="temp double, note string")
+    pond.create_map("city", kind="state")
+    pond.create_map("blocks", kind="ranged_state", value="string")
+    pond.create_map("airborne", kind="session")
+    return pond
+
+
+def rows(pond: millpond.Pond) -> dict[str, Any]:
+    return {each.name: rows_of(each) for each in pond.maps()}
+
+
+def rows_of(each: millpond.Map) -> list[str]:
+    with each.shard.view() as view:
+        return sorted(repr(row) for batch in view.read_rows() for row in batch.to_pylist())
+
+
+def both(
+    spark: SparkSession, tmp_path: Path, files: list[Path], map_name: str | None, **options: Any
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Load here and with Spark; the rejects and the rows, which agree."""
+    told = []
+    for how in ("here", "spark"):
+        rejects = tmp_path / f"{how}.jsonl"
+        with a_pond(tmp_path / f"pond-{how}") as pond:
+            if how == "here":
+                result = pond.load_files(files, map_name, rejects=rejects, **options)
+            else:
+                result = load_files(spark, files, pond, map_name, rejects=rejects, piece_bytes=PIECE_BYTES, **options)
+            lines = [json.loads(line) for line in rejects.read_text().splitlines()]
+            assert result.rejected == len(lines)
+            told.append((lines, rows(pond)))
+    assert told[0] == told[1]
+    return told[0]
+
+
+def weather_lines(count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "origin": f"{number % 50:03d}", "at": f"2013-01-01T{number // 60 % 24:02d}:{number % 60:02d}:00Z",
+            "temp": number / 4, "note": f"line\n{number}" if number % 7 == 0 else None,
+        }
+        for number in range(count)
+    ]  # fmt: skip
+
+
+COLUMNS = {"key": "origin", "time": "at"}
+
+
+def test_csv_is_cut_between_records(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ["origin,at,temp,note"]
+    for number, row in enumerate(weather_lines(400)):
+        note = "" if row["note"] is None else f'"{row["note"]}"'
+        lines.append(f"{row['origin']},{row['at']},{'warm' if number % 97 == 5 else row['temp']},{note}")
+        if number % 150 == 149:
+            lines.append("cut off")
+    file = tmp_path / "w.csv"
+    file.write_text("\n".join(lines))
+    rejects, loaded = both(spark, tmp_path, [file], "weather", columns=COLUMNS, max_rejects=10)
+    assert [each["row"] for each in rejects] == [6, 103, 151, 201, 298, 302, 396]
+    assert len(loaded["weather"]) == 395
+
+
+def test_json_lines_and_several_files(spark: SparkSession, tmp_path: Path) -> None:
+    files = []
+    for number in range(2):
+        told = [json.dumps(row) for row in weather_lines(150 + number)]
+        told[20] = "{"
+        files.append(tmp_path / f"w{number}.jsonl")
+        files[-1].write_text("\n".join(told))
+    rejects, _ = both(spark, tmp_path, files, "weather", columns=COLUMNS, max_rejects=2)
+    assert [(each["source"], each["row"]) for each in rejects] == [(str(file), 21) for file in files]
+
+
+def test_parquet_is_cut_between_row_groups(spark: SparkSession, tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(weather_lines(300))
+    file = tmp_path / "w.parquet"
+    parquet.write_table(table, file, row_group_size=40)
+    rejects, loaded = both(spark, tmp_path, [file], "weather", columns=COLUMNS)
+    assert rejects == []
+    assert len(loaded["weather"]) == 300
+
+
+def test_xml_feeds_many_maps(spark: SparkSession, tmp_path: Path) -> None:
+    files = []
+    for number in range(3):
+        records = "\n".join(
+            f"<reference><map>city</map><key>{number}-{each}</key><value>v</value></reference>"
+            f"<reference><map>blocks</map><from>{each}</from><to>{each + number}</to><value>b</value></reference>"
+            for each in range(20)
+        )
+        files.append(tmp_path / f"r{number}.xml")
+        files[-1].write_text(
+            f"<referenceData>\n{records}\n<session><map>airborne</map><key>k</key>"
+            f"<time>2020-01-0{number + 1}T00:00:00Z</time><timeout>1h</timeout></session>\n"
+            "<reference><map>nowhere</map></reference>\n</referenceData>"
+        )
+    rejects, loaded = both(spark, tmp_path, files, None, max_rejects=3)
+    assert [each["row"] for each in rejects] == [23, 23, 23]
+    assert {name: len(told) for name, told in loaded.items()} == {
+        "airborne": 3, "blocks": 20 * 3, "city": 60, "weather": 0,
+    }  # fmt: skip
+
+
+def test_a_file_that_cannot_be_read_fails_the_load_as_it_does_here(spark: SparkSession, tmp_path: Path) -> None:
+    good, bad = tmp_path / "a.xml", tmp_path / "b.xml"
+    good.write_text("<plan-b><state><map>city</map><key>a</key><value>b</value></state></plan-b>")
+    bad.write_text("<plan-b>\n<state></plan-b>")
+    with a_pond(tmp_path / "pond") as pond:
+        with pytest.raises(millpond.Invalid) as caught:
+            load_files(spark, [good, bad], pond)
+        assert caught.value.kind == "xml_malformed"
+        assert (caught.value.values["path"], caught.value.values["line"]) == (str(bad), 2)
+        assert rows_of(pond.map("city")) == []
+        assert list((tmp_path / "pond" / "writer").iterdir()) == []
+
+
+def test_too_many_rejects_fail_the_load(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "c.csv"
+    file.write_text("key,value\n" + "x,1\n" * 1000 + ",2\n")
+    with a_pond(tmp_path / "pond") as pond:
+        with pytest.raises(millpond.Invalid, match=r"c.csv row 1001: key is missing"):
+            load_files(spark, file, pond, "city", piece_bytes=PIECE_BYTES)
+        assert rows_of(pond.map("city")) == []

@@ -1,0 +1,90 @@
+"""CSV: nothing is guessed, and what is not a record is told by its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import Invalid
+from millpond.maps.inputs import delimited
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.kinds import Kind
+from tests.unit.test_inputs_files import a_map, read_file, reading, write
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key,value\n007,1\n", "\ufeffkey,value\r\n007,1\r\n", "key;value\n007;1", "key\tvalue\n007\t1\n",
+        "key|value\n007|1\n", '"key","value"\n"007","1"\n', "\n\nkey,value\n\n007,1\n\n", "value,a b,key\n1,x,007\n",
+        'key,value,"no,te"\n007,1,"a\nb"\n',
+    ],
+)  # fmt: skip
+def test_csv_as_people_write_it(tmp_path: Path, text: str) -> None:
+    assert read_file(write(tmp_path, "a.csv", text)) == ([{"key": b"007", "value": "1"}], [])
+
+
+def test_an_empty_cell_is_null_and_a_quoted_one_is_empty(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.csv", 'key,value\na,\nb,""\nc,NA\n"",x\n,y\n')
+    rows, rejects = read_file(file, reading(null="NA"))
+    assert [(row["key"], row["value"]) for row in rows] == [(b"a", None), (b"b", ""), (b"c", None), (b"", "x")]
+    assert rejects == [(5, "key is missing")]
+
+
+def test_numbers_and_times_are_read_by_the_map(tmp_path: Path) -> None:
+    definition = a_map(Kind.TEMPORAL_STATE, "temp double, count long, dry boolean")
+    file = write(
+        tmp_path, "a.csv",
+        "id,when,temp,count,dry\n1,2020-01-01T00:00Z,1.5,7,true\n1,1577840400000,,-3,0\n1,never,1,1,1\n1,1577840400001,1,1.5,1\n",
+    )  # fmt: skip
+    rows, rejects = read_file(file, reading(definition, columns=ColumnMapping(key="id", time="when")))
+    assert [(row["effective_time"], row["value"]) for row in rows] == [
+        (1577836800000, {"temp": 1.5, "count": 7, "dry": True}),
+        (1577840400000, {"temp": None, "count": -3, "dry": False}),
+    ]
+    assert [row for row, _ in rejects] == [3, 4]
+    assert rejects[1][1] == "count '1.5' is not a whole number"
+
+
+def test_records_with_another_number_of_cells_are_rejected_where_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 64)
+    lines = ["key,value"] + [f"k{number},v" if number % 10 else f"k{number}" for number in range(1, 101)]
+    lines[45] = ",v"
+    rows, rejects = read_file(write(tmp_path, "a.csv", "\n".join(lines) + "\n"))
+    assert len(rows) == 89
+    assert [row for row, _ in rejects] == [10, 20, 30, 40, 45, 50, 60, 70, 80, 90, 100]
+    assert rejects[0][1] == "record has 1 cells, the first one has 2"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "the file is empty"),
+        (b"\n\n", "the file is empty"),
+        (b"key,value\na,\xff\n", "the file is not UTF-8"),
+        (b"k\xe9y,value\n", "iconv -f latin1"),
+        (b"key,key,value\n1,2,3\n", "column is there twice"),
+        (b"a,b\n1,2\n", "there are: a, b"),
+    ],
+)
+def test_files_that_are_no_csv(tmp_path: Path, content: bytes, told: str) -> None:
+    file = write(tmp_path, "a.csv", content)
+    with pytest.raises(Invalid) as caught:
+        read_file(file)
+    assert told in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_a_header_alone_is_no_rows(tmp_path: Path) -> None:
+    for text in ("key,value\n", "key,value"):
+        assert read_file(write(tmp_path, "a.csv", text)) == ([], [])
+
+
+def test_a_quote_that_is_never_closed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 64)
+    file = write(tmp_path, "a.csv", 'key,value\na,"b\n' + "c,d\n" * 100)
+    with pytest.raises(Invalid, match="never closed"):
+        read_file(file)

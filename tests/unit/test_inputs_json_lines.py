@@ -1,0 +1,122 @@
+"""JSON lines: the quick way and the careful way read the same language, and bad lines are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.errors import Invalid
+from millpond.maps.inputs import json_lines
+from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.kinds import Kind
+from tests.unit.test_inputs_files import a_map, read_file, reading, write
+
+
+def lines(*rows: Any) -> str:
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+
+
+def test_values_keep_the_types_json_gives_them(tmp_path: Path) -> None:
+    told = [1, 1.0, True, "1", None, 2**62, -0.5, "2020-01-01", "2020-01-01T00:00:00Z"]
+    for group in (told, [1, 2], [1.5, 2], ["2020-01-01"], [1.0, 2.0]):
+        file = write(tmp_path, "a.jsonl", lines(*({"key": str(at), "value": value} for at, value in enumerate(group))))
+        rows, rejects = read_file(file, reading(a_map(value=None)))
+        assert rejects == []
+        assert [(type(row["value"]), row["value"]) for row in rows] == [(type(value), value) for value in group]
+
+
+def test_keys_that_look_like_times_stay_text(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl", lines({"key": "2013-01-01", "value": "x"}, {"key": 7, "value": "x"}))
+    assert [row["key"] for row in read_file(file)[0]] == [b"2013-01-01", b"7"]
+
+
+def test_a_number_that_no_double_holds_is_not_rounded(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl", lines({"key": 2**63, "value": "x"}, {"key": 2**53 + 1, "value": "y"}))
+    assert [row["key"] for row in read_file(file)[0]] == [b"9223372036854775808", b"9007199254740993"]
+
+
+def test_bad_lines_are_rejected_where_they_stand(tmp_path: Path) -> None:
+    told = lines(
+        {"key": "a", "value": "1"}, "", "{", '{"key": "b"}{"key": "c"}', [1], '"text"', {"key": "d", "value": "2"},
+        '{"key": "\\ud800", "value": "x"}', "7" * 5000, {"value": "x"}, "[" * 100_000,
+    )  # fmt: skip
+    rows, rejects = read_file(write(tmp_path, "a.jsonl", told.encode() + b'{"key": "\xff"}\n'))
+    assert [row["key"] for row in rows] == [b"a", b"d"]
+    assert [row for row, _ in rejects] == [3, 4, 5, 6, 8, 9, 10, 11, 12]
+    reasons = dict(rejects)
+    assert reasons[5] == "line is no JSON object"
+    assert reasons[10] == "key is missing"
+    assert all(reasons[row].startswith("line is no JSON") for row in (3, 4, 8, 9, 11, 12))
+
+
+def test_only_bad_lines(tmp_path: Path) -> None:
+    rows, rejects = read_file(write(tmp_path, "a.jsonl", "nope\nno\n"), reading(columns=ColumnMapping(key="id")))
+    assert rows == []
+    assert [row for row, _ in rejects] == [1, 2]
+
+
+def test_a_column_that_a_later_block_leaves_out_is_null_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "BLOCK_BYTES", 120)
+    session = a_map(Kind.SESSION, None)
+    told = [{"key": "a", "start": at * 1000, **({"end": at * 1000 + 1} if at % 7 else {})} for at in range(40)]
+    rows, rejects = read_file(write(tmp_path, "a.jsonl", lines(*told)), reading(session))
+    assert rejects == []
+    assert [row["end"] - row["start"] for row in rows] == [1 if at % 7 else 0 for at in range(40)]
+
+
+def test_values_of_maps_of_json_are_kept_as_json(tmp_path: Path) -> None:
+    told = [{"b": 1, "a": [1, None]}, [1, {"x": "é"}], 7, True, '{"t": 1}', None]
+    file = write(tmp_path, "a.jsonl", lines(*({"key": str(at), "value": value} for at, value in enumerate(told))))
+    rows, rejects = read_file(file, reading(a_map(value="json")))
+    assert rejects == []
+    assert [row["value"] for row in rows] == [
+        '{"b": 1, "a": [1, null]}', '[1, {"x": "é"}]', "7", "true", '{"t": 1}', None,
+    ]  # fmt: skip
+
+
+def test_a_struct_may_be_an_object_or_spread(tmp_path: Path) -> None:
+    definition = a_map(value="temp double, note string")
+    whole = lines({"key": "a", "value": {"temp": 1, "note": "x"}}, {"key": "b", "value": None})
+    rows, _ = read_file(write(tmp_path, "a.jsonl", whole), reading(definition))
+    assert [row["value"] for row in rows] == [{"temp": 1.0, "note": "x"}, None]
+    spread = lines({"key": "a", "temp": 1, "note": "x", "tags": [1, "two"]}, {"key": "b", "temp": None})
+    rows, _ = read_file(write(tmp_path, "b.jsonl", spread), reading(definition))
+    assert [row["value"] for row in rows] == [{"temp": 1.0, "note": "x"}, {"temp": None, "note": None}]
+
+
+def test_an_array_is_read_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(
+        tmp_path,
+        "a.json",
+        "\ufeff\n[" + ",\n".join(json.dumps({"key": str(at), "value": "v"}) for at in range(5)) + ", 7]",
+    )
+    rows, rejects = read_file(file)
+    assert len(rows) == 5
+    assert rejects == [(6, "line is no JSON object")]
+    with pytest.raises(Invalid, match="begins like a JSON array"):
+        read_file(write(tmp_path, "b.json", "[1,"))
+    monkeypatch.setattr(json_lines, "ARRAY_BYTES_MAX", 10)
+    with pytest.raises(Invalid, match="too large"):
+        read_file(file)
+
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=4), st.sampled_from(["2020-01-01", "1e3", "true", ""]),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.text("ab", min_size=1), scalars), min_size=1, max_size=8))
+@settings(max_examples=150)
+def test_what_was_written_is_read(tmp_path_factory: Any, rows: list[tuple[str, Any]]) -> None:
+    text = lines(*({"key": key, "value": value} for key, value in rows))
+    file = write(tmp_path_factory.mktemp("jsonl"), "a.jsonl", text)
+    read_rows, rejects = read_file(file, reading(a_map(value=None)))
+    assert rejects == []
+    got = [(row["key"].decode(), type(row["value"]), row["value"]) for row in read_rows]
+    assert got == [(key, type(value), value) for key, value in rows]
