@@ -293,3 +293,10 @@ def test_threads_put_at_once(tmp_path: Path) -> None:
         list(threads.map(lambda n: folder.put(f"a/{n % 10}", b"%d" % (n % 10) * 1000), range(200)))
     assert sorted(found.name for found in folder.list()) == [f"a/{n}" for n in range(10)]
     assert all(text(folder.get(f"a/{n}")) == b"%d" % n * 1000 for n in range(10))
+
+
+def test_a_folder_that_fails_is_unavailable(tmp_path: Path) -> None:
+    folder = FolderObjects(tmp_path)
+    folder.put("a/b", b"1")
+    with pytest.raises((Unavailable, NotFound), match="object=a "):
+        folder.get("a")

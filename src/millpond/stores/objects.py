@@ -178,7 +178,7 @@ class Objects:
                 "the place refuses us", kind="objects_denied", object=name, where=self.where,
                 hint="check the credentials",
             ) from error  # fmt: skip
-        except BaseError as error:
+        except (BaseError, OSError) as error:
             said = str(error).partition("\n")[0]
             raise Unavailable(
                 "the place does not answer", kind="objects_unavailable", object=name, where=self.where, said=said
