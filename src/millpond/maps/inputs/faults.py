@@ -17,7 +17,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ("REJECTED", "Faults", "Mask", "no_rows", "rejected_rows", "shown")
+__all__ = ("REJECTED", "Faults", "Mask", "no_rows", "plain", "rejected_rows", "shown")
 
 Mask = npt.NDArray[np.bool_]
 

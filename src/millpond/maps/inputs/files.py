@@ -30,7 +30,7 @@ from millpond.errors import Invalid, NotFound, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ("Format", "InputFile", "Piece", "find_files", "open_stream")
+__all__ = ("Format", "InputFile", "Piece", "find_files", "open_stream", "read_chunks")
 
 
 class Format(StrEnum):

@@ -18,6 +18,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import TYPE_CHECKING
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
@@ -32,6 +33,7 @@ __all__ = ("DEPTH_MAX", "ELEMENT_BYTES_MAX", "Element", "read_elements")
 ELEMENT_BYTES_MAX = 16 << 20
 DEPTH_MAX = 256
 
+_TOO_LONG = f"an element has more than {ELEMENT_BYTES_MAX:,} bytes"
 _ROOTS = frozenset(("referencedata", "plan-b"))
 _FIELDS = frozenset(("map", "key", "time", "value", "from", "to", "timeout", "range"))
 _RANGE = frozenset(("from", "to"))
@@ -108,7 +110,7 @@ class _Reader:
             told = f"the XML is malformed: {expat.ErrorString(error.code)}"
             raise self._invalid(told, error.lineno, error.offset) from error
         if self._fed - self._last > ELEMENT_BYTES_MAX:
-            raise self._here(f"an element has more than {ELEMENT_BYTES_MAX:,} bytes")
+            raise self._here(_TOO_LONG)
         done, self._done = self._done, []
         return done
 
@@ -163,7 +165,7 @@ class _Reader:
     def _start_inner(self, element: Element, name: str, attributes: dict[str, str]) -> None:
         """An element within a field: bounds within a range, XML within a value."""
         if self._field == "value" and self._depth == 4:
-            self._fragment = _Fragment()
+            self._fragment = _Fragment(self._namespaces())
             self._fragment.start(name, attributes, self._characters_so_far())
         elif self._field == "range" and self._depth == 4 and _local(name) in _RANGE:
             self._text.clear()
@@ -177,6 +179,8 @@ class _Reader:
         element = self._element
         if self._fragment is not None and depth > 3:
             self._fragment.end(name, self._characters_so_far())
+            if self._fragment.size > ELEMENT_BYTES_MAX:
+                raise self._here(_TOO_LONG)
         elif depth == 3 and element is not None:
             self._end_field(element)
         elif depth == 4 and self._field in _RANGE and element is not None:
@@ -194,7 +198,7 @@ class _Reader:
         if name == "range" or name is None:
             return
         if self._fragment is not None:
-            element.fields[name] = self._fragment.finish(self._characters_so_far(), self._namespaces())
+            element.fields[name] = self._fragment.finish(self._characters_so_far())
             element.xml = True
             self._fragment = None
             return
@@ -223,47 +227,52 @@ class _Reader:
 
 
 class _Fragment:
-    """XML within a value, written anew: an element of its own must declare what was declared around it."""
+    """XML within a value, written anew: its outermost elements declare what was declared around them."""
 
-    __slots__ = ("_declared", "_depth", "_pieces", "_tops", "_used")
+    __slots__ = ("_around", "_declared", "_depth", "_head", "_inner", "_told", "_used")
 
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
+    def __init__(self, around: Mapping[str, str]) -> None:
+        self._around = around
+        self._told = StringIO()
+        self._inner = StringIO()
+        self._head = ""
         self._depth = 0
-        self._tops: list[int] = []
-        self._declared: list[set[str]] = []
-        self._used: list[set[str]] = []
+        self._declared: set[str] = set()
+        self._used: set[str] = set()
 
-    def start(self, name: str, attributes: dict[str, str], before: str) -> None:
+    @property
+    def size(self) -> int:
+        """How much is written: more than was read, where a namespace is declared again and again."""
+        return self._told.tell() + self._inner.tell()
+
+    def start(self, name: str, attributes: Mapping[str, str], before: str) -> None:
         """An element begins, after some text."""
-        self._pieces.append(escape(before))
-        if self._depth == 0:
-            self._used.append(set())
-            self._declared.append(set())
+        (self._inner if self._depth else self._told).write(escape(before))
         self._depth += 1
-        names = [name, *attributes]
-        declared = {each[6:] for each in names[1:] if each == "xmlns" or each.startswith("xmlns:")}
-        prefixes = {each.rpartition(":")[0] for each in names if ":" in each and not each.startswith("xmlns:")}
-        prefixes |= set() if ":" in name else {""}
-        self._used[-1] |= prefixes - self._declared[-1] - declared
-        written = "".join(f" {each}={quoteattr(told)}" for each, told in attributes.items())
-        self._pieces.append(f"<{name}{written}")
+        # What an inner element declares counts for it alone; that the outermost then declares it too is harmless.
+        declared = {each[6:] for each in attributes if each == "xmlns" or each.startswith("xmlns:")}
+        used = {each.partition(":")[0] for each in attributes if ":" in each and not each.startswith("xmlns:")}
+        used.add(name.partition(":")[0] if ":" in name else "")
+        self._used |= used - self._declared - declared
+        tag = f"<{name}" + "".join(f" {each}={quoteattr(told)}" for each, told in attributes.items())
         if self._depth == 1:
-            # What an inner element declares counts for it alone; that the outer one then declares it too is harmless.
-            self._declared[-1] = declared
-            self._tops.append(len(self._pieces))
-        self._pieces.extend(("", ">"))
+            self._head, self._declared = tag, declared
+        else:
+            self._inner.write(f"{tag}>")
 
     def end(self, name: str, before: str) -> None:
         """An element ends, after some text."""
         self._depth -= 1
-        self._pieces.append(f"{escape(before)}</{name}>")
+        self._inner.write(f"{escape(before)}</{name}>")
+        if self._depth == 0:
+            self._told.write(f"{self._head}{self._namespaces()}>{self._inner.getvalue()}")
+            self._inner, self._used = StringIO(), set()
 
-    def finish(self, after: str, around: Mapping[str, str]) -> str:
+    def _namespaces(self) -> str:
+        told = ((prefix, self._around.get(prefix)) for prefix in sorted(self._used))
+        return "".join(f" xmlns{':' if prefix else ''}{prefix}={quoteattr(uri)}" for prefix, uri in told if uri)
+
+    def finish(self, after: str) -> str:
         """The text of it all."""
-        for place, used in zip(self._tops, self._used, strict=True):
-            told = ((prefix, around.get(prefix)) for prefix in sorted(used))
-            self._pieces[place] = "".join(
-                f" xmlns{':' if prefix else ''}{prefix}={quoteattr(uri)}" for prefix, uri in told if uri
-            )
-        return "".join([*self._pieces, escape(after)]).strip()
+        self._told.write(escape(after))
+        return self._told.getvalue().strip()
