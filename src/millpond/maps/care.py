@@ -32,7 +32,7 @@ from millpond.maps.care_compact import compact_shard
 from millpond.maps.care_rules import age_column, group_keys, joined_sessions, redundant
 from millpond.maps.care_walk import Chunk, GroupRows, Place, chunk_at, group_rows, rows_of_keys
 from millpond.maps.columns import canonical_schema
-from millpond.maps.interned_store import InternedStore
+from millpond.maps.interned_store import InternedStore, TokenTable
 from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.longs import pack_long
 from millpond.maps.plain_store import PlainStore
@@ -172,9 +172,19 @@ def _apply(shard: Shard, change: _Change) -> None:
 
 def _sweep(shard: Shard) -> None:
     """Forget interned keys and values that no row uses any more."""
-    store = shard.store
-    if isinstance(store, InternedStore):
-        shard.change(store.sweep, pa.array([], pa.binary()))
+    with shard.view() as view:
+        if view.tx is None or not isinstance(view.store, InternedStore):
+            return
+        unused = view.store.unused(view.tx)
+    for first in range(0, len(unused), ROWS_PER_CHANGE):
+        some = unused[first : first + ROWS_PER_CHANGE]
+        shard.change(partial(_forget, some), pa.array([], pa.binary()))
+        step("care.swept")
+
+
+def _forget(unused: list[tuple[TokenTable, bytes]], tx: lmdb.Transaction) -> None:
+    for table, token in unused:
+        table.forget(tx, [token])
 
 
 # -- plans --------------------------------------------------------------------------------------------

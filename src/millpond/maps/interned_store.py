@@ -10,7 +10,7 @@
 | `widths` | as in `plain_store` | |
 
 Ids have a fixed width, so no key is a prefix of another. Ids count up.
-An id that no row uses any more is swept by `sweep`, which care calls after it deleted rows.
+Ids that no row uses any more are found by `unused` and forgotten by care, after it deleted rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millpond.errors import Corrupt
 from millpond.maps.address import long_column, times_of
 from millpond.maps.columns import canonical_schema
 from millpond.maps.hashing import hash_key
-from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.kinds import MapDefinition
 from millpond.maps.longs import pack_long, unpack_long
 from millpond.maps.pieces import bytes_of, to_list
 from millpond.maps.plain_store import WIDTHS, PlainStore, width_rows
@@ -94,13 +94,15 @@ class TokenTable:
         known = {token: self.text(tx, token) for token in set(tokens)}
         return [known[token] for token in tokens]
 
-    def sweep(self, tx: lmdb.Transaction, used: set[bytes]) -> int:
-        """Forget the strings whose id is not among `used`; how many there were."""
-        unused = [(token, text) for token, text in tx.cursor(db=self.texts) if token not in used]
-        for token, text in unused:
-            tx.delete(self._place(tx, text)[0], db=self.ids)
+    def unused(self, tx: lmdb.Transaction, used: set[bytes]) -> list[bytes]:
+        """The ids that are not among `used`."""
+        return [token for token in tx.cursor(db=self.texts).iternext(values=False) if token not in used]
+
+    def forget(self, tx: lmdb.Transaction, tokens: Iterable[bytes]) -> None:
+        """Forget the strings of these ids."""
+        for token in tokens:
+            tx.delete(self._place(tx, self.text(tx, token))[0], db=self.ids)
             tx.delete(token, db=self.texts)
-        return len(unused)
 
 
 class InternedStore:
@@ -284,12 +286,13 @@ class InternedStore:
             if not (cursor.set_range(prefix) and cursor.key().startswith(prefix)):
                 tx.delete(width_rows([start], [end])[0], db=self.dbs[WIDTHS])
 
-    def sweep(self, tx: lmdb.Transaction) -> int:
-        """Forget interned keys and values that no row uses any more; how many there were."""
+    def unused(self, tx: lmdb.Transaction) -> list[tuple[TokenTable, bytes]]:
+        """The interned keys and values that no row uses any more, as table and id."""
         used_keys: set[bytes] = set()
         used_values: set[bytes] = set()
         for row, value in tx.cursor(db=self.dbs[ROWS]):
             used_keys.add(row[:8])
             used_values.add(value)
-        swept = self.values.sweep(tx, used_values) if self.definition.kind is not Kind.SESSION else 0
-        return swept + (self.keys.sweep(tx, used_keys) if self.definition.kind.keyed else 0)
+        keys = self.keys.unused(tx, used_keys) if self.definition.kind.keyed else []
+        values = self.values.unused(tx, used_values) if self.definition.kind.valued else []
+        return [(self.keys, token) for token in keys] + [(self.values, token) for token in values]

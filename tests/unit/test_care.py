@@ -1,0 +1,213 @@
+"""Care beside reads and loads: bounded changes, suspended maps, disk given back, readers that go on."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.kernel.steps import listening
+from millpond.maps.care import compact, condense, retain
+from millpond.maps.kinds import Kind, MapDefinition, Scheme, parse_value_type
+from millpond.maps.shard import Shard
+from millpond.testing.models import MapModel
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from millpond.testing.models import Row
+
+SCHEMES = [Scheme.AUTO, Scheme.HASH, Scheme.LOOKUP]
+CLOCK = ManualClock()
+
+
+def put(shard: Shard, told: list[Row]) -> None:
+    rows = canonical_of(shard.definition, sorted(told))  # type: ignore[type-var]
+    longest = max((int(row[-1]) - int(row[-2]) for row, _ in told), default=0) if "end" in rows.schema.names else 0
+    shard.change(lambda tx: shard.put_rows(tx, rows, 0, overwrite=True), None, longest=longest)
+
+
+def definition(kind: Kind = Kind.TEMPORAL_STATE, scheme: Scheme = Scheme.AUTO) -> MapDefinition:
+    value = None if kind is Kind.SESSION else parse_value_type("string")
+    return MapDefinition(name="m", kind=kind, incarnation="0", scheme=scheme, value=value)
+
+
+@pytest.fixture(params=SCHEMES)
+def shard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shard]:
+    """100 keys with 20 rows each, of which every second repeats the one before."""
+    opened = Shard(tmp_path / "shard", definition(scheme=request.param))
+    put(opened, [((f"key{key:02d}", time), f"v{time // 2}") for key in range(100) for time in range(20)])
+    yield opened
+    opened.close()
+
+
+def answers(shard: Shard) -> list[object]:
+    return [shard.get(b"key%02d" % key, time) for key in (0, 50, 99) for time in range(-1, 21)]
+
+
+def test_changes_are_bounded(shard: Shard) -> None:
+    known = answers(shard)
+    deleted: list[int] = []
+    rows = shard.stats().rows
+
+    def listener(step: str) -> None:
+        nonlocal rows
+        if step == "condense.batch_committed":
+            left = shard.stats().rows
+            deleted.append(rows - left)
+            rows = left
+            assert answers(shard) == known
+
+    with listening(listener):
+        report = condense(shard, shard.definition, 1_000, clock=CLOCK, rows_per_change=100)
+    assert sum(deleted) == report.rows_removed == 1_000
+    assert report.changes == len(deleted) >= 20
+    assert max(deleted) <= 50
+    assert answers(shard) == known
+
+
+def test_one_key_with_many_rows_is_condensed_in_bounded_changes(tmp_path: Path) -> None:
+    states = Shard(tmp_path / "states", definition())
+    put(states, [(("k", time), "same") for time in range(1_000)])
+    assert condense(states, states.definition, 900, clock=CLOCK, rows_per_change=64).changes > 10
+    assert [each for batch in states.read_rows() for each in batch.column("effective_time").to_pylist()] == [
+        0, *range(900, 1_000)
+    ]  # fmt: skip
+    sessions = Shard(tmp_path / "sessions", definition(Kind.SESSION))
+    nested: list[Row] = [(("k", 0, 5_000), None), *((("k", 10 * n, 10 * n + 10), None) for n in range(1, 900))]
+    put(sessions, nested)
+    assert condense(sessions, sessions.definition, 10_000, clock=CLOCK, rows_per_change=64).changes > 10
+    assert [batch.to_pylist() for batch in sessions.read_rows()] == [[{"key": b"k", "start": 0, "end": 9_000}]]
+    assert sessions.get(b"k", 8_999) == (0, 9_000)
+    states.close()
+    sessions.close()
+
+
+def test_a_session_that_holds_others_keeps_its_end(tmp_path: Path) -> None:
+    shard = Shard(tmp_path / "shard", definition(Kind.SESSION))
+    put(shard, [(("k", 0, 1_000), None), (("k", 10, 20), None), (("k", 1_001, 1_100), None)])
+    condense(shard, shard.definition, 5_000, clock=CLOCK)
+    assert shard.get(b"k", 500) == (0, 1_000)
+    assert shard.get(b"k", 1_000) == (0, 1_000)
+    assert shard.get(b"k", 1_001) == (1_001, 1_100)
+    shard.close()
+
+
+def test_suspended_care_changes_nothing(shard: Shard) -> None:
+    suspended = replace(shard.definition, care_suspended=True)
+    version = shard.version
+    for act in (condense, retain):
+        report = act(shard, suspended, 1_000, clock=CLOCK)
+        assert (report.suspended, report.changes, report.rows_removed, report.rows_after) == (True, 0, 0, 2_000)
+    assert shard.version == version
+
+
+def test_maps_without_times_have_nothing_to_condense(tmp_path: Path) -> None:
+    shard = Shard(tmp_path / "shard", definition(Kind.STATE))
+    assert condense(shard, shard.definition, 1, clock=CLOCK).rows_before == 0
+    put(shard, [(("a",), "x"), (("b",), "x")])
+    report = condense(shard, shard.definition, 1, clock=CLOCK)
+    assert (report.rows_after, report.suspended) == (2, False)
+    shard.close()
+
+
+def test_compacting_an_empty_map_does_nothing(tmp_path: Path) -> None:
+    shard = Shard(tmp_path / "shard", definition())
+    assert compact(shard, clock=CLOCK).changes == 0
+    shard.close()
+
+
+def test_compacting_gives_disk_back(shard: Shard) -> None:
+    put(shard, [((f"more{key:05d}", time), "v" * 50) for key in range(500) for time in range(40)])
+    retain(shard, shard.definition, 20, clock=CLOCK)
+    held = answers(shard)
+    before = shard.stats()
+    report = compact(shard, clock=CLOCK)
+    assert report.bytes_before == before.bytes
+    assert report.bytes_after < 0.6 * report.bytes_before
+    assert (answers(shard), shard.stats().rows) == (held, before.rows)
+    assert [each.name for each in shard.folder.iterdir() if each.is_dir() and each.name != "touched"] == ["000002"]
+    assert compact(shard, clock=CLOCK).bytes_after == report.bytes_after
+
+
+def test_readers_go_on_while_the_file_is_replaced(shard: Shard) -> None:
+    known = answers(shard)
+    rows = shard.read_rows(batch_rows=100)
+    first = next(rows)
+    other = Shard(shard.folder, shard.definition)
+    assert answers(other) == known
+    condense(shard, shard.definition, 1_000, clock=CLOCK)
+    compact(shard, clock=CLOCK)
+    put(shard, [(("key00", 30), "new")])
+    assert first.num_rows + sum(batch.num_rows for batch in rows) == 2_000, "the reader began before"
+    assert shard.stats().rows == other.stats().rows == 1_001
+    assert other.get(b"key00", 30) == b"\x07new"
+    assert answers(other) == known
+    other.close()
+
+
+@pytest.mark.parametrize("act", ["condense", "compact"])
+def test_threads_ask_while_care_runs(shard: Shard, act: str) -> None:
+    known = answers(shard)
+    failed: list[BaseException] = []
+    running, asked = threading.Event(), threading.Event()
+    running.set()
+
+    def reader(ask: Callable[[], bool]) -> None:
+        try:
+            while running.is_set():
+                assert ask()
+                asked.set()
+        except BaseException as error:
+            failed.append(error)
+            asked.set()
+
+    asks: list[Callable[[], bool]] = [
+        lambda: answers(shard) == known,
+        lambda: sum(batch.num_rows for batch in shard.read_rows([b"key50", b"key51"])) in (40, 30, 20),
+        lambda: 1_000 <= sum(batch.num_rows for batch in shard.read_rows(batch_rows=64)) <= 2_000,
+    ]
+    threads = [threading.Thread(target=reader, args=(ask,)) for ask in asks]
+    for thread in threads:
+        thread.start()
+    asked.wait(60)
+    for _ in range(8):
+        if act == "condense":
+            condense(shard, shard.definition, 1_000, clock=CLOCK, rows_per_change=100)
+        else:
+            compact(shard, clock=CLOCK)
+    running.clear()
+    for thread in threads:
+        thread.join(60)
+    assert not failed, failed
+    assert answers(shard) == known
+
+
+def test_a_load_may_come_between_two_changes(shard: Shard) -> None:
+    model = MapModel(Kind.TEMPORAL_STATE)
+    model.put([((f"key{key:02d}", time), f"v{time // 2}") for key in range(100) for time in range(20)])
+    late: list[Row] = [((f"key{key:02d}", 5), "late") for key in range(0, 100, 7)] + [(("key999", 1), "x")]
+    came = []
+
+    def listener(step: str) -> None:
+        if step == "condense.batch_committed" and not came:
+            came.append(step)
+            put(shard, late)
+
+    with listening(listener):
+        condense(shard, shard.definition, 1_000, clock=CLOCK, rows_per_change=400)
+    condense(shard, shard.definition, 1_000, clock=CLOCK)
+    told = {(row["key"].decode(), row["effective_time"]) for batch in shard.read_rows() for row in batch.to_pylist()}
+    assert {address for address, _ in late} <= told
+    for key in range(100):
+        expected = [f"v{time // 2}" for time in range(20)]
+        if key % 7 == 0:
+            expected[5] = "late"
+        # A row that was condensed before the late one came cannot speak against it any more.
+        found = [shard.get(b"key%02d" % key, time) for time in range(20)]
+        assert found == [b"\x07" + value.encode() for value in expected]
