@@ -176,13 +176,14 @@ def temporal(folder: Path, keys: int, asked: int) -> Task:
 
 def lmdb_as_of(file: Path, rows: pa.Table) -> lmdb.Environment:
     env = lmdb.open(str(file), map_size=16 << 30, sync=False)
-    columns = (rows[name].to_pylist() for name in ("key", "at", "value"))
-    pairs = (
-        (key.encode() + struct.pack(">Q", at), value.to_bytes(8, "little"))
-        for key, at, value in zip(*columns, strict=True)
-    )
     with env.begin(write=True) as tx, tx.cursor() as cursor:
-        cursor.putmulti(pairs, append=True)
+        for batch in rows.to_batches(max_chunksize=1 << 16):
+            columns = (batch[name].to_pylist() for name in ("key", "at", "value"))
+            pairs = (
+                (key.encode() + struct.pack(">Q", at), value.to_bytes(8, "little"))
+                for key, at, value in zip(*columns, strict=True)
+            )
+            cursor.putmulti(pairs, append=True)
     return env
 
 

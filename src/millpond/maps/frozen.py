@@ -30,13 +30,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from millpond.maps.addresses import swap_u64
+from millpond.maps.addresses import copy_bytes, prefetch, store_u64, swap_u64
 from millpond.maps.columns import value_arrow
 from millpond.maps.covering import cover_sessions
 from millpond.maps.hashing import hash_keys
 from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.pieces import Bytes, bytes_of, to_list
 from millpond.maps.radix import I64, U64, ordered_u64, radix_order
+from millpond.maps.search import AHEAD
 
 __all__ = ("COVER", "freeze_groups", "group_schema", "range_bounds", "range_order_keys")
 
@@ -200,7 +201,7 @@ def _keyed_group(definition: MapDefinition, batch: pa.RecordBatch | None, hashes
     offsets = np.zeros(len(heads) + 1, np.int64)
     np.cumsum(keys.lengths[heads] + 8, out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
-    _put_keys(data, offsets, hashes, keys.offsets, keys.data, heads)
+    _put_keys(data.ctypes.data, offsets, hashes, keys.offsets, keys.data.ctypes.data, heads)
     return _Grouped(Bytes(offsets, data), hashes[heads], starts, order[real])
 
 
@@ -242,16 +243,13 @@ def _order_clashes(order: I64, hashes: U64, keys: Bytes) -> I64:
 
 @njit(cache=True, nogil=True)
 def _put_keys(out, out_offsets, hashes, offsets, data, heads):  # type: ignore[no-untyped-def]
-    words = out.view(np.uint8)
+    """Each head's hash, big-endian, then its key; `out` and `data` are addresses."""
     for i in range(len(heads)):
-        at, row = out_offsets[i], heads[i]
-        hashed = swap_u64(hashes[row])
-        for k in range(8):
-            words[at + k] = (hashed >> np.uint64(8 * k)) & np.uint64(255)
-        at += 8
-        for k in range(offsets[row], offsets[row + 1]):
-            words[at] = data[k]
-            at += 1
+        if i + AHEAD < len(heads):
+            prefetch(data + offsets[heads[i + AHEAD]])
+        at, row = out + out_offsets[i], heads[i]
+        store_u64(at, swap_u64(hashes[row]))
+        copy_bytes(at + 8, data + offsets[row], offsets[row + 1] - offsets[row])
 
 
 def _ranged_group(definition: MapDefinition, batch: pa.RecordBatch | None, starts: U64, gone: pa.Array) -> _Grouped:
