@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -173,6 +176,39 @@ def test_layers_shared_with_a_snapshot_that_counts_are_not_collected(objects: Fo
     assert (collected.snapshots, collected.files) == (1, 0)
     with Snapshot.open(objects, counts, verify=True) as snapshot:
         assert snapshot.lookup(["key 1", "key 2"]).to_pylist() == [5, 2]
+
+
+def test_a_reader_that_dies_lets_go(objects: FolderObjects) -> None:
+    old, counts = full(objects, range(10)), full(objects, range(11), 2)
+    reader = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(objects.root), old.id], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert reader.stdin is not None and reader.stdout is not None
+    with reader.stdin, reader.stdout:
+        assert reader.stdout.readline() == b"open\n"
+        assert collect(objects, counts, now_ms=LATER).snapshots == 0
+        reader.kill()
+        reader.wait()
+    assert collect(objects, counts, now_ms=LATER).snapshots == 1
+
+
+_HOLD = """
+import sys
+from millpond.maps.lookup import Snapshot
+from millpond.maps.snapshots import load_manifest
+from millpond.stores.objects import open_objects
+objects = open_objects(sys.argv[1])
+snapshot = Snapshot.open(objects, load_manifest(objects, sys.argv[2]))
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_many_threads_ask_one_snapshot(objects: FolderObjects) -> None:
+    keys = [f"key {n}" for n in range(20_000)]
+    with Snapshot.open(objects, full(objects, range(20_000))) as snapshot, ThreadPoolExecutor(8) as threads:
+        told = list(threads.map(lambda n: snapshot.lookup(keys[n:]).to_pylist(), range(16)))
+    assert told == [list(range(n, 20_000)) for n in range(16)]
 
 
 # -- misuse and damage --------------------------------------------------------------------------------

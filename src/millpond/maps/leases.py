@@ -8,6 +8,7 @@ are files of this machine; elsewhere (a bucket) `collect` goes by age alone.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import weakref
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Lease", "end_lease")
 
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
 
 class Lease:
     """The right to read a snapshot's files: they stay until it is released, or garbage.
@@ -37,7 +40,12 @@ class Lease:
         file = _file(objects, id_)
         if file is None:
             return
-        held = _lock(file, fcntl.LOCK_SH)
+        try:
+            held = _lock(file, fcntl.LOCK_SH)
+        except OSError as error:
+            if error.errno in _READ_ONLY:
+                return  # who may not write here cannot be seen to read; age alone protects it
+            raise
         self._finalizer = weakref.finalize(self, os.close, held)
         # Who collects takes the manifest away first, holding the lease alone: seeing it now means that all is there.
         if not objects.exists(manifest_name(id_)):
