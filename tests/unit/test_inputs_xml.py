@@ -254,6 +254,14 @@ def test_document_types_are_refused_before_anything_is_expanded(doctype: str) ->
         elements(f"{doctype}<plan-b><state><map>&a;&b;&file;</map></state></plan-b>")
 
 
+def test_names_without_end_are_refused() -> None:
+    many = "".join(f"<e{number} a{number}=''/>" for number in range(600))
+    with pytest.raises(Invalid, match="more than 1,000 different names"):
+        elements(f"<plan-b>{many}</plan-b>")
+    with pytest.raises(Invalid, match="name is longer than 1,000 characters"):
+        elements(f"<plan-b><{'a' * 1001}/></plan-b>")
+
+
 def endless(begin: str, more: str, count: int = 10_000) -> Iterator[bytes]:
     yield begin.encode()
     block = (more * (10_000 // len(more) + 1)).encode()

@@ -11,9 +11,8 @@ session must have one. A session ends `timeout` after its `time`, or at it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -35,6 +34,7 @@ BATCH_BYTES = 16 << 20
 """About as much text is kept before it is handed on."""
 _OVERHEAD_BYTES = 200
 _SHOWN_MAX = 500
+_NAMES_MAX = 1_000
 
 _KINDS = {
     "state": Kind.STATE, "temporal-state": Kind.TEMPORAL_STATE, "session": Kind.SESSION,
@@ -64,21 +64,52 @@ def read_references(
         )  # fmt: skip
 
 
-@dataclass(slots=True)
 class _Rows:
     """Columns of one map on their way, as text, and the line of each row."""
 
-    definition: MapDefinition
-    lines: list[int] = field(default_factory=list)
-    columns: dict[str, list[Any]] = field(default_factory=dict)
+    __slots__ = ("_columns", "_sources", "_typed", "definition", "lines")
 
-    def add(self, line: int, row: Mapping[str, str | None]) -> None:
-        self.lines.append(line)
-        for name, text in row.items():
-            self.columns.setdefault(name, []).append(text)
+    def __init__(self, definition: MapDefinition, effective_time: str | None) -> None:
+        kind = definition.kind
+        self.definition = definition
+        self._typed = kind.valued and definition.value is None
+        sources: list[tuple[str, str, str, str | None]] = []
+        if kind.keyed:
+            sources.append(("key", "key", "key", None))
+        else:
+            sources += [("key_start", "from", "key", None), ("key_end", "to", "key", None)]
+        if kind.temporal:
+            sources.append(("effective_time", "time", "time", effective_time))
+        if not kind.valued:
+            sources += [("start", "time", "time", None), ("timeout", "timeout", "timeout", None)]
+        self._sources = sources
+        """Column, the field it comes from, the field that may stand in for that, and what does for both."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.lines: list[int] = []
+        self._columns: dict[str, list[str | None]] = {name: [] for name, *_ in self._sources}
+        if self.definition.kind.valued:
+            self._columns["value"] = []
+        if self._typed:
+            self._columns["value_type"] = []
+
+    def add(self, element: Element) -> None:
+        """Take an element whose fields are those of the map's kind."""
+        fields, columns = element.fields, self._columns
+        self.lines.append(element.line)
+        for column, name, other, default in self._sources:
+            columns[column].append(fields.get(name) or fields.get(other, default))
+        if self.definition.kind.valued:
+            text = fields.get("value")
+            columns["value"].append(None if not text or text.isspace() else text)
+        if self._typed:
+            columns["value_type"].append("xml" if element.xml else "string")
 
     def arrived(self, read: int) -> Arrived:
-        batch = pa.RecordBatch.from_pydict({name: pa.array(told, pa.string()) for name, told in self.columns.items()})
+        """What was taken, when so many bytes of the file had been read."""
+        batch = pa.RecordBatch.from_pydict({name: pa.array(told, pa.string()) for name, told in self._columns.items()})
         return Arrived(batch, self.lines, map=self.definition.name, read=read)
 
 
@@ -94,24 +125,40 @@ class _Sorting:
         self.passed: set[str] = set()
         self._rows: dict[str, _Rows] = {}
         self._bad: list[tuple[int, str, object]] = []
+        self._shapes: dict[tuple[str | None, ...], tuple[_Rows | None, str]] = {}
 
     def take(self, element: Element) -> None:
         """Take one element in, or note why not."""
-        name = element.fields.get("map", "").lower() or self.only
-        if self.only is not None and name != self.only:
-            self.passed.add(name or "")
+        fields = element.fields
+        name = fields.get("map") or self.only
+        if self.only is not None and name is not None and name.lower() != self.only:
+            if len(self.passed) < _NAMES_MAX:
+                self.passed.add(name.lower())
             return
         self.taken += 1
-        self.bytes += _OVERHEAD_BYTES + sum(map(len, element.fields.values()))
-        definition = self.maps.get(name or "")
-        fault = element.fault or self._unknown(element, name, definition)
+        self.bytes += _OVERHEAD_BYTES + sum(map(len, fields.values()))
+        # Which fields there are, not what they hold, decides whether an element fits a map.
+        shape = (element.name, name, *fields)
+        told = self._shapes.get(shape)
+        if told is None:
+            told = self._decide(element, name)
+            if len(self._shapes) < _NAMES_MAX and len(name or "") < _NAMES_MAX:
+                self._shapes[shape] = told
+        rows, fault = told
+        if rows is None or element.fault:
+            self._reject(element, element.fault or fault)
+        else:
+            rows.add(element)
+
+    def _decide(self, element: Element, name: str | None) -> tuple[_Rows | None, str]:
+        """Who takes elements like this one, or why nobody does."""
+        definition = self.maps.get((name or "").lower())
+        fault = self._unknown(element, name, definition)
         if fault or definition is None:
-            self._reject(element, fault or "")
-            return
-        rows = self._rows.get(definition.name)
-        if rows is None:
-            rows = self._rows[definition.name] = _Rows(definition)
-        rows.add(element.line, self._row(element, definition))
+            return None, fault or ""
+        if definition.name not in self._rows:
+            self._rows[definition.name] = _Rows(definition, self.effective_time)
+        return self._rows[definition.name], ""
 
     def _reject(self, element: Element, fault: str) -> None:
         told = {name: text[:_SHOWN_MAX] for name, text in element.fields.items()}
@@ -125,10 +172,10 @@ class _Sorting:
         if not name:
             return "<map> is missing"
         if definition is None:
-            near = get_close_matches(name, self.maps, 1)
+            near = get_close_matches(name.lower(), self.maps, 1)
             return f"there is no map {name!r}" + (f", did you mean {near[0]!r}?" if near else "")
         if kind is not definition.kind and (kind is not None or definition.kind is Kind.SESSION):
-            return f"map {name!r} is of kind {definition.kind}, which <{element.name}> is not"
+            return f"map {definition.name!r} is of kind {definition.kind}, which <{element.name}> is not"
         return self._misfit(element.fields, definition)
 
     def _misfit(self, fields: Mapping[str, str], definition: MapDefinition) -> str | None:
@@ -140,36 +187,17 @@ class _Sorting:
             return "it has both a key and a range"
         if "timeout" in fields and definition.kind is not Kind.SESSION:
             return "only sessions have a timeout"
-        if definition.kind.timed and "time" not in fields and not self._default_time(definition):
+        default = self.effective_time if definition.kind.temporal else None
+        if definition.kind.timed and "time" not in fields and default is None:
             return "time is missing (rows without one need an effective time: --effective-time TIME)"
         return None
-
-    def _default_time(self, definition: MapDefinition) -> str | None:
-        return self.effective_time if definition.kind.temporal else None
-
-    def _row(self, element: Element, definition: MapDefinition) -> dict[str, str | None]:
-        """The element's texts by the names of canonical columns."""
-        fields, kind = element.fields, definition.kind
-        row: dict[str, str | None] = {}
-        if kind.keyed:
-            row["key"] = fields.get("key")
-        else:
-            row["key_start"] = fields.get("from", fields.get("key"))
-            row["key_end"] = fields.get("to", fields.get("key"))
-        if kind.temporal:
-            row["effective_time"] = fields.get("time", self._default_time(definition))
-        if kind is Kind.SESSION:
-            return row | {"start": fields.get("time"), "timeout": fields.get("timeout")}
-        text = fields.get("value", "")
-        row["value"] = None if not text.strip() else text
-        if definition.value is None:
-            row["value_type"] = "xml" if element.xml else "string"
-        return row
 
     def arrived(self, read: int) -> Iterator[Arrived]:
         """What was taken since the last time, when so many bytes of the file had been read."""
         for rows in self._rows.values():
-            yield rows.arrived(read)
+            if rows.lines:
+                yield rows.arrived(read)
+            rows.clear()
         if self._bad:
             yield Arrived(None, rejected=rejects_of(self._bad))
-        self._rows, self._bad, self.bytes = {}, [], 0
+        self._bad, self.bytes = [], 0

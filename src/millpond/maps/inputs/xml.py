@@ -12,12 +12,14 @@ uses declared in it.
 Invariants:
 * Every element below the root is handed on, or rejected with its line and the reason.
 * A document type declaration is refused where it begins, so no entity is ever expanded or fetched.
-* An element of more than `ELEMENT_BYTES_MAX`, or deeper than `DEPTH_MAX`, ends the reading.
+* An element of more than `ELEMENT_BYTES_MAX`, or deeper than `DEPTH_MAX`, ends the reading; so do more than `NAMES_MAX`
+  different names, or one that is longer than that: the parser remembers them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import StringIO
 from typing import TYPE_CHECKING
 from xml.parsers import expat
@@ -28,10 +30,11 @@ from millpond.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ("DEPTH_MAX", "ELEMENT_BYTES_MAX", "Element", "read_elements")
+__all__ = ("DEPTH_MAX", "ELEMENT_BYTES_MAX", "NAMES_MAX", "Element", "read_elements")
 
 ELEMENT_BYTES_MAX = 16 << 20
 DEPTH_MAX = 256
+NAMES_MAX = 1_000
 
 _TOO_LONG = f"an element has more than {ELEMENT_BYTES_MAX:,} bytes"
 _ROOTS = frozenset(("referencedata", "plan-b"))
@@ -62,6 +65,7 @@ def read_elements(chunks: Iterable[bytes], path: str) -> Iterator[list[Element]]
     yield reader.feed(b"", last=True)
 
 
+@lru_cache(maxsize=512)
 def _local(name: str) -> str:
     return name.rpartition(":")[2].lower()
 
@@ -111,6 +115,8 @@ class _Reader:
             raise self._invalid(told, error.lineno, error.offset) from error
         if self._fed - self._last > ELEMENT_BYTES_MAX:
             raise self._here(_TOO_LONG)
+        if len(self._parser.intern) > NAMES_MAX:
+            raise self._here(f"elements and attributes have more than {NAMES_MAX:,} different names")
         done, self._done = self._done, []
         return done
 
@@ -131,6 +137,8 @@ class _Reader:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         depth = self._depth
+        if len(name) > NAMES_MAX:
+            raise self._here(f"an element's name is longer than {NAMES_MAX:,} characters")
         if depth > DEPTH_MAX:
             raise self._here(f"elements are nested more than {DEPTH_MAX} deep")
         if attributes:
@@ -153,14 +161,11 @@ class _Reader:
 
     def _start_field(self, element: Element, name: str) -> None:
         self._text.clear()
+        self._field = name
         if name not in _FIELDS:
             element.fault = element.fault or f"<{name}> is no part of a <{element.name}> that maps can take"
-        self._begin(element, name)
-
-    def _begin(self, element: Element, name: str) -> None:
-        if name in element.fields:
+        elif name in element.fields:
             element.fault = element.fault or f"<{name}> is given twice"
-        self._field = name
 
     def _start_inner(self, element: Element, name: str, attributes: dict[str, str]) -> None:
         """An element within a field: bounds within a range, XML within a value."""
@@ -168,8 +173,7 @@ class _Reader:
             self._fragment = _Fragment(self._namespaces())
             self._fragment.start(name, attributes, self._characters_so_far())
         elif self._field == "range" and self._depth == 4 and _local(name) in _RANGE:
-            self._text.clear()
-            self._begin(element, _local(name))
+            self._start_field(element, _local(name))
         else:
             element.fault = element.fault or f"<{name}> is no part of <{self._field}>"
 
