@@ -287,10 +287,14 @@ def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
-def test_threads_put_at_once(tmp_path: Path) -> None:
+def test_threads_put_at_once_while_another_sweeps(tmp_path: Path) -> None:
     folder = FolderObjects(tmp_path)
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda n: folder.put(f"a/{n % 10}", b"%d" % (n % 10) * 1000), range(200)))
+        puts = [threads.submit(folder.put, f"a/{n % 10}", b"%d" % (n % 10) * 1000) for n in range(200)]
+        while not all(put.done() for put in puts):
+            folder.sweep_partial()
+        for put in puts:
+            put.result()
     assert sorted(found.name for found in folder.list()) == [f"a/{n}" for n in range(10)]
     assert all(text(folder.get(f"a/{n}")) == b"%d" % n * 1000 for n in range(10))
 

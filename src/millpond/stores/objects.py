@@ -223,16 +223,7 @@ class FolderObjects(Objects):
 
     def sweep_partial(self) -> int:
         """Remove what writers left who died in the middle of a `put`; the number of files removed."""
-        removed = 0
-        for left in (self.root / _PARTIAL).glob("*"):
-            with left.open("rb") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue
-                left.unlink(missing_ok=True)
-                removed += 1
-        return removed
+        return sum(_remove_abandoned(left) for left in (self.root / _PARTIAL).glob("*"))
 
     def get(self, name: str) -> pa.Buffer:
         """All bytes of an object, memory-mapped.
@@ -287,6 +278,17 @@ def _own_file(folder: Path) -> BinaryIO:
             return file
         file.close()  # swept before it was locked
     raise AssertionError("numbers do not end")
+
+
+def _remove_abandoned(left: Path) -> bool:
+    """Remove a partial file unless its writer lives, or has just given it its name; whether it was removed."""
+    try:
+        with left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    return True
 
 
 def _write_whole(file: BinaryIO, data: memoryview) -> None:
