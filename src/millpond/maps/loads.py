@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,9 @@ class Loads:
         received.mkdir(parents=True)
         for index, part in enumerate(parts):
             Path(part.folder).rename(received / str(index))
+        for folder in {Path(part.folder).parent for part in parts}:
+            with suppress(OSError):  # others may still write there
+                folder.rmdir()
         sync_folder(received)
         sync_folder(received.parent)
         step("load.received")
