@@ -71,7 +71,17 @@ def _tend(
         for report in told:
             screen.print_json(report)
     elif told:
-        screen.print_table(list(told[0]), [list(report.values()) for report in told])
+        screen.print_table(
+            ["map", "rows before", "removed", "rows after", "size before", "size after", ""],
+            [
+                [
+                    each["map"], f"{each['rows_before']:,}", f"{each['rows_removed']:,}", f"{each['rows_after']:,}",
+                    screen.human_bytes(each["bytes_before"]), screen.human_bytes(each["bytes_after"]),
+                    "care is suspended" if each["suspended"] else None,
+                ]
+                for each in told
+            ],
+        )  # fmt: skip
 
 
 def _facts(report: Any) -> dict[str, Any]:

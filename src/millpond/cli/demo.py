@@ -42,7 +42,7 @@ def demo(
     """Load a year of real flights and their weather with Spark, and enrich every flight. Takes a minute or two."""
     from millpond.cli.events import running
     from millpond.clock import SystemClock
-    from millpond.demo.plan import register_views
+    from millpond.demo.plan import register_views, warm_up
     from millpond.demo.sources import prepare
 
     clock = SystemClock()
@@ -51,7 +51,9 @@ def demo(
     with screen.working("unpacking a year of flights", quiet=json):
         sources = prepare(folder / "data")
     with running(master, quiet=json) as session:
-        register_views(session, sources)
+        with screen.working("warming up", quiet=json):
+            register_views(session, sources)
+            warm_up(session)
         run = _Run(session, folder, clock, quiet=json)
         told = {"maps": _load_maps(run), "flights": _enrich_flights(run), "addresses": _place_addresses(run)}
     seconds = clock.monotonic() - began
@@ -121,10 +123,15 @@ def _load_maps(run: _Run) -> list[dict[str, Any]]:
     if not run.quiet:
         screen.print_table(
             ["map", "kind", "rows", "seconds", "rows/s"],
-            [[e.map, e.kind, f"{e.rows:,}", f"{e.seconds:.1f}", f"{e.rows / e.seconds:,.0f}"] for e in loaded],
+            [[e.map, e.kind, f"{e.rows:,}", f"{e.seconds:.1f}", _speed(e)] for e in loaded],
             title="Maps, loaded by Spark",
         )
     return [asdict(each) for each in loaded]
+
+
+def _speed(loaded: _Loaded) -> str | None:
+    # of a few rows it would only say how long Spark takes to plan
+    return f"{loaded.rows / loaded.seconds:,.0f}" if loaded.rows > 10_000 else None
 
 
 def _load_map(run: _Run, planned: PlannedMap, pond: Any) -> _Loaded:

@@ -59,9 +59,15 @@ class Enriched:
 
 @contextmanager
 def running(master: str | None, *, quiet: bool = False) -> Iterator[SparkSession]:
-    """A Spark session for one command."""
+    """A Spark session for one command: a new one, or the one that this process has already."""
+    from pyspark.sql import SparkSession as Session
+
     from millpond import spark
 
+    there = Session.getActiveSession()
+    if there is not None:
+        yield there
+        return
     place = master or "local[*]"
     with screen.working(f"starting Spark on {place}", quiet=quiet), hushed():
         started = spark.start(place, settings=_SETTINGS)

@@ -15,12 +15,12 @@ from millpond.cli.options import Json, MapName, PondFolder, examples, existing_p
 if TYPE_CHECKING:
     from millpond.maps.kinds import MapDefinition
 
-__all__ = ("alter", "create", "drop", "maps", "register")
+__all__ = ("KindChoice", "SchemeChoice", "alter", "create", "drop", "maps", "register")
 
 _HERE = Path("pond")
 
 
-class _Kind(StrEnum):
+class KindChoice(StrEnum):
     """The kinds as choices, said here so that help needs no import; a test compares."""
 
     STATE = "state"
@@ -30,7 +30,7 @@ class _Kind(StrEnum):
     SESSION = "session"
 
 
-class _Scheme(StrEnum):
+class SchemeChoice(StrEnum):
     AUTO = "auto"
     DIRECT = "direct"
     HASH = "hash"
@@ -79,7 +79,7 @@ Overwrite = Annotated[
 
 def create(
     name: MapName,
-    kind: Annotated[_Kind, typer.Option("--kind", help="What the map's rows are.")],
+    kind: Annotated[KindChoice, typer.Option("--kind", help="What the map's rows are.")],
     value: Annotated[
         str | None,
         typer.Option(
@@ -89,8 +89,8 @@ def create(
             show_default="each row carries its own",
         ),
     ] = None,
-    scheme: Annotated[_Scheme, typer.Option("--scheme", help="How keys are stored; never changes an answer.")] = (
-        _Scheme.AUTO
+    scheme: Annotated[SchemeChoice, typer.Option("--scheme", help="How keys are stored; never changes an answer.")] = (
+        SchemeChoice.AUTO
     ),
     hash_bytes: Annotated[int, typer.Option("--hash-bytes", help="Width of stored hashes: 8 or 4.")] = 8,
     condense: Condense = None,

@@ -7,6 +7,7 @@ wide as its content: nothing is cut.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ __all__ = (
 )
 
 _PIPE_COLUMNS = 2_000
+_FIGURE = re.compile(r"-?[\d,.]+(%| [KMGT]?i?B)?")
 
 
 def console(stream: TextIO | None = None) -> Console:
@@ -58,7 +60,7 @@ def note(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """A table; numbers stand right, None is left empty."""
+    """A table; figures stand right, None is left empty."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -66,11 +68,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     kept = [list(row) for row in rows]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(columns):
-        numeric = any(isinstance(row[place], int | float) for row in kept)
+        numeric = all(_is_figure(row[place]) for row in kept)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in kept:
         table.add_row(*(Text("" if cell is None else _cell(cell)) for cell in row))
     console().print(table)
+
+
+def _is_figure(cell: Any) -> bool:
+    return cell is None or isinstance(cell, int | float) or _FIGURE.fullmatch(cell) is not None
 
 
 def _cell(value: Any) -> str:

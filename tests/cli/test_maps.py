@@ -1,0 +1,85 @@
+"""Ponds and maps from the command line: make, list, show, alter, drop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millpond.cli import maps as commands
+from millpond.maps.kinds import Kind, Scheme
+from tests.cli.conftest import Shell
+
+
+def test_a_pond_is_made_once(millpond: Shell) -> None:
+    assert "made a pond" in millpond("init").out
+    assert "already" in millpond("init").out
+    assert millpond("init", "other", "--json").object == {"pond": "other", "made": True}
+    assert Path("other/pond.json").is_file()
+
+
+def test_a_folder_with_other_things_is_left_alone(millpond: Shell) -> None:
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("years of work")
+    assert "holds something else" in millpond("init", "mine", code=5).err
+    assert [path.name for path in Path("mine").iterdir()] == ["thesis.txt"]
+
+
+def test_nothing_but_init_and_create_makes_a_pond(millpond: Shell) -> None:
+    assert "millpond init" in millpond("maps", code=3).err
+    assert "--pond" in millpond("get", "weather", "JFK", code=3).err
+    assert not Path("pond").exists()
+    millpond("create", "weather", "--kind", "state")
+    assert Path("pond/pond.json").is_file()
+
+
+def test_every_kind_and_scheme_can_be_created(millpond: Shell) -> None:
+    assert [str(each) for each in commands.KindChoice] == [str(each) for each in Kind]
+    assert [str(each) for each in commands.SchemeChoice] == [str(each) for each in Scheme]
+    for kind in Kind:
+        for scheme in Scheme:
+            millpond("create", f"{kind}_{scheme}", "--kind", kind, "--scheme", scheme)
+    listed = millpond("maps", "--json").objects
+    assert {(each["kind"], each["scheme"]) for each in listed} == {(str(k), str(s)) for k in Kind for s in Scheme}
+
+
+def test_maps_are_listed_and_shown(weather: Shell) -> None:
+    listed = weather("maps").out
+    assert "weather" in listed
+    assert "temporal_state" in listed
+    assert "temp double, wind_speed double" in listed
+    shown = weather("maps", "weather", "--json").object
+    assert shown["rows"] == 3
+    assert shown["value"] == "temp double, wind_speed double"
+    assert "rows" in weather("maps", "WEATHER").out
+
+
+def test_a_new_pond_says_what_to_do(millpond: Shell) -> None:
+    millpond("init")
+    assert "millpond create" in millpond("maps").out
+    assert millpond("maps", "--json").out == ""
+
+
+def test_settings_are_altered_and_shapes_are_not(weather: Shell) -> None:
+    weather("alter", "weather", "--retain", "10y", "--suspend-care")
+    shown = weather("maps", "weather").out
+    assert "10y" in shown
+    assert weather("maps", "weather", "--json").object["care_suspended"] is True
+    weather("alter", "weather", "--resume-care", "--retain", "never")
+    told = weather("maps", "weather", "--json").object
+    assert told["care_suspended"] is False
+    assert told["retain_ms"] is None
+    weather("alter", "weather", code=2)
+
+
+def test_dropping_asks_first(weather: Shell) -> None:
+    assert "--yes" in weather("drop", "weather", code=5).err
+    assert weather("get", "weather", "JFK", "--json").object["value"] == {"temp": 32.0, "wind_speed": 24.2}
+    assert weather("drop", "weather", "--yes", "--json").object == {"map": "weather", "dropped": True}
+    weather("get", "weather", "JFK", code=3)
+
+
+def test_names_that_are_nearly_right_are_recognised(weather: Shell) -> None:
+    assert "weather" in weather("get", "wether", "JFK", code=3).err
+    assert "map_not_found" in weather("get", "wether", "JFK", "--json", code=3).err
+    weather("create", "Weather", "--kind", "state", code=4)
+    weather("create", "9weather", "--kind", "state", code=5)
+    weather("create", "other", "--kind", "no_kind", code=2)
