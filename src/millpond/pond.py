@@ -29,7 +29,7 @@ from millpond.maps.loads import FOLDERS, Loads
 from millpond.maps.merging import Merged, merge_waiting
 from millpond.maps.parts import PartFile, PartWriter
 from millpond.maps.shard import Shard
-from millpond.stores.files import disk_errors, remove_tree, write_file_atomically
+from millpond.stores.files import disk_errors, remove_tree, sweep_removed, write_file_atomically
 from millpond.stores.lmdb_space import LmdbSpace
 from millpond.stores.objects import open_objects
 
@@ -71,6 +71,19 @@ class Pond:
             # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged.
             with suppress(Unavailable):
                 merge_waiting(self._loads, self._shard, wait_seconds=0)
+        self._finish_drops()
+        for name in FOLDERS:
+            sweep_removed(self.folder / name)
+
+    def _finish_drops(self) -> None:
+        """Remove the folders of maps that were dropped when a crash came in between."""
+        # A map is in the catalogue before it has a folder: what is there now and in no catalogue later was dropped.
+        there = [place for parent in ("shards", "snapshots") for place in (self.folder / parent).glob("[!.]*")]
+        with self._space.read() as tx:
+            known = {_folder_name(definition) for definition in catalogue.list_maps(tx)}
+        for place in there:
+            if place.name not in known:
+                remove_tree(place)
 
     def __enter__(self) -> Self:
         return self

@@ -43,6 +43,7 @@ SNAPSHOT = Prefix("snapshot")
 """`snapshot/<map>`: the id of the manifest that counts."""
 NUMBER = Prefix("counter").pack("part")
 LOCK_SECONDS = 120.0
+REASON = "reason.json"
 FOLDERS = ("writer", "receive", "staging", "merging", "shards", "snapshots", "quarantine")
 
 
@@ -232,9 +233,14 @@ class Loads:
 
         for place in (self.merging(queued.map, queued.number), self.staged(queued.number)):
             if place.exists():
+                write_file_atomically(place / REASON, _to_json(told))
                 move(place, target)
-        target.mkdir(exist_ok=True)
-        write_file_atomically(target / "reason.json", _to_json(told))
+        if (target / REASON).exists():
+            # When a crash came after the move, the reason is the one that was found then.
+            told = Quarantined(**json.loads((target / REASON).read_bytes()))
+        else:
+            target.mkdir(exist_ok=True)
+            write_file_atomically(target / REASON, _to_json(told))
         step("merge.quarantine_moved")
         self.space.write(leave)
         return told

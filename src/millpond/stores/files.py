@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ("checksum_file", "disk_errors", "move", "remove_tree", "sync_file", "sync_folder", "write_file_atomically")
+__all__ = (
+    "checksum_file",
+    "disk_errors",
+    "move",
+    "remove_tree",
+    "sync_file",
+    "sync_folder",
+    "sweep_removed",
+    "write_file_atomically",
+)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -84,6 +93,12 @@ def remove_tree(folder: Path) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(hidden, ignore_errors=True)
+
+
+def sweep_removed(parent: Path) -> None:
+    """Remove what a crash left half removed in a folder."""
+    for hidden in parent.glob(".*.gone"):
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def checksum_file(file: Path) -> str:

@@ -1,0 +1,51 @@
+"""A warm process that forks a child for every telling of the story, so that imports are paid for once.
+
+Reads one JSON object a line: `{"folder": …, "telling": …, "log": … or null, "kill_at": … or null}`; answers with the
+child's exit code, negative for the signal that ended it. The child writes the number of each act it has done into
+`<folder>.done`, one a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from millpond.testing.faults import arm
+from millpond.testing.scratch import scratch_folder
+from tests.crash import story
+
+
+def child(told: dict[str, Any]) -> None:
+    folder = Path(told["folder"])
+    done = Path(f"{folder}.done").open("a", encoding="ascii", buffering=1)  # noqa: SIM115
+    with done, arm(log=told["log"], kill_at=told["kill_at"]):
+        story.tell(folder, telling=told["telling"], done=lambda act: print(act, file=done))
+
+
+def fork(told: dict[str, Any]) -> int:
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            child(told)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def main() -> None:
+    with scratch_folder() as folder:
+        story.warm(folder)
+    for line in sys.stdin:
+        print(fork(json.loads(line)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

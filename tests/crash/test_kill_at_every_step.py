@@ -1,0 +1,169 @@
+"""The story killed at every step: who opens the pond afterwards finds nothing lost, doubled or half-visible.
+
+After the kill the pond is opened, which repairs it. It must then hold what it held before the act that was cut off, or
+what that act leaves behind; of a load, in all maps alike. Then the story goes on from that act and must end as ever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+from millpond.testing.audit import audit_map, canonical_bits
+from millpond.testing.faults import occurrences
+from millpond.testing.models import MapModel
+from millpond.testing.rows import canonical_of
+from millpond.testing.scratch import scratch_folder
+from tests.crash import story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond import Pond
+    from tests.crash.story import World
+
+ROOT = Path(__file__).resolve().parents[2]
+WORLDS = story.worlds()
+Bits = dict[str, list[object]]
+
+
+@dataclass(frozen=True)
+class Teller:
+    """The warm process, and a place for ponds."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+
+    def tell(self, name: str, *, kill_at: str | None = None) -> tuple[Path, int, int]:
+        """Tell the story in a child: the pond's folder, the child's exit code, how many acts it did."""
+        folder = self.folder / name
+        told = {"folder": str(folder), "telling": 0, "log": f"{folder}.log", "kill_at": kill_at}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(told), file=self.process.stdin, flush=True)
+        code = int(self.process.stdout.readline())
+        return folder, code, len(Path(f"{folder}.done").read_text().split())
+
+
+@pytest.fixture(scope="module")
+def teller() -> Iterator[Teller]:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    command = [sys.executable, "-m", "tests.crash.template"]
+    with (
+        scratch_folder() as folder,
+        subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as process,
+    ):  # fmt: skip
+        yield Teller(process, folder)
+
+
+@pytest.fixture(scope="module")
+def moments(teller: Teller) -> list[str]:
+    """Every moment of the story at which it may be killed."""
+    folder, code, acts = teller.tell("whole")
+    assert (code, acts) == (0, len(story.ACTS))
+    check_end(folder)
+    return occurrences(Path(f"{folder}.log"))
+
+
+# -- what a pond holds --------------------------------------------------------------------------------
+
+
+def held(pond: Pond) -> Bits:
+    return {each.name: canonical_bits(each.shard.read_rows(), each.definition) for each in pond.maps()}
+
+
+def bits_of_world(pond: Pond, world: World) -> Bits | None:
+    """The rows of a model of all maps; None when it has other maps than the pond."""
+    definitions = {each.name: each.definition for each in pond.maps()}
+    if definitions.keys() != world.keys():
+        return None
+    return {
+        name: canonical_bits([canonical_of(definitions[name], model.scan())], definitions[name])
+        for name, model in world.items()
+    }
+
+
+def check_after_kill(pond: Pond, acts: int) -> None:
+    act, before, after = story.ACTS[acts], WORLDS[acts], WORLDS[acts + 1]
+    found = held(pond)
+    if act.whole:
+        assert found in (bits_of_world(pond, before), bits_of_world(pond, after)), act.name
+    elif acts:
+        again = {each.name: model_of(each) for each in pond.maps()}
+        act.expect(again)
+        assert bits_of_world(pond, again) == bits_of_world(pond, after), act.name
+
+
+def model_of(each: millpond.Map) -> MapModel:
+    """The rows of a map as a model."""
+    model = MapModel(each.kind)
+    for batch in each.shard.read_rows():
+        for told in batch.to_pylist():
+            value = told.pop("value", None)
+            model.put([(tuple(part.decode() if isinstance(part, bytes) else part for part in told.values()), value)])
+    return model
+
+
+def check_tidy(pond: Pond) -> None:
+    """Nothing waits, nothing lies about, nothing was put aside, and every file is what it says it is."""
+    for name in ("receive", "staging", "writer", "quarantine"):
+        assert list((pond.folder / name).iterdir()) == [], name
+    assert [place for entry in (pond.folder / "merging").iterdir() for place in entry.iterdir()] == []
+    report = pond.verify()
+    assert report.ok, [str(each) for each in report.problems]
+
+
+def check_end(folder: Path) -> None:
+    """The pond at the end of the story, by every reader."""
+    last = len(story.ACTS)
+    with millpond.open(folder, clock=story.clock_of(9, last)) as pond:
+        check_tidy(pond)
+        assert {each.name for each in pond.maps()} == WORLDS[-1].keys()
+        for each in pond.maps():
+            model = WORLDS[-1][each.name]
+            keys = sorted({address[0] for address in model.rows} | ({"k0", "nobody"} if each.kind.keyed else {-1, 99}))
+            audit_map(each, model, [(key, at) for key in keys for at in (-1, 14, 27, 39)])
+
+
+# -- kills --------------------------------------------------------------------------------------------
+
+
+def kill_and_go_on(teller: Teller, moment: str) -> None:
+    folder, code, acts = teller.tell(moment.replace(":", "-"), kill_at=moment)
+    assert code == -signal.SIGKILL, moment
+    with millpond.open(folder, clock=story.clock_of(1, acts)) as pond:
+        check_after_kill(pond, acts)
+    story.tell(folder, telling=2, first=acts)
+    check_end(folder)
+
+
+def of_each_name(moments: list[str]) -> list[str]:
+    """One moment of each name: first ones of some, last ones of others, middle ones of the rest."""
+    named = defaultdict(list)
+    for moment in moments:
+        named[moment.partition(":")[0]].append(moment)
+    return [told[(number % 3) * (len(told) - 1) // 2] for number, told in enumerate(named.values())]
+
+
+def test_killed_at_one_moment_of_each_step(teller: Teller, moments: list[str]) -> None:
+    for moment in of_each_name(moments):
+        kill_and_go_on(teller, moment)
+
+
+@pytest.mark.slow
+def test_killed_at_every_moment(teller: Teller, moments: list[str]) -> None:
+    for moment in moments:
+        kill_and_go_on(teller, moment)
