@@ -271,6 +271,39 @@ def test_a_changed_byte_is_found_when_verifying(objects: FolderObjects) -> None:
     assert collect(objects, full(objects, range(4), 2), now_ms=LATER).snapshots == 1
 
 
+@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", Kind)
+def test_offsets_that_lead_astray_are_an_error_and_no_crash(objects: FolderObjects, kind: Kind, step: int) -> None:
+    """One byte of the files after the other becomes another: a lookup answers, or names the file."""
+    definition = a_map(kind, "string")
+    addresses = {"key": ("a", "bb", "bb"), "key_start": (1, 1, 2), "key_end": (9, 5, 2), "end": (8, 9, 7)}
+    rows = [(tuple(addresses.get(name, (1, 2, 3))[n] for name in kind.address), "value") for n in range(3)]
+    unique = list(dict(rows).items())
+    manifest = freeze(objects, definition, [canonical_of(definition, unique)], shard_version=1, created_ms=1)
+    keys: list[object] = ["a", "bb", "c"] if kind.keyed else [1, 5, 100]
+    refused = 0
+    for name in sorted(files(objects, "ranges") | files(objects, "intervals")):
+        file = objects.root / name
+        whole = file.read_bytes()
+        for place in range(0, len(whole), step):
+            file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])
+            try:
+                with Snapshot.open(objects, manifest) as snapshot:
+                    assert len(snapshot.lookup(keys, at=4)) == 3
+            except Corrupt as error:
+                refused += Path(name).name in str(error)
+        file.write_bytes(whole)
+    assert refused > 100 // step
+
+
+def test_opening_copies_nothing(objects: FolderObjects) -> None:
+    manifest = full(objects, range(50_000))
+    before = pa.total_allocated_bytes()
+    with Snapshot.open(objects, manifest) as snapshot:
+        assert pa.total_allocated_bytes() == before
+        assert snapshot.lookup(["key 7"]).to_pylist() == [7]
+
+
 def test_a_missing_range_is_named(objects: FolderObjects) -> None:
     manifest = full(objects, range(3))
     damaged = one_range(objects)

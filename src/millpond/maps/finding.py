@@ -23,6 +23,7 @@ from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.questions import instants_of, numbers_of, one_array
 from millpond.maps.radix import I64, U64
 from millpond.maps.search import as_of, bucket_order, find_groups, innermost, only_row, order_bits
+from millpond.maps.soundness import check_offsets
 
 __all__ = ("Finder", "Found")
 
@@ -55,7 +56,7 @@ class Found:
 class Finder:
     """Searches the groups of one snapshot."""
 
-    def __init__(self, definition: MapDefinition, groups: Groups, intervals: Callable[[], Intervals]) -> None:
+    def __init__(self, definition: MapDefinition, groups: Groups, intervals: Callable[[Groups], Intervals]) -> None:
         self.definition = definition
         self.groups = groups
         self._load_intervals = intervals
@@ -64,11 +65,20 @@ class Finder:
 
     @cached_property
     def _directories(self) -> Directories:
+        self._check("key")
+        self._check("rows")
+        if self.definition.kind is Kind.SESSION:
+            self._check("cover")
         return Directories.of(self.groups)
+
+    def _check(self, column: str) -> None:
+        for batch, name in zip(self.groups.batches, self.groups.names, strict=True):
+            check_offsets(batch.column(column), name)
 
     @cached_property
     def _intervals(self) -> Intervals:
-        return self._load_intervals()
+        self._check("rows")
+        return self._load_intervals(self.groups)
 
     def find(self, keys: Any, at: Any) -> Found:
         """The rows that answer.

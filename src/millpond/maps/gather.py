@@ -21,6 +21,7 @@ from millpond.maps.addresses import copy_bytes, load_i32, load_i64, load_u8, pre
 from millpond.maps.groups import Groups, gather_table
 from millpond.maps.radix import I64
 from millpond.maps.search import AHEAD
+from millpond.maps.soundness import check_offsets
 
 __all__ = ("RowColumn", "gather")
 
@@ -44,7 +45,13 @@ class RowColumn:
 
     @classmethod
     def of(cls, groups: Groups, arrays: Sequence[pa.Array], kind: pa.DataType) -> RowColumn:
-        """The column that `arrays` hold, one for each piece."""
+        """The column that `arrays` hold, one for each piece.
+
+        Raises: `Corrupt`, naming the file whose offsets lead astray.
+        """
+        if _is_bytes(kind):
+            for array, name in zip(arrays, groups.names, strict=True):
+                check_offsets(array, name)
         if not pa.types.is_struct(kind):
             return cls(kind, gather_table(groups, arrays, _width(kind)))
         fields = (

@@ -38,23 +38,26 @@ class Groups:
 
     * `layers`: offsets of the layers over the pieces.
     * `table`: see `COUNT …`.
+    * `names`: of the file of each piece, for when it is damaged.
     """
 
     kind: Kind
     batches: tuple[pa.RecordBatch, ...]
     layers: I64
     table: npt.NDArray[np.int64]
+    names: tuple[str, ...]
 
     @classmethod
-    def of(cls, kind: Kind, layers: Sequence[Sequence[pa.RecordBatch]]) -> Groups:
-        """The table over `layers`, newest first, each in order of key."""
+    def of(cls, kind: Kind, layers: Sequence[Sequence[pa.RecordBatch]], names: Sequence[str] | None = None) -> Groups:
+        """The table over `layers`, newest first, each in order of key; `names` of their files."""
         kept = [[batch for batch in layer if batch.num_rows] for layer in layers]
         batches = tuple(batch for layer in kept for batch in layer)
+        assert names is None or len(names) == len(batches), "files hold groups"
         offsets = np.cumsum([0, *(len(layer) for layer in kept)]).astype(np.int64)
         # One line more than pieces: a kernel may look at the piece after the last, which is empty.
         lines = [*(_addresses(batch, kind) for batch in batches), [0] * 8]
         table = np.array(lines, np.int64)
-        return cls(kind, batches, offsets, table)
+        return cls(kind, batches, offsets, table, tuple(names or [""] * len(batches)))
 
     @property
     def address(self) -> int:

@@ -31,13 +31,18 @@ from millpond.maps.addresses import load_i64, prefetch
 from millpond.maps.radix import I64, U64, ordered_u64, radix_order
 from millpond.maps.search import AHEAD, BLOCK, directory_bits, last_not_after
 
-__all__ = ("Intervals", "find_ranges", "find_ranges_as_of", "locate", "spread")
+__all__ = ("INTERVALS_SCHEMA", "Intervals", "find_ranges", "find_ranges_as_of", "locate", "spread")
 
 WRITTEN_OUT_MAX = 8
 """Entries per range, on average, up to which lists are written out interval by interval; beyond, the tree is kept."""
 
 _LAST_NUMBER = np.iinfo(np.int64).max
 _ALWAYS = np.iinfo(np.int64).min
+
+
+INTERVALS_SCHEMA = pa.schema(
+    [(name, pa.large_list(pa.int64())) for name in ("breaks", "slots", "lists", "rank", "since", "place", "leaves")]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +96,33 @@ class Intervals:
             pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), pa.array(values))
             for values in told.values()
         ]
-        return pa.RecordBatch.from_arrays(columns, names=list(told))
+        return pa.RecordBatch.from_arrays(columns, schema=INTERVALS_SCHEMA)
 
     @classmethod
-    def from_batch(cls, batch: pa.RecordBatch) -> Intervals:
-        """What `to_batch` told, without a copy."""
+    def from_batch(cls, batch: pa.RecordBatch) -> Intervals | None:
+        """What `to_batch` told, without a copy; None when it points outside of itself, as only a damaged file does."""
         told = {field.name: batch.column(field.name).values.to_numpy() for field in fields(cls)}
-        return cls(**(told | {"leaves": int(told["leaves"][0])}))
+        if len(told["leaves"]) != 1:
+            return None
+        index = cls(**(told | {"leaves": int(told["leaves"][0])}))
+        return index if index._sound() else None
+
+    def _sound(self) -> bool:
+        # A kernel that follows what is written here must not leave it.
+        if not 0 <= self.leaves <= 1 << 40 or self.leaves & (self.leaves - 1):
+            return False
+        entries = {len(self.rank), len(self.since), len(self.place)}
+        whole = len(self.lists) == (2 * self.leaves + 1 if self.leaves else len(self.breaks) + 1)
+        slots = len(self.slots) > 1 and (len(self.slots) - 1).bit_count() == 1
+        return (
+            whole and slots and len(entries) == 1 and len(self.breaks) <= (self.leaves or len(self.breaks))
+            and _ascending(self.lists, len(self.rank)) and _ascending(self.slots, len(self.breaks))
+        )  # fmt: skip
+
+
+def _ascending(numbers: I64, last: int) -> bool:
+    """Whether numbers ascend from 0 or above to `last`."""
+    return int(numbers[0]) >= 0 and int(numbers[-1]) == last and bool(np.all(numbers[1:] >= numbers[:-1]))
 
 
 def _breaks(starts: I64, ends: I64) -> I64:

@@ -315,7 +315,7 @@ def innermost(table, starts, ends, order, instants, step, found):  # type: ignor
             mark = last_not_after(_cell(table, piece, _COVER_FROM), first, last, instant)
             if mark >= first:
                 row = np.int64(load_i32(_cell(table, piece, _COVER_ROW) + 4 * mark))
-                if row >= 0:
+                if 0 <= row < high - low:
                     found[i] = (piece << _PIECE) | (low + row)
             continue
         row = last_not_after(load_i64(starts + 32 * piece), low, high, instant)

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from millpond.kernel.steps import step
 from millpond.maps.frozen import freeze_groups, group_schema, range_bounds
-from millpond.maps.groups import Groups
-from millpond.maps.intervals import Intervals
+from millpond.maps.groups import COUNT, Groups
+from millpond.maps.intervals import INTERVALS_SCHEMA, Intervals
 from millpond.maps.leases import end_lease
 from millpond.maps.manifests import (
     Layer,
@@ -34,6 +34,7 @@ from millpond.maps.manifests import (
     store_manifest,
 )
 from millpond.maps.radix import I64, unordered_i64
+from millpond.maps.soundness import check_positions, damaged
 from millpond.maps.visible import tombstones, visible_groups
 from millpond.stores import ranges
 from millpond.stores.objects import FolderObjects
@@ -152,8 +153,26 @@ def open_layers(objects: Objects, manifest: SnapshotManifest, *, verify: bool = 
 def _open_indexes(objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], verify: bool) -> Groups:
     return Groups.of(
         definition.kind,
-        [[ranges.open_range(objects, entry, verify=verify) for entry in index.entries] for index in indexes],
+        [[_open_piece(objects, index, entry, verify) for entry in index.entries] for index in indexes],
+        [ranges.range_name(entry.id) for index in indexes for entry in index.entries],
     )
+
+
+def _open_piece(objects: Objects, index: ranges.Index, entry: ranges.RangeEntry, verify: bool) -> pa.RecordBatch:
+    """One range, whose columns are there and as long as they say: kernels will not ask again."""
+    name = ranges.range_name(entry.id)
+    try:
+        batch = ranges.open_range(objects, entry, verify=verify)
+        return _sound(batch, index.schema, name)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise damaged(name) from error
+
+
+def _sound(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    if not batch.schema.equals(schema):
+        raise damaged(name)
+    batch.validate()
+    return batch
 
 
 def _intervals_name(id_: str) -> str:
@@ -191,14 +210,22 @@ def _known_since(rows: pa.Array, seen: npt.NDArray[np.bool_]) -> I64:
     return times[offsets[seen]]
 
 
-def load_intervals(objects: Objects, manifest: SnapshotManifest) -> Intervals:
+def load_intervals(objects: Objects, manifest: SnapshotManifest, groups: Groups) -> Intervals:
     """The index over the ranges of a ranged map, mapped where it lies.
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     assert manifest.intervals is not None, "ranged maps have one"
     name = _intervals_name(manifest.intervals)
-    return Intervals.from_batch(read_batch(objects.get(name), name))
+    try:
+        batch = _sound(read_batch(objects.get(name), name), INTERVALS_SCHEMA, name)
+        index = Intervals.from_batch(batch)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise damaged(name) from error
+    if index is None:
+        raise damaged(name)
+    check_positions(index.place, groups.table[:, COUNT], name)
+    return index
 
 
 # -- collecting ---------------------------------------------------------------------------------------
