@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Invalid, Unavailable
+from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps import catalogue
 from millpond.maps.handle import Map
@@ -264,7 +264,7 @@ def _one_of(options: Any, told: Any, name: str) -> Any:
 def _check_folder(folder: Path, create: bool) -> None:
     marker = folder / "pond.json"
     if marker.exists():
-        told = json.loads(marker.read_text())
+        told = _read_marker(marker)
         if told.get("format") != POND_FORMAT:
             raise Invalid(
                 "the pond has a format this version does not know", kind="pond_format", folder=folder,
@@ -279,6 +279,19 @@ def _check_folder(folder: Path, create: bool) -> None:
         for name in ("space", *FOLDERS):
             (folder / name).mkdir(parents=True, exist_ok=True)
     write_file_atomically(marker, json.dumps({"format": POND_FORMAT}).encode())
+
+
+def _read_marker(marker: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(marker.read_bytes())
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise Corrupt(
+            "the pond's marker cannot be read", kind="pond_damaged", file=marker,
+            hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond',
+        )  # fmt: skip
+    return told
 
 
 def _alive(written: str) -> bool:

@@ -19,6 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,7 +30,7 @@ from typing import TypeVar
 import lmdb
 import pyarrow as pa
 
-from millpond.errors import Closed, Unavailable
+from millpond.errors import Closed, Corrupt, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.chunks import decoded
 from millpond.maps.generation import Generation
@@ -47,6 +48,7 @@ __all__ = ("Shard", "ShardStats", "ShardView", "generation_folder", "read_genera
 
 Result = TypeVar("Result")
 WRITE_LOCK_SECONDS = 600.0
+_GENERATION = re.compile(r"[0-9]{6}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,26 @@ class ShardStats:
 
 
 def read_generation(folder: Path) -> str | None:
-    """The generation that counts, or None when the map has no shard yet."""
-    try:
-        return (folder / "current").read_text().strip()
-    except FileNotFoundError:
-        return None
+    """The generation that counts, or None when the map has no shard yet.
+
+    Raises: `Corrupt` when it points to no generation.
+    """
+    pointer, seen = folder / "current", b""
+    while True:
+        try:
+            told = pointer.read_bytes()
+        except FileNotFoundError:
+            return None
+        generation = told.strip().decode(errors="replace")
+        if _GENERATION.fullmatch(generation) and (folder / generation).is_dir():
+            return generation
+        if told == seen:
+            raise Corrupt(
+                "the map's pointer names no generation", kind="shard_pointer", file=pointer, found=repr(generation),
+                hint="write the name of the folder beside it that holds data.mdb",
+            )  # fmt: skip
+        # Compacting may have switched, and removed what was told, in between.
+        seen = told
 
 
 def generation_folder(folder: Path, number: int) -> Path:
