@@ -22,16 +22,17 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
-from millpond.maps.address import address_bytes, long_column
+from millpond.maps.address import address_bytes, long_column, unescape
 from millpond.maps.columns import canonical_schema
 from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.part_data import write_data
-from millpond.maps.pieces import Bytes, bytes_of, fixed_piece, join, ordered_long, run_ends, sort_order, take
+from millpond.maps.pieces import Bytes, run_ends, sort_order, take
 from millpond.maps.tables import TableRows, encode_rows
 from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync_file, sync_folder, write_file_atomically
 
@@ -181,18 +182,17 @@ class PartWriter:
 def seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: str, salt: str) -> PartFile:
     """Write one part from canonical rows in their order of arrival."""
     folder.mkdir(parents=True)
-    unique, address = _unique(definition, rows)
-    tables = encode_rows(definition, unique, address)
+    order, address = _unique(definition, rows)
+    tables = encode_rows(definition, rows, order, address)
     data_bytes, data_checksum = write_data(folder / "data.mdb", tables)
     step("part.data_written")
-    touched = _distinct_keys(definition, unique)
-    _write_touched(folder / "touched.arrow", touched)
-    longs = _bounds(definition, unique)
+    _write_touched(folder / "touched.arrow", _distinct_keys(definition, address))
+    longs = _bounds(definition, rows)
     manifest = PartManifest(
         format=PART_FORMAT, id=_content_id(definition, tables, salt), map=definition.name,
-        incarnation=definition.incarnation, definition=definition.to_dict(), rows=unique.num_rows,
+        incarnation=definition.incarnation, definition=definition.to_dict(), rows=len(address),
         tables={each.table: len(each.keys) for each in tables}, least=longs[0], greatest=longs[1],
-        longest_session=_longest(definition, unique), source=source,
+        longest_session=_longest(definition, rows), source=source,
         data_bytes=data_bytes, data_checksum=data_checksum,
         touched_checksum=checksum_file(folder / "touched.arrow"),
     )  # fmt: skip
@@ -202,30 +202,27 @@ def seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: 
     return PartFile(str(folder), manifest)
 
 
-def _unique(definition: MapDefinition, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Bytes]:
-    """Rows in the order of their addresses, one of each, and these addresses."""
+def _unique(definition: MapDefinition, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], Bytes]:
+    """The order that sorts rows by address and takes one of each address, and these addresses."""
     address = address_bytes(definition, rows)
     order = sort_order(address)
-    moved = not bool(np.all(order[:-1] < order[1:]))
-    if moved:
+    if not bool(np.all(order[:-1] < order[1:])):
         address = take(address, order)
     last = run_ends(address)
     if not last.all():
         kept = np.flatnonzero(last if definition.overwrite else np.concatenate([[True], last[:-1]]))
         order, address = order[kept], take(address, kept)
-    elif not moved:
-        return rows, address
-    return rows.take(pa.array(order)), address
+    return order, address
 
 
-def _distinct_keys(definition: MapDefinition, rows: pa.RecordBatch) -> pa.Array:
-    """The distinct keys of sorted rows."""
+def _distinct_keys(definition: MapDefinition, address: Bytes) -> pa.Array:
+    """The distinct keys of sorted addresses; of ranged maps the distinct ranges, 16 ordered bytes each."""
+    tail = 8 * (len(definition.kind.address) - (1 if definition.kind.keyed else 2))
+    chosen = take(address, np.flatnonzero(run_ends(address, tail)))
     if definition.kind.keyed:
-        column = bytes_of(rows.column("key"))
-    else:
-        bounds = [fixed_piece(ordered_long(long_column(rows, name))) for name in ("key_start", "key_end")]
-        column = join(rows.num_rows, bounds)
-    return take(column, np.flatnonzero(run_ends(column))).to_arrow().cast(pa.binary())
+        return unescape(chosen, tail).to_arrow().cast(pa.binary())
+    ranges = np.ascontiguousarray(chosen.data.reshape(len(chosen), -1)[:, :16])
+    return Bytes(np.arange(len(chosen) + 1) * 16, ranges.reshape(-1)).to_arrow()
 
 
 def _write_touched(file: Path, keys: pa.Array) -> None:

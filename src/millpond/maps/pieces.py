@@ -19,9 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
+from millpond.maps.addresses import copy_bytes, same_bytes
+from millpond.maps.sorting import order_of_strings, taken
+
 __all__ = (
     "Bytes", "Piece", "bytes_of", "fixed_piece", "join", "plain_long", "ordered_long", "run_ends", "sort_order",
-    "take", "to_list", "var_piece",
+    "take", "take_column", "take_rows", "to_list", "var_piece",
 )  # fmt: skip
 
 U8 = npt.NDArray[np.uint8]
@@ -119,7 +122,7 @@ def join(count: int, pieces: Sequence[Piece]) -> Bytes:
     data = np.empty(int(offsets[-1]), np.uint8)
     cursor = offsets[:-1].copy()
     for piece in pieces:
-        _put_piece(data, cursor, piece.width, piece.data, piece.offsets, piece.valid)
+        _put_piece(data.ctypes.data, cursor, piece.width, piece.data.ctypes.data, piece.offsets, piece.valid)
     return Bytes(offsets, data)
 
 
@@ -137,16 +140,27 @@ def _put_piece(out, cursor, width, data, offsets, valid):  # type: ignore[no-unt
             continue
         start = i * width if width else offsets[i]
         stop = start + width if width else offsets[i + 1]
-        at = cursor[i]
-        for source in range(start, stop):
-            out[at] = data[source]
-            at += 1
-        cursor[i] = at
+        copy_bytes(out + cursor[i], data + start, stop - start)
+        cursor[i] += stop - start
 
 
 def take(column: Bytes, order: I64) -> Bytes:
     """The rows of `column` in `order`."""
-    return bytes_of(column.to_arrow().take(pa.array(order)))
+    return Bytes(*taken(column.offsets, column.data, order))
+
+
+def take_rows(rows: pa.RecordBatch, order: I64) -> pa.RecordBatch:
+    """The rows of a batch in `order`."""
+    return pa.RecordBatch.from_arrays([take_column(column, order) for column in rows.columns], schema=rows.schema)
+
+
+def take_column(column: pa.Array, order: I64) -> pa.Array:
+    """The rows of a column in `order`."""
+    if column.null_count == 0 and column.type == pa.binary():
+        return take(bytes_of(column), order).to_arrow()
+    if column.null_count == 0 and (pa.types.is_int64(column.type) or pa.types.is_float64(column.type)):
+        return pa.array(column.to_numpy()[order])
+    return column.take(pa.array(order))
 
 
 def to_list(column: Bytes) -> list[bytes]:
@@ -157,124 +171,23 @@ def to_list(column: Bytes) -> list[bytes]:
 
 def sort_order(column: Bytes) -> I64:
     """The stable order that sorts the rows as bytes, shortest prefix first."""
-    if len(column) < 2:
-        return np.arange(len(column), dtype=np.int64)
-    skipped = int(_common_prefix(column.offsets, column.data))
-    words = _words(column.offsets, column.data, skipped)
-    if bool(np.all(words[:-1] < words[1:])):
-        return np.arange(len(column), dtype=np.int64)
-    order = np.argsort(words, kind="stable").astype(np.int64, copy=False)
-    _order_ties(order, words, column.offsets, column.data, skipped + 8)
-    return order
+    return order_of_strings(column.offsets, column.data)
 
 
 @njit(cache=True, nogil=True)
-def _common_prefix(offsets, data):  # type: ignore[no-untyped-def]
-    shared = offsets[1] - offsets[0]
-    for i in range(1, len(offsets) - 1):
-        length = min(shared, offsets[i + 1] - offsets[i])
-        k = 0
-        while k < length and data[offsets[i] + k] == data[offsets[0] + k]:
-            k += 1
-        shared = k
-        if shared == 0:
-            break
-    return shared
-
-
-@njit(cache=True, nogil=True)
-def _words(offsets, data, skipped):  # type: ignore[no-untyped-def]
-    count = len(offsets) - 1
-    words = np.zeros(count, np.uint64)
-    for i in range(count):
-        start = offsets[i] + skipped
-        length = min(8, offsets[i + 1] - start)
-        word = np.uint64(0)
-        for k in range(length):
-            word |= np.uint64(data[start + k]) << np.uint64(56 - 8 * k)
-        words[i] = word
-    return words
-
-
-@njit(cache=True, nogil=True)
-def _before(a, b, offsets, data, skipped):  # type: ignore[no-untyped-def]
-    """Whether row b sorts strictly before row a, both alike in their first `skipped` bytes."""
-    at, bt = offsets[a] + skipped, offsets[b] + skipped
-    a_stop, b_stop = offsets[a + 1], offsets[b + 1]
-    while at < a_stop and bt < b_stop:
-        if data[at] != data[bt]:
-            return data[bt] < data[at]
-        at += 1
-        bt += 1
-    if at < a_stop and bt >= b_stop:
-        return True
-    if at >= a_stop and bt >= b_stop:
-        # Both ended within the compared word: zero padding made them tie, the shorter is first.
-        return offsets[b + 1] - offsets[b] < offsets[a + 1] - offsets[a]
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _order_ties(order, words, offsets, data, skipped):  # type: ignore[no-untyped-def]
-    count = len(order)
-    spare = np.empty(count, np.int64)
-    start = 0
-    while start < count:
-        stop = start + 1
-        while stop < count and words[order[stop]] == words[order[start]]:
-            stop += 1
-        if stop - start > 1:
-            _merge_sort(order, spare, start, stop, offsets, data, skipped)
-        start = stop
-
-
-@njit(cache=True, nogil=True)
-def _merge_sort(order, spare, start, stop, offsets, data, skipped):  # type: ignore[no-untyped-def]
-    block = 8
-    for low in range(start, stop, block):
-        for i in range(low + 1, min(low + block, stop)):
-            moved = order[i]
-            k = i
-            while k > low and _before(order[k - 1], moved, offsets, data, skipped):
-                order[k] = order[k - 1]
-                k -= 1
-            order[k] = moved
-    while block < stop - start:
-        for low in range(start, stop - block, 2 * block):
-            middle, high = low + block, min(low + 2 * block, stop)
-            if not _before(order[middle - 1], order[middle], offsets, data, skipped):
-                continue
-            spare[low:high] = order[low:high]
-            left, right = low, middle
-            for k in range(low, high):
-                if right >= high or (left < middle and not _before(spare[left], spare[right], offsets, data, skipped)):
-                    order[k] = spare[left]
-                    left += 1
-                else:
-                    order[k] = spare[right]
-                    right += 1
-        block *= 2
-
-
-@njit(cache=True, nogil=True)
-def _run_ends(offsets, data):  # type: ignore[no-untyped-def]
+def _run_ends(offsets, data, tail):  # type: ignore[no-untyped-def]
     count = len(offsets) - 1
     last = np.ones(count, np.uint8)
     for i in range(count - 1):
         length = offsets[i + 1] - offsets[i]
-        if length != offsets[i + 2] - offsets[i + 1]:
-            continue
-        same = True
-        for k in range(length):
-            if data[offsets[i] + k] != data[offsets[i + 1] + k]:
-                same = False
-                break
-        if same:
+        if length == offsets[i + 2] - offsets[i + 1] and same_bytes(
+            data + offsets[i], data + offsets[i + 1], length - tail
+        ):
             last[i] = 0
     return last
 
 
-def run_ends(column: Bytes) -> npt.NDArray[np.bool_]:
-    """Which rows of a sorted column are the last of their run of equal rows."""
-    found: npt.NDArray[np.bool_] = _run_ends(column.offsets, column.data).astype(np.bool_)
+def run_ends(column: Bytes, tail: int = 0) -> npt.NDArray[np.bool_]:
+    """Which rows of a sorted column are the last of their run of rows that agree but for their last `tail` bytes."""
+    found: npt.NDArray[np.bool_] = _run_ends(column.offsets, column.data.ctypes.data, tail).astype(np.bool_)
     return found

@@ -40,6 +40,8 @@ from millpond.maps.pieces import (
     run_ends,
     sort_order,
     take,
+    take_column,
+    take_rows,
     var_piece,
 )  # fmt: skip
 from millpond.maps.values import decode_values, encode_values
@@ -113,20 +115,29 @@ def clash_base(table: str, key: bytes) -> bytes:
 # -- rows to tables -----------------------------------------------------------------------------------
 
 
-def encode_rows(definition: MapDefinition, rows: pa.RecordBatch, address: Bytes | None = None) -> list[TableRows]:
+def encode_rows(
+    definition: MapDefinition, rows: pa.RecordBatch, order: npt.NDArray[np.int64] | None = None,
+    address: Bytes | None = None,
+) -> list[TableRows]:  # fmt: skip
     """Canonical rows, unique by address and in its order, as rows of the tables they belong to.
 
-    `address`: their addresses, where the caller has them already.
+    Who sorts them first may leave them as they came and give the `order` that sorts them, and with it the sorted
+    `address`: most tables need no more than these and the values.
     """
+    if order is not None and address is not None and _addressed(definition, address):
+        table = DIRECT if definition.kind.keyed else RANGES
+        return [TableRows(table, address, _values_in(definition, rows, order))]
+    if order is not None:
+        rows = take_rows(rows, order)
     values = _values_of(definition, rows)
     if not definition.kind.keyed:
-        return [_encode_ranges(definition, rows, values, address)]
+        return [_encode_ranges(definition, rows, values)]
     key = bytes_of(rows.column("key"))
     if definition.scheme is Scheme.HASH:
         return _encode_hashed(definition, rows, key, values)
     fits = escape(key).lengths <= direct_bytes_max(definition)
     if fits.all():
-        return [TableRows(DIRECT, address_bytes(definition, rows) if address is None else address, values)]
+        return [TableRows(DIRECT, address_bytes(definition, rows), values)]
     chosen, rest = np.flatnonzero(fits), np.flatnonzero(~fits)
     short = rows.take(pa.array(chosen))
     told = [TableRows(DIRECT, address_bytes(definition, short), take(values, chosen))] if len(chosen) else []
@@ -135,17 +146,29 @@ def encode_rows(definition: MapDefinition, rows: pa.RecordBatch, address: Bytes 
     return [*told, _encode_overflow(definition, long, stored)]
 
 
+def _addressed(definition: MapDefinition, address: Bytes) -> bool:
+    """Whether the addresses, as they are, are the keys of one table."""
+    if plain_longs(definition):
+        return False
+    longest = direct_bytes_max(definition) + 1 + 8 * (len(definition.kind.address) - 1)
+    return not definition.kind.keyed or int(address.lengths.max(initial=0)) <= longest
+
+
 def _values_of(definition: MapDefinition, rows: pa.RecordBatch) -> Bytes:
     if definition.kind is Kind.SESSION:
         return Bytes(np.zeros(rows.num_rows + 1, np.int64), np.zeros(0, np.uint8))
     return encode_values(rows.column("value"), definition.value)
 
 
-def _encode_ranges(
-    definition: MapDefinition, rows: pa.RecordBatch, values: Bytes, address: Bytes | None
-) -> TableRows:  # fmt: skip
+def _values_in(definition: MapDefinition, rows: pa.RecordBatch, order: npt.NDArray[np.int64]) -> Bytes:
+    if definition.kind is Kind.SESSION:
+        return Bytes(np.zeros(len(order) + 1, np.int64), np.zeros(0, np.uint8))
+    return encode_values(take_column(rows.column("value"), order), definition.value)
+
+
+def _encode_ranges(definition: MapDefinition, rows: pa.RecordBatch, values: Bytes) -> TableRows:
     if not plain_longs(definition):
-        return TableRows(RANGES, address_bytes(definition, rows) if address is None else address, values)
+        return TableRows(RANGES, address_bytes(definition, rows), values)
     keys = join(rows.num_rows, [fixed_piece(plain_long(column)) for column in times_of(definition, rows)])
     order = sort_order(keys)
     return TableRows(RANGES, take(keys, order), take(values, order))

@@ -96,7 +96,7 @@ def _fixed_values(array: pa.Array, scalar: ScalarType) -> npt.NDArray[Any]:
         return np.asarray(array.fill_null(False).to_numpy(zero_copy_only=False)).astype(np.uint8)
     if scalar is ScalarType.TIMESTAMP:
         array = array.cast(INSTANT).cast(pa.int64())
-    filled = array.fill_null(0).to_numpy(zero_copy_only=False)
+    filled = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
     return filled.astype(">f8" if scalar is ScalarType.DOUBLE else ">i8")
 
 

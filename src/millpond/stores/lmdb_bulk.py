@@ -48,8 +48,8 @@ DUPLICATES, INTEGER_KEYS = 0x04, 0x08
 NO_PAGE = (1 << 64) - 1
 MAGIC, DATA_VERSION = 0xBEEFC0DE, 1
 
-CHUNK_PAGES = 4096
-"""16 MiB are filled, handed to the disk, and filled again."""
+CHUNK_PAGES = 256
+"""A megabyte is filled, handed to the disk while it is still in the cache, and filled again."""
 
 _TABLE = struct.Struct("<IHHQQQQQ")
 _PAGE_HEADER = struct.Struct("<QHHHH")
@@ -163,9 +163,10 @@ class _Plan:
 
     def _leaf_chunks(self) -> Iterator[U8]:
         big = self.first_page + len(self.leaves) - 1 + self.branch_pages
+        chunk = np.empty(min(CHUNK_PAGES, len(self.leaves)) * PAGE, np.uint8)
         for first in range(0, len(self.leaves) - 1, CHUNK_PAGES):
             begins = self.leaves[first : first + CHUNK_PAGES + 1]
-            out = np.zeros((len(begins) - 1) * PAGE, np.uint8)
+            out = chunk[: (len(begins) - 1) * PAGE]
             big = _fill_leaves(out, self.first_page + first, big, begins, *self.table.columns)
             yield out
 
@@ -236,6 +237,7 @@ def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _put_header(out, at, page, flags, lower, upper):  # type: ignore[no-untyped-def]
     _put_number(out, at, page, 8)
+    _put_number(out, at + 8, 0, 2)
     _put_number(out, at + 10, flags, 2)
     _put_number(out, at + 12, lower, 2)
     _put_number(out, at + 14, upper, 2)
@@ -263,7 +265,7 @@ def _fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, v
             _put_number(out, place, upper, 2)
             place += 2
             _put_number(out, at, value, 4)
-            out[at + 4] = BIG_VALUE if is_big else 0
+            _put_number(out, at + 4, BIG_VALUE if is_big else 0, 2)
             _put_number(out, at + 6, key, 2)
             _copy(out, at + NODE_HEADER, key_data, key_offsets[i], key_offsets[i + 1])
             if is_big:
@@ -271,6 +273,9 @@ def _fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, v
                 big += (HEADER - 1 + value) // PAGE + 1
             else:
                 _copy(out, at + NODE_HEADER + key, value_data, value_offsets[i], value_offsets[i + 1])
+            if size & 1:
+                out[at + size] = 0
+        out[place : base + upper] = 0
         _put_header(out, base, page + number, LEAF, place - base, upper)
     return big
 

@@ -1,0 +1,57 @@
+"""Measuring: medians of several runs, rivals in turn so that the machine's moods hit all alike, and a table."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ("Contest", "print_table", "rounds")
+
+
+@dataclass
+class Contest:
+    """One task done in several ways; the first way is ours."""
+
+    task: str
+    rows: int
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def run(self, way: str, act: Callable[[], object]) -> None:
+        """Do it once and note how long it took."""
+        gc.collect()
+        began = time.perf_counter()
+        act()
+        self.seconds.setdefault(way, []).append(time.perf_counter() - began)
+
+    def median(self, way: str) -> float:
+        """The median of the runs of a way, in seconds."""
+        return statistics.median(self.seconds[way])
+
+    def table(self) -> list[list[str]]:
+        """A line for each way: its time, rows a second, and how much faster ours is than it."""
+        ours = self.median(next(iter(self.seconds)))
+        return [
+            [self.task, way, f"{self.median(way):.3f} s", f"{self.rows / self.median(way) / 1e6:.2f} M/s",
+             f"{self.median(way) / ours:.2f}×"]
+            for way in self.seconds
+        ]  # fmt: skip
+
+
+def rounds(quick: bool) -> range:
+    """How often everything is run."""
+    return range(3 if quick else 5)
+
+
+def print_table(contests: Sequence[Contest]) -> None:
+    """All contests as a Markdown table: the last column says how many times faster ours is."""
+    lines = [["task", "way", "median", "rows", "ours is faster by"]]
+    for contest in contests:
+        lines += contest.table()
+    widths = [max(len(line[column]) for line in lines) for column in range(5)]
+    for number, line in enumerate(lines):
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |")
+        if number == 0:
+            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
