@@ -14,28 +14,10 @@ file system that all mount.
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
-
 from millpond.spark.enrich import Lookup, enrich
 from millpond.spark.files import load_files
-from millpond.spark.functions import register_get_state
 from millpond.spark.jobs import load
-from millpond.spark.ponds import POND, PondLike, pond_folder
-from millpond.spark.session import FILTER_PUSHDOWN, start
-from millpond.spark.sources import source_for
+from millpond.spark.registry import register
+from millpond.spark.session import start
 
 __all__ = ("Lookup", "enrich", "load", "load_files", "register", "start")
-
-
-def register(session: SparkSession, pond: PondLike | None = None) -> None:
-    """Make `format("millpond")` and the SQL function `get_state` known to a session.
-
-    `pond` is the one that is meant where none is named; without it, the session's setting `spark.millpond.pond`.
-    Registering again with another pond is fine.
-    """
-    if pond is not None:
-        session.conf.set(POND, str(pond_folder(pond)))
-    session.conf.set(FILTER_PUSHDOWN, "true")
-    named = session.conf.get(POND, None)
-    session.dataSource.register(source_for(None if named is None else pond_folder(named)))
-    register_get_state(session)

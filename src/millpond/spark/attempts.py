@@ -1,7 +1,7 @@
 """One attempt of a Spark task at its rows: batches in, sealed parts and a file of rejects out.
 
-    <pond>/writer/<pid>-<job>/<partition>-<task>/<map>/part-00000/…
-                                               /rejects.arrow
+    <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/<map>/part-00000/…
+                                                      /rejects.arrow
 
 Invariants:
 * An attempt writes below its own folder only; nothing there is visible to anybody until the driver adopts it.
@@ -94,11 +94,14 @@ class Attempt:
     `enough` rejects make the attempt `hopeless`: whoever feeds it may stop.
     """
 
-    def __init__(self, job: Path, partition: int, task: int, *, source: str = "", enough: int = 0) -> None:
+    def __init__(
+        self, job: Path, partition: int, task: int, *, source: str = "", salt: str = "", enough: int = 0
+    ) -> None:
         self.job = job
         self.partition = partition
         self.folder = job / f"{partition:06d}-{task}"
         self.source = source
+        self.salt = salt
         self.enough = enough
         self._rows = 0
         self._rejected = 0
@@ -135,7 +138,7 @@ class Attempt:
     def _writer(self, definition: MapDefinition) -> PartWriter:
         if definition.name not in self._writers:
             folder = self.folder / definition.name
-            self._writers[definition.name] = PartWriter(definition, folder, source=self.source)
+            self._writers[definition.name] = PartWriter(definition, folder, source=self.source, salt=self.salt)
         return self._writers[definition.name]
 
     def finish(self) -> TaskParts:

@@ -1,6 +1,6 @@
 """A job: the attempts of many tasks, adopted as one load or not at all.
 
-    <pond>/writer/<pid>-<job>/      lives until the job is over, or the process <pid> is
+    <pond>/writer/<host>-<pid>-<job>/      lives until the job is over, or the process <pid> is
 
 Invariants:
 * Nothing is visible before all parts have been entered in one write of the pond's space.
@@ -29,7 +29,7 @@ from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.kinds import MapDefinition
-from millpond.maps.loading import LoadResult
+from millpond.maps.loading import LoadResult, writer_folder
 from millpond.pond import Pond
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
 from millpond.spark.ponds import PondLike, opened, pond_folder
@@ -44,6 +44,7 @@ class LoadSettings:
 
     `max_rejects` rows of the whole job may be rejected; `rejects` is the JSON lines file that takes them.
     `freeze` makes the new rows part of the snapshot when the load ends, instead of with the next bulk lookup.
+    `salt` tells parts from others with the same rows: without it they are the same part, and change nothing.
     """
 
     columns: ColumnMapping = field(default_factory=ColumnMapping)
@@ -51,6 +52,7 @@ class LoadSettings:
     rejects: str | None = None
     source: str = ""
     freeze: bool = True
+    salt: str = ""
 
     @property
     def enough(self) -> int:
@@ -60,7 +62,7 @@ class LoadSettings:
 
 def begin_job(pond: Path, clock: Clock, owner: int) -> Path:
     """The folder of a new job's attempts; leftovers are removed when the process `owner` is dead."""
-    folder = pond / "writer" / f"{owner}-{clock.random_id()}"
+    folder = writer_folder(pond, clock, owner)
     folder.mkdir(parents=True)
     return folder
 
@@ -92,7 +94,9 @@ def load_partition(
                 return
             attempt.take(batch, definition, settings.columns)
 
-    return run_attempt(Attempt(job, *task_numbers(), source=settings.source, enough=settings.enough), take_all)
+    partition, task = task_numbers()
+    attempt = Attempt(job, partition, task, source=settings.source, salt=settings.salt, enough=settings.enough)
+    return run_attempt(attempt, take_all)
 
 
 def adopt(pond: Pond, job: Path, tasks: Iterable[TaskParts], settings: LoadSettings) -> LoadResult:
@@ -125,18 +129,19 @@ def _tell_rejects(tasks: Iterable[TaskParts], settings: LoadSettings) -> int:
 def load(
     frame: DataFrame, pond: PondLike | None = None, map: str = "", *,
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
-    rejects: str | Path | None = None, source: str = "", freeze: bool = True,
+    rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
 ) -> LoadResult:  # fmt: skip
-    """Load a DataFrame into a map, as one load or not at all, and say what became of it.
+    """Load a DataFrame into a map, as one load or not at all, and say what became of it; see `Map.load`.
 
-    As `frame.write.format("millpond")…save()`, but it answers, and the commit happens in this process.
+    As `frame.write.format("millpond")…save()`, but it answers, and the commit happens in this process. `freeze` makes
+    the new rows part of the snapshot when the load ends, instead of with the next bulk lookup.
 
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """
     mapping = ColumnMapping(**columns) if isinstance(columns, Mapping) else columns or ColumnMapping()
     settings = LoadSettings(
         columns=mapping, max_rejects=max_rejects, rejects=None if rejects is None else str(rejects), source=source,
-        freeze=freeze,
+        freeze=freeze, salt=SystemClock().random_id() if again else "",
     )  # fmt: skip
     folder = pond_folder(pond, frame.sparkSession)
     with opened(folder if pond is None else pond) as open_:

@@ -9,6 +9,7 @@
 | `key`, `time`, `value`, `start` … | | yes | columns of the rows, as the fields of `ColumnMapping` |
 | `max_rejects`, `rejects` | | yes | rows that may be rejected, and the JSON lines file that takes them |
 | `source` | | yes | what the rows are called in manifests and rejects |
+| `again` | | yes | `true`: rows that were loaded before are loaded again, and win again |
 | `freeze` | | yes | `false`: leave the snapshot to the next bulk lookup |
 """
 
@@ -19,15 +20,37 @@ from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 
+from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.spark.jobs import LoadSettings
 
-__all__ = ("OPTIONS", "check_options", "comma_list", "load_settings", "number", "pond_option", "value_columns")
+__all__ = (
+    "OPTIONS",
+    "check_options",
+    "comma_list",
+    "load_settings",
+    "number",
+    "pond_option",
+    "switch",
+    "value_columns",
+)
 
 _COLUMNS = tuple(each.name for each in fields(ColumnMapping))
 
-OPTIONS = ("pond", "path", "map", "columns", "partitions", *_COLUMNS, "max_rejects", "rejects", "source", "freeze")
+OPTIONS = (
+    "pond",
+    "path",
+    "map",
+    "columns",
+    "partitions",
+    *_COLUMNS,
+    "max_rejects",
+    "rejects",
+    "source",
+    "again",
+    "freeze",
+)
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -92,19 +115,28 @@ def number(options: Mapping[str, str], name: str) -> int | None:
     return int(told)
 
 
-def load_settings(options: Mapping[str, str]) -> LoadSettings:
+def switch(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Whether an option is on.
+
+    Raises: `Invalid` naming the option.
+    """
+    told = options.get(name, str(default)).strip().lower()
+    if told not in ("true", "false"):
+        raise Invalid("option is true or false", kind="option_value", option=name, value=repr(told))
+    return told == "true"
+
+
+def load_settings(options: Mapping[str, str], clock: Clock) -> LoadSettings:
     """The settings of a load.
 
     Raises: `Invalid` for what is not understood.
     """
-    freeze = options.get("freeze", "true").strip().lower()
-    if freeze not in ("true", "false"):
-        raise Invalid("option is true or false", kind="option_value", option="freeze", value=repr(freeze))
     columns = {name: options.get(name) for name in _COLUMNS if name != "value"}
     return LoadSettings(
         columns=ColumnMapping(**columns, value=value_columns(options.get("value"))),
         max_rejects=number(options, "max_rejects") or 0,
         rejects=options.get("rejects"),
         source=options.get("source", ""),
-        freeze=freeze == "true",
+        salt=clock.random_id() if switch(options, "again", default=False) else "",
+        freeze=switch(options, "freeze", default=True),
     )

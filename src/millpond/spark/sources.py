@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.columns import presented_schema
 from millpond.maps.kinds import MapDefinition
@@ -83,7 +84,7 @@ class MapSource(DataSource):
                 "rows are merged into a map, they do not replace it", kind="mode_unsupported", map=self.map,
                 hint="use mode('append'); to start anew, drop the map and create it again",
             )  # fmt: skip
-        definition, settings = self._definition(), load_settings(self.options)
+        definition, settings = self._definition(), load_settings(self.options, SystemClock())
         check_rows(schema, definition, settings.columns)
         return MapWriter(self.pond, definition, settings)
 
