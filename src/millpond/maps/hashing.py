@@ -200,7 +200,7 @@ def _hash_17_to_240(at, length):  # type: ignore[no-untyped-def]
 
 
 @njit(types.uint64(types.int64, types.int64), cache=True, nogil=True)
-def hash_at(at, length):  # type: ignore[no-untyped-def]
+def _hash_at(at, length):  # type: ignore[no-untyped-def]
     """The hash of the `length` (at most 240) bytes at the address."""
     if length > 16:
         return _hash_17_to_240(at, length)
@@ -224,5 +224,5 @@ def _hash_column(offsets, wide, data, count, out):  # type: ignore[no-untyped-de
         if stop - start > KERNEL_BYTES_MAX:
             longer += 1
         else:
-            out[row] = hash_at(data + start, stop - start)
+            out[row] = _hash_at(data + start, stop - start)
     return longer

@@ -113,10 +113,10 @@ def _without_empty(layers: list[ranges.Index]) -> list[ranges.Index]:
     return [index for index in layers if index.count]
 
 
-def layers_to_fold(groups: Sequence[int]) -> int:
+def _layers_to_fold(groups: Sequence[int]) -> int:
     """How many of the newest layers to make one, so that each holds enough more than all above it.
 
-    >>> layers_to_fold([1, 100]), layers_to_fold([1, 2, 100]), layers_to_fold([13, 100]), layers_to_fold([5])
+    >>> _layers_to_fold([1, 100]), _layers_to_fold([1, 2, 100]), _layers_to_fold([13, 100]), _layers_to_fold([5])
     (1, 2, 2, 1)
     """
     above = 0
@@ -130,7 +130,7 @@ def layers_to_fold(groups: Sequence[int]) -> int:
 
 def _fold(objects: Objects, layers: list[ranges.Index]) -> list[ranges.Index]:
     """Merge the newest layers into one where they have grown too large for those under them."""
-    fold = layers_to_fold([index.count for index in layers])
+    fold = _layers_to_fold([index.count for index in layers])
     if fold < 2:
         return layers
     drop = tombstones if fold == len(layers) else None
