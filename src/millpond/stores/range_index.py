@@ -145,9 +145,9 @@ def read_batch(data: pa.Buffer, name: str) -> pa.RecordBatch:
     """
     try:
         file = pa.ipc.open_file(data)
-        if file.num_record_batches == 1:
+        if file.num_record_batches == 1 and file.schema.names:  # names that are text
             return file.get_batch(0)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt("not an Arrow file", kind="range_damaged", object=name) from error
     raise Corrupt("not a file of one batch", kind="range_damaged", object=name)
 

@@ -39,6 +39,12 @@ class KeyColumn:
     def __getitem__(self, row: int) -> bytes:
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
+    def sound(self) -> bool:
+        """Whether no key lies outside of the data: so a damaged file is found before a kernel follows it."""
+        if self.offsets[0] < 0 or self.offsets[-1] > len(self.data):
+            return False
+        return bool(np.all(self.offsets[1:] >= self.offsets[:-1]))
+
 
 def key_column(array: pa.Array) -> KeyColumn:
     """The buffers of a binary array, sliced or not."""
@@ -46,7 +52,7 @@ def key_column(array: pa.Array) -> KeyColumn:
     _, offsets, data = array.buffers()
     if len(array) == 0 or offsets is None:
         return KeyColumn(array, np.zeros(1, np.int32), np.zeros(0, np.uint8))
-    taken = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+    taken = np.frombuffer(offsets, np.int32, offsets.size // 4)[array.offset : array.offset + len(array) + 1]
     return KeyColumn(array, taken, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8))
 
 

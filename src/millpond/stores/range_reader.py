@@ -58,7 +58,7 @@ def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False) -> 
     name = range_name(entry.id)
     data = range_bytes(objects, entry, verify=verify or objects.local_path(name) is None)
     batch = read_batch(data, name)
-    if batch.num_rows != entry.count or "key" not in batch.schema.names:
+    if batch.num_rows != entry.count or batch.schema.get_field_index("key") < 0:
         raise Corrupt("the range is not what its index says", kind="range_damaged", object=name, where=objects.where)
     return batch
 
@@ -80,12 +80,25 @@ class RangeReader:
         """
         found = self._opened.get(range_no)
         if found is None:
-            found = self._opened[range_no] = open_range(self.objects, self.index.entries[range_no], verify=self.verify)
+            found = open_range(self.objects, self.index.entries[range_no], verify=self.verify)
+            if not found.schema.equals(self.index.schema):
+                raise self._damaged(range_no, "the columns of the range are not those of its index")
+            self._opened[range_no] = found
         return found
 
     def keys(self, range_no: int) -> KeyColumn:
-        """The keys of one range."""
-        return key_column(self.batch(range_no).column("key"))
+        """The keys of one range.
+
+        Raises: `NotFound`, `Corrupt`.
+        """
+        keys = key_column(self.batch(range_no).column("key"))
+        if len(keys) != self.index.entries[range_no].count or not keys.sound():
+            raise self._damaged(range_no, "keys lie outside of the range")
+        return keys
+
+    def _damaged(self, range_no: int, told: str) -> Corrupt:
+        name = range_name(self.index.entries[range_no].id)
+        return Corrupt(told, kind="range_damaged", object=name, where=self.objects.where)
 
     def find(self, keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """For each key its range and its row there; both -1 where it is not. Nulls are nowhere.

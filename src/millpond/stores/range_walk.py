@@ -1,4 +1,5 @@
-"""Walking indexes side by side in the order of their keys, opening only the ranges that must be read.
+"""Walking indexes side by side in the order of their keys, opening only the ranges that must be read, and verifying
+those.
 
     cursors = [Cursor(objects, index) for index in …]
     while live := unfinished(cursors):
@@ -76,7 +77,8 @@ class Cursor:
         Raises: `NotFound`, `Corrupt`.
         """
         if self._batch is None or self._keys is None:
-            self._batch = open_range(self._objects, self.entry)
+            # What is written anew gets a new name, which must not vouch for damage.
+            self._batch = open_range(self._objects, self.entry, verify=True)
             self._keys = key_column(self._batch.column("key"))
         stop = len(self._keys) if self.entry.last <= bound else upper_bound(self._keys, bound)
         taken = self._batch.slice(self._row, stop - self._row)
