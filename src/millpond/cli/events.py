@@ -34,10 +34,6 @@ _FORMATS = {
 }  # fmt: skip
 
 
-# times in Parquet as instants, which every reader understands
-_SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-
-
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """The files of events: their format, unless their names tell; what CSV writes for null; the zone of bare times."""
@@ -70,7 +66,7 @@ def running(master: str | None, *, quiet: bool = False) -> Iterator[SparkSession
         return
     place = master or "local[*]"
     with screen.working(f"starting Spark on {place}", quiet=quiet), hushed():
-        started = spark.start(place, settings=_SETTINGS)
+        started = spark.start(place)
     try:
         yield started
     finally:
@@ -156,7 +152,7 @@ def read_events(session: SparkSession, inputs: Inputs, textual: frozenset[str] =
     for path in inputs.paths:
         if "://" not in path and not any(mark in path for mark in "*?[{") and not Path(path).exists():
             raise NotFound("file does not exist", kind="file_not_found", path=path)
-    paths = list(inputs.paths)
+    paths = [_url(path) for path in inputs.paths]
     if kind == "parquet":
         return session.read.parquet(*paths)
     if kind == "jsonl":
@@ -167,6 +163,11 @@ def read_events(session: SparkSession, inputs: Inputs, textual: frozenset[str] =
         )  # fmt: skip
     schema = _csv_schema(session, paths, inputs.null, textual)
     return session.read.csv(paths, schema=schema, header=True, nullValue=inputs.null)
+
+
+def _url(path: str) -> str:
+    """A path of this machine, whatever file system Spark takes for its own and wherever it was started."""
+    return path if "://" in path else f"file://{Path(path).absolute()}"
 
 
 def _csv_schema(session: SparkSession, paths: list[str], null: str, textual: frozenset[str]) -> Any:
@@ -231,6 +232,8 @@ def write_events(frame: DataFrame, wanted: Sequence[Wanted], out: str, *, flat: 
     from pyspark.sql import functions as sql
 
     output = _output(out)
+    # Spark's default is a type of time that Parquet gave up, and that readers take for one without a zone
+    frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     observed = Observation()
     found = [sql.count(sql.col(f"`{each.into}`")).alias(each.into) for each in wanted]
     counted = frame.observe(observed, sql.count(sql.lit(1)).alias("rows"), *found)
@@ -238,7 +241,7 @@ def write_events(frame: DataFrame, wanted: Sequence[Wanted], out: str, *, flat: 
     if output.single:
         _write_single(written, Path(output.path))
     else:
-        written.write.mode("overwrite").option("compression", "zstd").parquet(output.path)
+        written.write.mode("overwrite").option("compression", "zstd").parquet(_url(output.path))
     return dict(observed.get)
 
 
@@ -265,7 +268,7 @@ def _write_single(frame: DataFrame, path: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         parts = folder / "parts"
-        frame.write.option("compression", "zstd").parquet(str(parts))
+        frame.write.option("compression", "zstd").parquet(_url(str(parts)))
         files = sorted(str(part) for part in parts.glob("part-*.parquet"))
         joined = dataset.dataset(files, format="parquet")
         rows.write_file(path, joined.schema, joined.to_batches())

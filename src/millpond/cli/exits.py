@@ -11,8 +11,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from millpond import errors
 from millpond.errors import (
     AlreadyExists,
     Closed,
@@ -70,12 +72,29 @@ def understood(error: BaseException) -> MillpondError:
         return NotFound("file does not exist", kind="file_not_found", path=error.filename)
     if isinstance(error, PermissionError):
         return Unavailable("file may not be opened", kind="permission", path=error.filename)
+    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return _from_spark(error)
     if isinstance(error, OSError):
         return Unavailable(f"the system refused: {error.strerror or error}", kind="system", path=error.filename)
     return Internal(
         f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": "),
         kind="unexpected", hint="this is our mistake: run it again with MILLPOND_TRACEBACK=1 and report what it prints",
     )  # fmt: skip
+
+
+def _from_spark(error: BaseException) -> MillpondError:
+    """What Spark says: our own error if a task raised one, else what it refuses in a question, else that it failed."""
+    told = str(error)
+    ours = re.search(r"millpond\.errors\.(\w+): (.+)", told)
+    if ours is not None and hasattr(errors, ours[1]):
+        cls: type[MillpondError] = getattr(errors, ours[1])
+        return cls(ours[2], kind="in_a_task")
+    first = next((line.strip() for line in told.splitlines() if line.strip()), type(error).__name__)
+    if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
+        return Invalid("Spark does not understand the question", kind="spark_refused", reason=first)
+    return Unavailable(
+        "Spark gave up", kind="spark_failed", reason=first, hint="MILLPOND_TRACEBACK=1 shows all that it says"
+    )
 
 
 def _missing_module(error: ModuleNotFoundError) -> MillpondError:
