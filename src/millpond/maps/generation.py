@@ -11,7 +11,7 @@ from typing import Any
 import lmdb
 
 from millpond.maps.interned_store import InternedStore
-from millpond.maps.kinds import MapDefinition, Scheme
+from millpond.maps.kinds import Kind, MapDefinition, Scheme
 from millpond.maps.longs import unpack_long
 from millpond.maps.plain_store import PlainStore
 from millpond.maps.updates import UpdateTimes
@@ -25,10 +25,11 @@ INFO = b"info"
 class Generation:
     """The tables of a generation; without an environment, those of a map that has none yet."""
 
-    __slots__ = ("env", "info", "store", "updates")
+    __slots__ = ("env", "info", "kind", "store", "updates")
 
     def __init__(self, definition: MapDefinition, env: Environment | None) -> None:
         self.env = env
+        self.kind = definition.kind
         self.info: Any = None
         interned = definition.scheme is Scheme.LOOKUP
         self.store: PlainStore | InternedStore = InternedStore(definition) if interned else PlainStore(definition)
@@ -64,3 +65,39 @@ class Generation:
     def put_number(self, tx: lmdb.Transaction, name: str, number: int) -> None:
         """Put a number into table `info`."""
         tx.put(name.encode(), number.to_bytes(8, "big"), db=self.info)
+
+    # -- one question ---------------------------------------------------------------------------------
+
+    def get(self, tx: lmdb.Transaction, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
+        """As `Shard.get`, in a transaction."""
+        if isinstance(address, int):
+            return self._get_ranged(tx, address, at)
+        if self.kind is Kind.STATE:
+            return self.store.value_of(tx, address)
+        assert at is not None, "a question to a temporal map carries a time"
+        if self.kind is Kind.TEMPORAL_STATE:
+            return self.store.latest(tx, address, at)
+        return self._get_session(tx, address, at)
+
+    def _get_ranged(self, tx: lmdb.Transaction, number: int, at: int | None) -> bytes | None:
+        temporal = self.kind is Kind.TEMPORAL_RANGED_STATE
+        for start, end in self.store.ranges_holding(tx, number):
+            value = self.store.range_value(tx, start, end, at if temporal else None)
+            if value is not None:
+                return value
+        return None
+
+    def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
+        # A session that holds `at` cannot start before this: none lasts longer than the longest.
+        earliest = at - self.number(tx, "longest")
+        plain = isinstance(self.store, PlainStore) and self.store.plain
+        found: tuple[int, int] | None = None
+        for start, rest, _ in self.store.descending(tx, key, at):
+            if (found is not None and start < found[0]) or start < earliest:
+                if self.store.single_table(tx, key):
+                    break
+                continue
+            end = unpack_long(rest[:8], plain)
+            if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
+                found = (start, end)
+        return found

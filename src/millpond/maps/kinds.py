@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from millpond.errors import Invalid
@@ -43,27 +44,27 @@ class Kind(StrEnum):
     TEMPORAL_RANGED_STATE = "temporal_ranged_state"
     SESSION = "session"
 
-    @property
+    @cached_property
     def keyed(self) -> bool:
         """Rows carry a `key`; the others carry `key_start, key_end`."""
         return self in (Kind.STATE, Kind.TEMPORAL_STATE, Kind.SESSION)
 
-    @property
+    @cached_property
     def temporal(self) -> bool:
         """Rows carry an `effective_time`."""
         return self in (Kind.TEMPORAL_STATE, Kind.TEMPORAL_RANGED_STATE)
 
-    @property
+    @cached_property
     def timed(self) -> bool:
         """Questions carry a time: `at`."""
         return self.temporal or self is Kind.SESSION
 
-    @property
+    @cached_property
     def valued(self) -> bool:
         """Rows carry a value: all but sessions."""
         return self is not Kind.SESSION
 
-    @property
+    @cached_property
     def address(self) -> tuple[str, ...]:
         """The columns that tell one row from another, in order."""
         return COLUMNS[self]

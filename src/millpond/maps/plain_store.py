@@ -60,6 +60,7 @@ class PlainStore:
         self.definition = definition
         self.plain = plain_longs(definition)
         self.names = row_tables(definition)
+        self.direct_bytes_max = -1 if definition.scheme is Scheme.HASH else direct_bytes_max(definition)
         self.dbs: dict[str, Any] = {}
 
     def open_tables(self, env: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
@@ -78,12 +79,9 @@ class PlainStore:
 
     def tables_of(self, tx: lmdb.Transaction, key: bytes) -> list[tuple[str, bytes]]:
         """`(table, prefix)` wherever rows of this key may lie."""
-        if self.definition.scheme is Scheme.HASH:
-            tables = [HASHED]
-        elif len(prefix := key_prefix(key)) - 1 <= direct_bytes_max(self.definition):
+        if len(prefix := key_prefix(key)) - 1 <= self.direct_bytes_max:
             return [(DIRECT, prefix)] if DIRECT in self.dbs else []
-        else:
-            tables = []
+        tables = [HASHED] if self.definition.scheme is Scheme.HASH else []
         if OVERFLOW in self.dbs and tx.stat(self.dbs[OVERFLOW])["entries"]:
             tables.append(OVERFLOW)
         return [(table, hash_prefix(self.definition, key, table)) for table in tables if table in self.dbs]
@@ -112,11 +110,22 @@ class PlainStore:
         """Temporal state: the latest value with time ≤ `at`."""
         best: tuple[int, bytes] | None = None
         for table, prefix in self.tables_of(tx, key):
+            if table == DIRECT:
+                return self._latest_direct(tx, prefix, at)
             for time, _, value in self._descend(tx, table, prefix, key, at):
                 if best is None or time > best[0]:
                     best = (time, value)
                 break
         return best[1] if best else None
+
+    def _latest_direct(self, tx: lmdb.Transaction, prefix: bytes, at: int) -> bytes | None:
+        """One seek: the row at `bound`, or else the one before it, if that is of the same key."""
+        cursor = tx.cursor(self.dbs[DIRECT])
+        bound = prefix + pack_long(at, plain=False)
+        found = cursor.set_range(bound)
+        if not (found and cursor.key() == bound) and not (cursor.prev() if found else cursor.last()):
+            return None
+        return cursor.value() if cursor.key().startswith(prefix) else None
 
     def _descend(
         self, tx: lmdb.Transaction, table: str, prefix: bytes, key: bytes, at: int

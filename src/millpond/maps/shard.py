@@ -35,8 +35,7 @@ from millpond.kernel.steps import step
 from millpond.maps.chunks import decoded
 from millpond.maps.generation import Generation
 from millpond.maps.interned_store import InternedStore
-from millpond.maps.kinds import Kind, MapDefinition
-from millpond.maps.longs import unpack_long
+from millpond.maps.kinds import MapDefinition
 from millpond.maps.plain_store import PlainStore
 from millpond.maps.touched import TouchedKeys
 from millpond.maps.updates import UpdateTimes, tracks_updates
@@ -95,12 +94,11 @@ class Shard:
         self.folder = folder
         self.definition = definition
         self.touched = TouchedKeys(folder / "touched")
-        self._pointer = str(folder / "current")
         self._limits = limits
         self._lock = threading.RLock()
         self._unopened = Generation(definition, None)
         self._generation = self._unopened
-        self._seen: tuple[int, int] | None = None
+        self._pointer = -1
 
     @property
     def store(self) -> PlainStore | InternedStore:
@@ -131,39 +129,49 @@ class Shard:
 
     def _opened(self) -> Generation | None:
         """The current generation, opened anew when another became current; None when there is none yet."""
-        try:
-            # Asked with every question: making a Path costs more than the call itself.
-            told = os.stat(self._pointer)  # noqa: PTH116
-        except FileNotFoundError:
-            return None
-        if (told.st_mtime_ns, told.st_ino) != self._seen:
-            self._reopen()
-        elif self._generation.info is None:
-            # The generation was adopted but its first change was not committed yet when it was opened.
-            with self._lock:
+        # Asked with every question. The pointer is replaced, never changed: while the file that was read still has a
+        # name, it is the one that counts. The lock keeps another thread from closing that file meanwhile.
+        with self._lock:
+            if self._pointer < 0 or not os.fstat(self._pointer).st_nlink:
+                return self._reopen()
+            if self._generation.info is None:
+                # The generation was adopted but its first change was not committed yet when it was opened.
                 self._generation.open_tables()
+            return self._generation
+
+    def _reopen(self) -> Generation | None:
+        while self._pointer < 0 or not os.fstat(self._pointer).st_nlink:
+            self.close()
+            try:
+                pointer = os.open(self.folder / "current", os.O_RDONLY)
+            except FileNotFoundError:
+                return None
+            try:
+                opened = self._open(os.pread(pointer, 64, 0).decode().strip())
+            except BaseException:
+                os.close(pointer)
+                raise
+            # What was opened counts only if it is current still, else it may have been removed already.
+            self._generation, self._pointer = opened, pointer
         return self._generation
 
-    def _reopen(self) -> None:
-        with self._lock:
-            while (told := self._told()) != self._seen:
-                self.close()
-                generation = read_generation(self.folder)
-                assert generation is not None, "the pointer was there a moment ago"
-                opened = Generation(self.definition, Environment.acquire(self.folder / generation, limits=self._limits))
-                opened.open_tables()
-                # What was opened counts only if it was still current then, else it may have been removed already.
-                self._generation, self._seen = opened, told
-
-    def _told(self) -> tuple[int, int]:
-        told = os.stat(self._pointer)  # noqa: PTH116
-        return told.st_mtime_ns, told.st_ino
+    def _open(self, number: str) -> Generation:
+        opened = Generation(self.definition, Environment.acquire(self.folder / number, limits=self._limits))
+        try:
+            opened.open_tables()
+        except BaseException:
+            assert opened.env is not None
+            opened.env.release()
+            raise
+        return opened
 
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
-            env = self._generation.env
-            self._generation, self._seen = self._unopened, None
+            env, pointer = self._generation.env, self._pointer
+            self._generation, self._pointer = self._unopened, -1
+            if pointer >= 0:
+                os.close(pointer)
             if env is not None:
                 env.release()
 
@@ -208,8 +216,17 @@ class Shard:
 
     def get(self, address: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""
-        with self.view() as view:
-            return None if view.tx is None else view.get(view.tx, address, at)
+        while True:
+            generation = self._opened()
+            if generation is None or generation.info is None or generation.env is None:
+                return None
+            try:
+                # As `view`, without what a single question does not need.
+                with generation.env.read() as tx:
+                    return generation.get(tx, address, at)
+            except Closed:
+                if generation is self._generation:
+                    raise
 
     def read_rows(
         self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
@@ -320,41 +337,6 @@ class ShardView:
     def row_count(self) -> int:
         """How many rows there are."""
         return 0 if self.tx is None else self.store.row_count(self.tx)
-
-    def get(self, tx: lmdb.Transaction, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
-        """As `Shard.get`."""
-        kind = self.shard.definition.kind
-        if isinstance(address, int):
-            return self._get_ranged(tx, address, at)
-        if kind is Kind.STATE:
-            return self.store.value_of(tx, address)
-        assert at is not None, "a question to a temporal map carries a time"
-        if kind is Kind.TEMPORAL_STATE:
-            return self.store.latest(tx, address, at)
-        return self._get_session(tx, address, at)
-
-    def _get_ranged(self, tx: lmdb.Transaction, number: int, at: int | None) -> bytes | None:
-        temporal = self.shard.definition.kind is Kind.TEMPORAL_RANGED_STATE
-        for start, end in self.store.ranges_holding(tx, number):
-            value = self.store.range_value(tx, start, end, at if temporal else None)
-            if value is not None:
-                return value
-        return None
-
-    def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
-        # A session that holds `at` cannot start before this: none lasts longer than the longest.
-        earliest = at - self.number("longest")
-        plain = isinstance(self.store, PlainStore) and self.store.plain
-        found: tuple[int, int] | None = None
-        for start, rest, _ in self.store.descending(tx, key, at):
-            if (found is not None and start < found[0]) or start < earliest:
-                if self.store.single_table(tx, key):
-                    break
-                continue
-            end = unpack_long(rest[:8], plain)
-            if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
-                found = (start, end)
-        return found
 
     def touched_since(self, version: int) -> pa.Array | None:
         """The keys touched after `version` up to this view's; None when that is no longer known."""

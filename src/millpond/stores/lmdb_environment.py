@@ -72,7 +72,8 @@ class Environment:
         self._page_bytes: int = environment.stat()["psize"]
         self._write_lock = threading.Lock()
         self._writer: int | None = None
-        self._gate = threading.Condition()
+        self._entry = threading.RLock()  # the lock of the gate, taken by itself where nobody waits
+        self._gate = threading.Condition(self._entry)
         self._open: Counter[int] = Counter()
         self._waiting = 0
         self._closed = False
@@ -196,7 +197,7 @@ class Environment:
             hint = "open it in this process; start processes by spawn, not by fork"
             raise Closed("it was opened by a parent process", kind="space_forked", hint=hint, path=self.path)
         thread = threading.get_ident()
-        with self._gate:
+        with self._entry:
             if self._closed:
                 raise Closed("the environment was closed", kind="space_closed", hint="open it again", path=self.path)
             # A thread that has a transaction is let in although others wait to move the map: they wait for it.
@@ -205,13 +206,14 @@ class Environment:
             self._open[thread] += 1
 
     def _leave(self, thread: int | None = None) -> None:
-        with self._gate:
+        with self._entry:
             thread = threading.get_ident() if thread is None else thread
             assert self._open[thread] > 0
             self._open[thread] -= 1
             if not self._open[thread]:
                 del self._open[thread]
-            self._gate.notify_all()
+            if self._waiting:
+                self._gate.notify_all()
         if not self.users:
             self._close_unused()
 

@@ -53,6 +53,8 @@ def parse_instant(value: object) -> int:
 
     Raises: `Invalid` when it is missing, naive, not understood or outside the years 1 to 9999.
     """
+    if type(value) is int:  # first, and cheap: single questions come by the million
+        return _in_years(value, value)
     if isinstance(value, str):
         return _in_years(_parse_text(value), value)
     if isinstance(value, datetime):
