@@ -8,6 +8,8 @@ import pytest
 
 from millpond.errors import Invalid
 from millpond.maps.inputs import delimited
+from millpond.maps.inputs.delimited import CsvForm, csv_form, holds_long_records
+from millpond.maps.inputs.files import find_files
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.kinds import Kind
 from tests.unit.test_inputs_files import a_map, read_file, reading, write
@@ -76,6 +78,26 @@ def test_files_that_are_no_csv(tmp_path: Path, content: bytes, told: str) -> Non
         read_file(file)
     assert told in str(caught.value)
     assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "long"),
+    [
+        ("a,b\n1,2\n", False), ('a,b\n"1","2"\n', False), ('a,b\n"1\n",2\n', True), ('a,b\n"x""\ny",2\n', True),
+        ('a,b\n"x""",2\n', False), ('a,b\n1,"' + "x" * 100 + '\n"', True), ('"' + "\n" * 100, True),
+    ],
+)  # fmt: skip
+def test_records_of_several_lines_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, long: bool
+) -> None:
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 16)
+    (found,) = find_files([write(tmp_path, "a.csv", text)])
+    assert holds_long_records(found) is long
+
+
+def test_the_form_of_a_file_is_told(tmp_path: Path) -> None:
+    (found,) = find_files([write(tmp_path, "a.csv", '\ufeff"a,b";c;d\n1;2;3\n')])
+    assert csv_form(found) == CsvForm(("a,b", "c", "d"), ";")
 
 
 def test_a_header_alone_is_no_rows(tmp_path: Path) -> None:

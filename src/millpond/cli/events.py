@@ -161,8 +161,22 @@ def read_events(session: SparkSession, inputs: Inputs, textual: frozenset[str] =
         raise Invalid(
             "format is not known", kind="input_format", format=kind, hint="one of: parquet, csv, jsonl"
         )  # fmt: skip
-    schema = _csv_schema(session, paths, inputs.null, textual)
-    return session.read.csv(paths, schema=schema, header=True, nullValue=inputs.null)
+    form = _csv_form(inputs)
+    schema = _csv_schema(session, paths, form, textual)
+    return session.read.csv(paths, schema=schema, **form)
+
+
+def _csv_form(inputs: Inputs) -> dict[str, Any]:
+    """Spark's options for CSV as `load` reads it: delimiter, quotes doubled within quotes, line ends within them."""
+    from millpond.maps.inputs.delimited import csv_form, holds_long_records
+    from millpond.maps.inputs.files import find_files
+
+    told: dict[str, Any] = {"header": True, "nullValue": inputs.null, "escape": '"'}
+    if any("://" in path or "{" in path for path in inputs.paths):
+        return told
+    files = find_files(inputs.paths, "csv")
+    # Records of several lines keep Spark from cutting a file into pieces, so only where there are some.
+    return told | {"sep": csv_form(files[0]).delimiter, "multiLine": any(map(holds_long_records, files))}
 
 
 def _url(path: str) -> str:
@@ -170,14 +184,14 @@ def _url(path: str) -> str:
     return path if "://" in path else f"file://{Path(path).absolute()}"
 
 
-def _csv_schema(session: SparkSession, paths: list[str], null: str, textual: frozenset[str]) -> Any:
+def _csv_schema(session: SparkSession, paths: list[str], form: dict[str, Any], textual: frozenset[str]) -> Any:
     from pyspark.sql.types import StringType, StructField, StructType
 
     # Spark would read a time without a zone as UTC; so it stays what it is, and is refused where a time is needed.
     told = "spark.sql.timestampType"
     session.conf.set(told, "TIMESTAMP_NTZ")
     try:
-        found = session.read.csv(paths, header=True, inferSchema=True, nullValue=null).schema
+        found = session.read.csv(paths, inferSchema=True, **form).schema
     finally:
         session.conf.unset(told)
     text = {name.lower() for name in textual}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.kinds import MapDefinition
 
-__all__ = ("read_csv", "split_csv")
+__all__ = ("CsvForm", "csv_form", "holds_long_records", "read_csv", "split_csv")
 
 BLOCK_BYTES = 8 << 20
 HEADER_BYTES_MAX = 1 << 20
@@ -39,7 +39,9 @@ _TEXT_SHOWN_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class CsvForm:
+    """How a CSV file is written: its columns, and what stands between cells."""
+
     names: tuple[str, ...]
     delimiter: str
 
@@ -51,7 +53,7 @@ def read_csv(
 
     Raises: `Invalid` when a column is missing, or the file is not UTF-8 or no CSV.
     """
-    header = _read_header(piece.file)
+    header = csv_form(piece.file)
     needed = find_columns(header.names, definition, mapping).names
     for name in needed:
         if header.names.count(name) > 1:
@@ -62,7 +64,11 @@ def read_csv(
     yield from _Reading(piece, header, [name for name in header.names if name in needed], null).batches()
 
 
-def _read_header(file: InputFile) -> _Header:
+def csv_form(file: InputFile) -> CsvForm:
+    """What the beginning of a file tells of its form.
+
+    Raises: `Invalid` when the file is empty or not UTF-8.
+    """
     start = next(read_chunks(file, HEADER_BYTES_MAX), b"")
     try:
         text = start.decode("utf-8-sig", errors="replace" if len(start) == HEADER_BYTES_MAX else "strict")
@@ -76,7 +82,7 @@ def _read_header(file: InputFile) -> _Header:
             "the file is empty", kind="input_empty", path=file.path,
             hint="its first line must name the columns",
         )  # fmt: skip
-    return _Header(tuple(names), delimiter)
+    return CsvForm(tuple(names), delimiter)
 
 
 def _not_utf8(file: InputFile, error: Exception) -> Invalid:
@@ -89,7 +95,7 @@ def _not_utf8(file: InputFile, error: Exception) -> Invalid:
 class _Reading:
     """One pass over a piece: Arrow parses, and tells through `_refused` which records it leaves out."""
 
-    def __init__(self, piece: Piece, header: _Header, columns: list[str], null: str) -> None:
+    def __init__(self, piece: Piece, header: CsvForm, columns: list[str], null: str) -> None:
         self.piece = piece
         self.header = header
         self.columns = columns
@@ -210,3 +216,19 @@ def _record_start(whole: memoryview, at: int, inside: bool) -> int:
                 return at + offset + 1
         at += len(block)
     return len(whole)
+
+
+def holds_long_records(file: InputFile) -> bool:
+    """Whether some record has a line end within quotes: who reads line by line would cut it in two."""
+    inside = 0
+    for chunk in read_chunks(file, BLOCK_BYTES):
+        if b'"' not in chunk:
+            if inside and b"\n" in chunk:
+                return True
+            continue
+        data = np.frombuffer(chunk, np.uint8)
+        quotes = np.cumsum(data == 0x22) + inside
+        if (quotes[data == 0x0A] & 1).any():
+            return True
+        inside = int(quotes[-1]) & 1
+    return False
