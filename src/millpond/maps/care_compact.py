@@ -63,8 +63,9 @@ def _remove_others(folder: Path, number: int) -> None:
 def _write_copy(tx: lmdb.Transaction, source: lmdb.Environment, target: Path, size: int) -> None:
     target.mkdir(parents=True)
     try:
-        # Nothing is synced until all is written: an unfinished copy is never read.
-        with lmdb.open(str(target), map_size=2 * size + _PAGE_BYTES * 16, max_dbs=TABLES_MAX, sync=False) as env:
+        # Nothing is synced until all is written: an unfinished copy is never read, so it needs no locks either.
+        map_bytes = 2 * size + _PAGE_BYTES * 16
+        with lmdb.open(str(target), map_size=map_bytes, max_dbs=TABLES_MAX, sync=False, lock=False) as env:
             for name in [bytes(key) for key, _ in tx.cursor()]:
                 _copy_table(tx, source, env, name)
             env.sync(True)

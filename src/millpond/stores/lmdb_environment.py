@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TypeVar
 import lmdb
 
 from millpond.errors import Closed, Internal, NotFound, Unavailable
+from millpond.stores.files import disk_errors
 from millpond.stores.lmdb_errors import translated
 from millpond.stores.lmdb_probe import refuse_truncated
 
@@ -40,6 +41,7 @@ GROW_WAIT_SECONDS_MAX = 60.0
 """How long a full map waits for this process's readers to finish before the write is given up."""
 
 _READERS_POOLED = 16
+_LOCK_SLOT_BYTES = 64  # LMDB's: one a reader, two for the rest
 
 T = TypeVar("T")
 
@@ -300,6 +302,8 @@ def _open(path: Path, readonly: bool, durable: bool, limits: Limits) -> Environm
     try:
         if not readonly:
             path.mkdir(parents=True, exist_ok=True)
+            with disk_errors(path):
+                _reserve_lock(path / "lock.mdb", limits.readers_max)
         environment = _reserve(path, readonly, durable, limits)
     except lmdb.Error as error:
         raise translated(error, path) from error
@@ -334,6 +338,17 @@ def _reserve(path: Path, readonly: bool, durable: bool, limits: Limits) -> lmdb.
             if not scarce or map_bytes <= 1 << 20:
                 raise
             map_bytes //= 2
+
+
+def _reserve_lock(file: Path, readers_max: int) -> None:
+    """Give the lock file its place on the disk: LMDB writes it through memory, where a full disk kills the process."""
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        # An existing file keeps its size, which tells other processes how many readers there may be.
+        size = os.fstat(handle).st_size or _LOCK_SLOT_BYTES * (readers_max + 2)
+        os.posix_fallocate(handle, 0, size)
+    finally:
+        os.close(handle)
 
 
 def _exists(path: Path) -> bool:
