@@ -72,8 +72,8 @@ class Pond:
             with suppress(Unavailable):
                 merge_waiting(self._loads, self._shard, wait_seconds=0)
         self._finish_drops()
-        for name in FOLDERS:
-            sweep_removed(self.folder / name)
+        for name in (*FOLDERS, "merging/*"):
+            sweep_removed(self.folder, name)
 
     def _finish_drops(self) -> None:
         """Remove the folders of maps that were dropped when a crash came in between."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 WORLDS = story.worlds()
+SHARES = 8
 Bits = dict[str, list[object]]
 
 
@@ -164,6 +165,7 @@ def test_killed_at_one_moment_of_each_step(teller: Teller, moments: list[str]) -
 
 
 @pytest.mark.slow
-def test_killed_at_every_moment(teller: Teller, moments: list[str]) -> None:
-    for moment in moments:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_killed_at_every_moment(teller: Teller, moments: list[str], share: int) -> None:
+    for moment in moments[share::SHARES]:
         kill_and_go_on(teller, moment)

@@ -95,9 +95,9 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
-def sweep_removed(parent: Path) -> None:
-    """Remove what a crash left half removed in a folder."""
-    for hidden in parent.glob(".*.gone"):
+def sweep_removed(folder: Path, within: str) -> None:
+    """Remove what a crash left half removed in the folders that a pattern names."""
+    for hidden in folder.glob(f"{within}/.*.gone"):
         shutil.rmtree(hidden, ignore_errors=True)
 
 
