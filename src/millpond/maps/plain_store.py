@@ -165,20 +165,8 @@ class PlainStore:
         place = cursor.first()
         while place:
             found = cursor.key()[0]
-            yield from self._class_holding(tx, found, number)
+            yield from _class_holding(cursor, found, number)
             place = cursor.set_range(bytes([found + 1])) if found < 255 else False
-
-    def _class_holding(self, tx: lmdb.Transaction, found: int, number: int) -> list[tuple[int, int]]:
-        head = bytes([found])
-        lowest = head + pack_long(max(number - (1 << found) + 1, LONG_MIN), plain=False)
-        holding = []
-        for row, _ in _backwards(tx.cursor(db=self.dbs[WIDTHS]), head + pack_long(number, plain=False) + b"\xff" * 9):
-            if row < lowest:
-                break
-            end = unpack_long(row[9:17], plain=False)
-            if end >= number:
-                holding.append((unpack_long(row[1:9], plain=False), end))
-        return sorted(holding, key=lambda each: (each[1] - each[0], -each[0]))
 
     def range_value(self, tx: lmdb.Transaction, start: int, end: int, at: int | None) -> bytes | None:
         """The value of one range; temporal: the latest with time ≤ `at`."""
@@ -374,6 +362,19 @@ class PlainStore:
             if not (cursor.set_range(prefix) and cursor.key().startswith(prefix)):
                 tx.delete(width_rows([start], [end])[0], db=self.dbs[WIDTHS])
         return count
+
+
+def _class_holding(cursor: lmdb.Cursor, found: int, number: int) -> list[tuple[int, int]]:
+    head = bytes([found])
+    lowest = head + pack_long(max(number - (1 << found) + 1, LONG_MIN), plain=False)
+    holding = []
+    for row, _ in _backwards(cursor, head + pack_long(number, plain=False) + b"\xff" * 9):
+        if row < lowest:
+            break
+        end = unpack_long(row[9:17], plain=False)
+        if end >= number:
+            holding.append((unpack_long(row[1:9], plain=False), end))
+    return sorted(holding, key=lambda each: (each[1] - each[0], -each[0]))
 
 
 def _plain_range(ordered: bytes) -> bytes:
