@@ -145,7 +145,9 @@ def test_nothing_but_the_snapshot_that_counts_stays(objects: FolderObjects) -> N
     with Snapshot.open(objects, counts, verify=True) as snapshot:
         assert snapshot.lookup(["key 5"]).to_pylist() == [6]
     assert len(files(objects, "manifests")) == 1
+    assert files(objects, "leases") != set()
     assert collect(objects, counts, now_ms=LATER).files == 0
+    assert files(objects, "leases") == {f"leases/{counts.id}.lock"}
 
 
 @pytest.mark.parametrize("kind", [Kind.STATE, Kind.RANGED_STATE])

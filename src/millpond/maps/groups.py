@@ -28,7 +28,7 @@ __all__ = ("MISSING", "Directories", "Groups", "column_address", "gather_table",
 
 MISSING = -1
 
-# Columns of `Groups.table`, int64 addresses but for the first.
+# Columns of `Groups.table`, int64 addresses but for the first; 0: there is none.
 COUNT, HASH, KEY_OFFSETS, KEY_DATA, ROW_OFFSETS, COVER_OFFSETS, COVER_FROM, COVER_ROW = range(8)
 
 
@@ -82,12 +82,14 @@ def rows_of(batch: pa.RecordBatch) -> pa.Array:
 def _addresses(batch: pa.RecordBatch, kind: Kind) -> list[int]:
     key, rows = batch.column("key"), batch.column("rows")
     data = key.buffers()[2]
+    # One row for each group, in the same order: there is nothing to look up.
+    alike = not kind.timed and len(rows.values) == len(rows)
     found = [
         batch.num_rows,
         column_address(batch.column("hash"), 1, 8) if kind.keyed else 0,
         column_address(key, 1, 4),
         0 if data is None else data.address,
-        column_address(rows, 1, 4),
+        0 if alike else column_address(rows, 1, 4),
     ]
     if kind is not Kind.SESSION:
         return [*found, 0, 0, 0]

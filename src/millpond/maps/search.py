@@ -17,8 +17,8 @@ Invariants:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.addresses import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
 
 __all__ = (
@@ -38,7 +38,7 @@ ORDER_MIN = 4_096
 ORDER_BITS_MAX = 12
 """4,096 buckets: a bucket of a large snapshot touches little enough to stay cached, the counters do as well."""
 
-SLOT_GROUPS = 2
+SLOT_GROUPS = 4
 """Groups in a slot of a directory, on average: the directory costs eight bytes a slot."""
 
 _COUNT, _HASH, _KEY_OFFSETS, _KEY_DATA, _ROW_OFFSETS, _COVER_OFFSETS, _COVER_FROM, _COVER_ROW = range(8)
@@ -58,12 +58,12 @@ def directory_bits(groups: int) -> int:
     return max((groups // SLOT_GROUPS).bit_length(), 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cell(table, piece, column):  # type: ignore[no-untyped-def]
     return load_i64(table + ((piece << 3) + column) * 8)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def bucket_order(hashes, bits, order, ordered):  # type: ignore[no-untyped-def]
     """Rows in order of the upper `bits` of their hashes, and the hashes in that order."""
     shift = np.uint64(64 - bits)
@@ -80,7 +80,7 @@ def bucket_order(hashes, bits, order, ordered):  # type: ignore[no-untyped-def]
         ordered[to] = hashes[row]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_directory(table, begin, end, bits, directory):  # type: ignore[no-untyped-def]
     """The position of the first group of each slot of the layer `[begin, end)`; the last entry is its end."""
     shift = np.uint64(64 - bits)
@@ -97,7 +97,7 @@ def fill_directory(table, begin, end, bits, directory):  # type: ignore[no-untyp
         slot += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def]
     """The first group with this very hash from the position on and before `stop`; -1 when there is none."""
     while position < stop:
@@ -116,7 +116,7 @@ def _first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_key(table, position, key, length):  # type: ignore[no-untyped-def]
     """Whether the group's key, which follows 8 bytes of hash, is this one."""
     piece = position >> _PIECE
@@ -127,7 +127,7 @@ def _is_key(table, position, key, length):  # type: ignore[no-untyped-def]
     return same_bytes(_cell(table, piece, _KEY_DATA) + start + 8, key, length)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _among_clashes(hash_, candidate, end, table, key, length):  # type: ignore[no-untyped-def]
     """The group of exactly this key from the candidate on, while the hash is the same; -1 when there is none."""
     piece, number = candidate >> _PIECE, candidate & _NUMBER
@@ -144,12 +144,12 @@ def _among_clashes(hash_, candidate, end, table, key, length):  # type: ignore[n
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_null(valid, offset, row):  # type: ignore[no-untyped-def]
     return valid != 0 and not (load_u8(valid + ((offset + row) >> 3)) >> np.uint8((offset + row) & 7)) & 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _begin_block(block, stop, order, keys, found, pending):  # type: ignore[no-untyped-def]
     """Nothing is found yet, all but null keys are waiting; ask for the places of their bytes."""
     offsets, width, _, valid, valid_offset = keys
@@ -164,7 +164,7 @@ def _begin_block(block, stop, order, keys, found, pending):  # type: ignore[no-u
     return waiting
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _key_spans(order, keys, pending, waiting, at, lengths):  # type: ignore[no-untyped-def]
     """Where the bytes of the waiting keys lie, and ask for them."""
     offsets, width, data, _, _ = keys
@@ -179,7 +179,7 @@ def _key_spans(order, keys, pending, waiting, at, lengths):  # type: ignore[no-u
         prefetch(data + start)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _slots(hashes, pending, waiting, table, directory, bits, slots):  # type: ignore[no-untyped-def]
     """Where the slots of the waiting keys begin, and ask for the hashes there."""
     shift = np.uint64(64 - bits)
@@ -192,7 +192,7 @@ def _slots(hashes, pending, waiting, table, directory, bits, slots):  # type: ig
         prefetch(_cell(table, position >> _PIECE, _HASH) + 8 * (position & _NUMBER))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _candidates(hashes, pending, waiting, table, directory, slots, candidates):  # type: ignore[no-untyped-def]
     """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
     for k in range(waiting):
@@ -209,7 +209,7 @@ def _candidates(hashes, pending, waiting, table, directory, slots, candidates): 
             prefetch(_cell(table, piece, _KEY_DATA) + start + 8)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_groups(hashes, order, keys, table, layers, directories, found):  # type: ignore[no-untyped-def]
     """The position of each key's group, in the order given; -1 where there is none.
 
@@ -238,26 +238,32 @@ def find_groups(hashes, order, keys, table, layers, directories, found):  # type
             waiting = left
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ask_ahead(table, found, ahead):  # type: ignore[no-untyped-def]
     """Ask for the row offsets of a group that is needed soon."""
     if ahead < len(found) and found[ahead] >= 0:
         prefetch(_cell(table, found[ahead] >> _PIECE, _ROW_OFFSETS) + 4 * (found[ahead] & _NUMBER))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def only_row(table, found):  # type: ignore[no-untyped-def]
-    """From groups to their one row, in place; a tombstone has none."""
+    """From groups to their one row, in place; a tombstone has none.
+
+    A piece without tombstones has no offsets in the table: the row has the number of its group.
+    """
     for i in range(len(found)):
         _ask_ahead(table, found, i + AHEAD)
         if found[i] >= 0:
             piece, number = found[i] >> _PIECE, found[i] & _NUMBER
-            at = _cell(table, piece, _ROW_OFFSETS) + 4 * number
+            offsets = _cell(table, piece, _ROW_OFFSETS)
+            if offsets == 0:
+                continue
+            at = offsets + 4 * number
             low = load_i32(at)
             found[i] = (piece << _PIECE) | low if load_i32(at + 4) > low else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
     """The number of the last of the ascending times `[low, high)` that is not after the instant; low - 1: none."""
     count = high - low
@@ -270,7 +276,7 @@ def last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def as_of(table, times, order, instants, step, found):  # type: ignore[no-untyped-def]
     """From groups to the last row not after each key's instant, in place.
 
@@ -298,7 +304,7 @@ def as_of(table, times, order, instants, step, found):  # type: ignore[no-untype
             found[i] = (piece << _PIECE) | row if row >= low else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def innermost(table, starts, ends, order, instants, step, found):  # type: ignore[no-untyped-def]
     """From groups to the innermost session that holds each key's instant, in place."""
     for i in range(len(found)):

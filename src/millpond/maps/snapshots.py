@@ -256,6 +256,10 @@ def collect(objects: Objects, manifest: SnapshotManifest, *, now_ms: int, keep_m
             kept.append(other)
         else:
             ended += 1
+    for named in list(objects.list("leases")):  # of those who came too late
+        id_ = named.name.removeprefix("leases/").removesuffix(".lock")
+        if id_ not in {each.id for each in kept}:
+            end_lease(objects, id_)
     step("collect.manifests_removed")
     needed = {name for each in kept for name in _files(objects, each)}
     files = size = 0
