@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.pieces import Bytes, bytes_of, fixed_piece, join, ordered_long, var_piece
 
@@ -53,7 +53,7 @@ def escape(column: Bytes) -> Bytes:
     return Bytes(offsets, out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _escape(out, data):  # type: ignore[no-untyped-def]
     at = 0
     for byte in data:
@@ -76,7 +76,7 @@ def unescape(column: Bytes, tail: int) -> Bytes:
     return Bytes(offsets, out)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _unescaped_lengths(lengths, offsets, data, tail):  # type: ignore[no-untyped-def]
     for i in range(len(offsets) - 1):
         stop = offsets[i + 1] - tail
@@ -95,7 +95,7 @@ def _unescaped_lengths(lengths, offsets, data, tail):  # type: ignore[no-untyped
         lengths[i + 1] = count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _unescape(out, out_offsets, offsets, data):  # type: ignore[no-untyped-def]
     for i in range(len(offsets) - 1):
         k = offsets[i]

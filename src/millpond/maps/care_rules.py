@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.address import long_column
 from millpond.maps.care_walk import GroupRows
 from millpond.maps.kinds import Kind, MapDefinition
@@ -78,7 +78,7 @@ def joined_sessions(definition: MapDefinition, rows: GroupRows, before_ms: int) 
     return Joined(sizes[run] > 1, run, first, start[first], reach[:count])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _join(same, start, end, before, run, reach):  # type: ignore[no-untyped-def]
     count = 0
     for i in range(len(start)):

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from millpond.compiled import kernel
 
 __all__ = ("cover_sessions",)
 
@@ -34,7 +35,7 @@ def cover_sessions(spans: I64, starts: I64, ends: I64) -> tuple[I64, I64, npt.ND
     return offsets, since[:used], row[:used]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _nested(starts, ends, low, high):  # type: ignore[no-untyped-def]
     for i in range(low + 1, high):  # noqa: SIM110 - compiled: numba has no `any` over a generator
         if ends[i] < ends[i - 1] or starts[i] == starts[i - 1]:
@@ -42,7 +43,7 @@ def _nested(starts, ends, low, high):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mark(since, row, first, used, instant, told):  # type: ignore[no-untyped-def]
     """From `instant` on the innermost is `told`; a later word about the same instant replaces the earlier."""
     if used > first and since[used - 1] == instant:
@@ -54,7 +55,7 @@ def _mark(since, row, first, used, instant, told):  # type: ignore[no-untyped-de
     return used + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _unwind(ends, low, open_rows, depth, until, since, row, first, used):  # type: ignore[no-untyped-def]
     """End the sessions that end before `until`, innermost first; the one below takes over."""
     while depth > 0 and ends[low + open_rows[depth - 1]] < until:
@@ -66,7 +67,7 @@ def _unwind(ends, low, open_rows, depth, until, since, row, first, used):  # typ
     return depth, used
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cover(spans, starts, ends, offsets, since, row):  # type: ignore[no-untyped-def]
     used = 0
     open_rows = np.empty(len(starts), np.int64)

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.addresses import copy_bytes, prefetch, store_u64, swap_u64
 from millpond.maps.columns import value_arrow
 from millpond.maps.covering import cover_sessions
@@ -205,7 +205,7 @@ def _keyed_group(definition: MapDefinition, batch: pa.RecordBatch | None, hashes
     return _Grouped(Bytes(offsets, data), hashes[heads], starts, order[real])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _group_starts(order, hashes, offsets, data, first):  # type: ignore[no-untyped-def]
     """Mark where a new key begins; whether any hash belongs to two keys."""
     clash = False
@@ -241,7 +241,7 @@ def _order_clashes(order: I64, hashes: U64, keys: Bytes) -> I64:
     return order
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_keys(out, out_offsets, hashes, offsets, data, heads):  # type: ignore[no-untyped-def]
     """Each head's hash, big-endian, then its key; `out` and `data` are addresses."""
     for i in range(len(heads)):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.errors import Invalid
 from millpond.maps.addresses import copy_bytes, load_i32, load_i64, load_u8, prefetch
 from millpond.maps.groups import Groups, gather_table
@@ -120,12 +120,12 @@ def _gather_bytes(
     return _array(kind, len(found), missing, valid, [narrow, pa.py_buffer(data)])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_bit(address, number):  # type: ignore[no-untyped-def]
     return (load_u8(address + (number >> 3)) >> np.uint8(number & 7)) & np.uint8(1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _there(table, position):  # type: ignore[no-untyped-def]
     """Whether there is a row, and its value is not null."""
     if position < 0:
@@ -134,14 +134,14 @@ def _there(table, position):  # type: ignore[no-untyped-def]
     return table[piece, 2] == 0 or _is_bit(table[piece, 2], table[piece, 3] + (position & _NUMBER)) == 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ask_ahead(table, found, ahead, width):  # type: ignore[no-untyped-def]
     """Ask for a value that is needed soon."""
     if ahead < len(found) and found[ahead] >= 0:
         prefetch(table[found[ahead] >> _PIECE, 0] + width * (found[ahead] & _NUMBER))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _take_longs(table, order, found, values, valid):  # type: ignore[no-untyped-def]
     missing = 0
     for i in range(len(found)):
@@ -155,7 +155,7 @@ def _take_longs(table, order, found, values, valid):  # type: ignore[no-untyped-
     return missing
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _take_bits(table, order, found, flags, valid):  # type: ignore[no-untyped-def]
     missing = 0
     for i in range(len(found)):
@@ -169,7 +169,7 @@ def _take_bits(table, order, found, flags, valid):  # type: ignore[no-untyped-de
     return missing
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _take_validity(table, order, found, valid):  # type: ignore[no-untyped-def]
     missing = 0
     for i in range(len(found)):
@@ -180,7 +180,7 @@ def _take_validity(table, order, found, valid):  # type: ignore[no-untyped-def]
     return missing
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _measure(table, order, found, offsets, valid):  # type: ignore[no-untyped-def]
     """Where in the answer each row's bytes begin and end."""
     missing = 0
@@ -198,7 +198,7 @@ def _measure(table, order, found, offsets, valid):  # type: ignore[no-untyped-de
     return missing
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _take_bytes(table, order, found, offsets, data):  # type: ignore[no-untyped-def]
     for i in range(len(found)):
         position = found[i]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
-from numba import njit, types
 
+from millpond.compiled import kernel
 from millpond.errors import Invalid
 from millpond.maps.addresses import load_i32, load_i64, load_u8, load_u32, load_u64, multiply_fold, swap_u64
 
@@ -147,26 +147,26 @@ def _lengths(column: ByteColumn) -> npt.NDArray[Any]:
     return np.diff(offsets[column.owner.offset : column.owner.offset + column.count + 1])
 
 
-@njit(types.uint64(types.uint64), cache=True, nogil=True)
+@kernel(signature="uint64(uint64)")
 def _avalanche_xxh64(h):  # type: ignore[no-untyped-def]
     h = (h ^ (h >> np.uint64(33))) * _PRIME_2
     h = (h ^ (h >> np.uint64(29))) * _PRIME_3
     return h ^ (h >> np.uint64(32))
 
 
-@njit(types.uint64(types.uint64), cache=True, nogil=True)
+@kernel(signature="uint64(uint64)")
 def _avalanche(h):  # type: ignore[no-untyped-def]
     h = (h ^ (h >> np.uint64(37))) * _MIX_1
     return h ^ (h >> np.uint64(32))
 
 
-@njit(types.uint64(types.int64, types.int64), cache=True, nogil=True)
+@kernel(signature="uint64(int64, int64)")
 def _mix(at, secret):  # type: ignore[no-untyped-def]
     """16 bytes of key with 16 bytes of secret."""
     return multiply_fold(load_u64(at) ^ _SECRET[secret], load_u64(at + 8) ^ _SECRET[secret + 8])
 
 
-@njit(types.uint64(types.int64, types.int64), cache=True, nogil=True)
+@kernel(signature="uint64(int64, int64)")
 def _hash_1_to_8(at, length):  # type: ignore[no-untyped-def]
     if length >= 4:
         h = np.uint64(load_u32(at + length - 4)) + (np.uint64(load_u32(at)) << np.uint64(32))
@@ -182,7 +182,7 @@ def _hash_1_to_8(at, length):  # type: ignore[no-untyped-def]
     return _avalanche_xxh64(h ^ _FLIP_1_TO_3)
 
 
-@njit(types.uint64(types.int64, types.int64), cache=True, nogil=True)
+@kernel(signature="uint64(int64, int64)")
 def _hash_17_to_240(at, length):  # type: ignore[no-untyped-def]
     h = np.uint64(length) * _PRIME_1
     if length <= 128:
@@ -199,7 +199,7 @@ def _hash_17_to_240(at, length):  # type: ignore[no-untyped-def]
     return _avalanche(h + _mix(at + length - 16, 136 - 17))
 
 
-@njit(types.uint64(types.int64, types.int64), cache=True, nogil=True)
+@kernel(signature="uint64(int64, int64)")
 def _hash_at(at, length):  # type: ignore[no-untyped-def]
     """The hash of the `length` (at most 240) bytes at the address."""
     if length > 16:
@@ -212,7 +212,7 @@ def _hash_at(at, length):  # type: ignore[no-untyped-def]
     return _avalanche_xxh64(_FLIP_EMPTY)
 
 
-@njit(types.int64(types.int64, types.boolean, types.int64, types.int64, types.uint64[::1]), cache=True, nogil=True)
+@kernel(signature="int64(int64, boolean, int64, int64, uint64[::1])")
 def _hash_column(offsets, wide, data, count, out):  # type: ignore[no-untyped-def]
     """Hash all keys into `out`; the number of keys that are too long, which are left undone."""
     longer = 0

@@ -25,8 +25,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.addresses import load_i64, prefetch
 from millpond.maps.radix import I64, U64, ordered_u64, radix_order
 from millpond.maps.search import AHEAD, BLOCK, directory_bits, last_not_after
@@ -137,7 +137,7 @@ def _best_first(starts: I64, ends: I64) -> I64:
     return radix_order([widths, ~ordered_u64(starts)])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hang(lower, upper, since, leaves):  # type: ignore[no-untyped-def]
     """Hang each range, best first, on the nodes that make up its intervals; per node only those worth listing."""
     lists = np.zeros(2 * leaves + 1, np.int64)
@@ -175,7 +175,7 @@ def _hang(lower, upper, since, leaves):  # type: ignore[no-untyped-def]
     return lists, entries
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _written_out(lists, rank, since, leaves, intervals, most):  # type: ignore[no-untyped-def]
     """The lists interval by interval; None when the paths hold more than `most` entries."""
     path = np.zeros(2 * leaves, np.int64)
@@ -222,7 +222,7 @@ def _directory(breaks: I64) -> I64:
     return slots
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_slots(distances, bits, slots):  # type: ignore[no-untyped-def]
     shift = np.uint64(64 - bits)
     slot = 0
@@ -243,7 +243,7 @@ def spread(breaks: I64, numbers: I64) -> U64:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _spread(first, last, bits, numbers, out):  # type: ignore[no-untyped-def]
     shift = np.uint64(64 - bits)
     for i in range(len(out)):
@@ -251,7 +251,7 @@ def _spread(first, last, bits, numbers, out):  # type: ignore[no-untyped-def]
         out[i] = (np.uint64(number) - np.uint64(first)) << shift
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def locate(breaks, slots, bits, distances, order, numbers, found):  # type: ignore[no-untyped-def]
     """The interval that holds each number, in the order given; -1 when it lies before the first.
 
@@ -270,7 +270,7 @@ def locate(breaks, slots, bits, distances, order, numbers, found):  # type: igno
             found[i] = last_not_after(breaks, load_i64(slot), load_i64(slot + 8), load_i64(numbers + 8 * order[i]))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_ranges(lists, rank, place, leaves, found):  # type: ignore[no-untyped-def]
     """From intervals to the group of the narrowest range that holds the number, in place; -1 where there is none."""
     for i in range(len(found)):
@@ -292,7 +292,7 @@ def find_ranges(lists, rank, place, leaves, found):  # type: ignore[no-untyped-d
                 break
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_ranges_as_of(lists, rank, since, place, leaves, order, instants, step, found):  # type: ignore[no-untyped-def]
     """From intervals to the group of the narrowest range that is known at the number's instant, in place; -1: none.
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.addresses import copy_bytes, same_bytes
 from millpond.maps.sorting import order_of_strings, taken
 
@@ -126,14 +126,14 @@ def join(count: int, pieces: Sequence[Piece]) -> Bytes:
     return Bytes(offsets, data)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_lengths(lengths, width, offsets, valid):  # type: ignore[no-untyped-def]
     for i in range(len(lengths)):
         if len(valid) == 0 or valid[i]:
             lengths[i] += width if width else offsets[i + 1] - offsets[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_piece(out, cursor, width, data, offsets, valid):  # type: ignore[no-untyped-def]
     for i in range(len(cursor)):
         if len(valid) and not valid[i]:
@@ -174,7 +174,7 @@ def sort_order(column: Bytes) -> I64:
     return order_of_strings(column.offsets, column.data)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _run_ends(offsets, data, tail):  # type: ignore[no-untyped-def]
     count = len(offsets) - 1
     last = np.ones(count, np.uint8)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+
+from millpond.compiled import kernel
 
 __all__ = ("ordered_u64", "radix_order", "unordered_i64")
 
@@ -42,7 +43,7 @@ def radix_order(columns: Sequence[U64]) -> I64:
     return order
 
 
-@njit(types.int64[::1](types.uint64[::1], types.int64[::1]), cache=True, nogil=True)
+@kernel(signature="int64[::1](uint64[::1], int64[::1])")
 def _order_by(column, order):  # type: ignore[no-untyped-def]
     count = len(order)
     counts = np.zeros((_DIGITS, 1 << _BITS), np.int64)

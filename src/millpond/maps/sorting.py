@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.addresses import copy_bytes, load_i64, load_u8, load_u64, prefetch, swap_u64
 from millpond.maps.radix import radix_order
 
@@ -56,7 +56,7 @@ def taken(offsets: I64, data: U8, order: I64) -> tuple[I64, U8]:
     return into, out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _take(out, into, data, offsets, order):  # type: ignore[no-untyped-def]
     count = len(order)
     for i in range(count):
@@ -66,7 +66,7 @@ def _take(out, into, data, offsets, order):  # type: ignore[no-untyped-def]
         copy_bytes(out + into[i], data + load_i64(offsets + 8 * order[i]), into[i + 1] - into[i])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _common_prefix(offsets, data):  # type: ignore[no-untyped-def]
     shared = offsets[1] - offsets[0]
     for i in range(1, len(offsets) - 1):
@@ -80,7 +80,7 @@ def _common_prefix(offsets, data):  # type: ignore[no-untyped-def]
     return shared
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline=True)
 def _word(data, size, start, stop):  # type: ignore[no-untyped-def]
     """The eight bytes from `start`, zeros from `stop` on."""
     length = stop - start
@@ -97,7 +97,7 @@ def _word(data, size, start, stop):  # type: ignore[no-untyped-def]
     return word
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _words(offsets, data, size, skipped):  # type: ignore[no-untyped-def]
     count = len(offsets) - 1
     words = np.empty(count, np.uint64)
@@ -106,7 +106,7 @@ def _words(offsets, data, size, skipped):  # type: ignore[no-untyped-def]
     return words
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _following(offsets, data, size, skipped):  # type: ignore[no-untyped-def]
     """The second word of every string, and how much was left of it: up to 8 in its first word, 9 to 17 after it."""
     count = len(offsets) - 1
@@ -118,7 +118,7 @@ def _following(offsets, data, size, skipped):  # type: ignore[no-untyped-def]
     return words, rest
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _order_ties(order, words, following, left, offsets, data, size, skipped):  # type: ignore[no-untyped-def]
     """Order the rows whose words agree; `words` stand in the order of `order`, the others in that of the rows."""
     count = len(order)
@@ -169,7 +169,7 @@ def _order_ties(order, words, following, left, offsets, data, size, skipped):  #
         begin = end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _insertion_sort(words, rest, order, low, high):  # type: ignore[no-untyped-def]
     for i in range(low + 1, high):
         word, left, row = words[i], rest[i], order[i]
@@ -180,7 +180,7 @@ def _insertion_sort(words, rest, order, low, high):  # type: ignore[no-untyped-d
         words[k], rest[k], order[k] = word, left, row
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _merge_sort(words, rest, order, spare_words, spare_rest, spare_order, low, high):  # type: ignore[no-untyped-def]
     for start in range(low, high, INSERTION_MAX):
         _insertion_sort(words, rest, order, start, min(start + INSERTION_MAX, high))

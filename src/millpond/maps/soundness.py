@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.errors import Corrupt
 from millpond.maps.addresses import load_i32
 
@@ -49,7 +49,7 @@ def check_offsets(array: pa.Array, name: str) -> None:
         raise damaged(name)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ascend(offsets, count, most):  # type: ignore[no-untyped-def]
     before = load_i32(offsets)
     sound = before >= 0

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.columns import canonical_schema
 from millpond.maps.frozen import range_bounds
 from millpond.maps.groups import Groups
@@ -117,7 +117,7 @@ def _keys(order_keys: Bytes, of_group: I64) -> pa.Array:
     return Bytes(offsets, data).to_arrow()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_tails(offsets, data, of_group, out_offsets, out):  # type: ignore[no-untyped-def]
     for row in range(len(of_group)):
         start = offsets[of_group[row]] + _HASH_BYTES

@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.errors import Corrupt, Invalid
 from millpond.maps.columns import INSTANT, scalar_arrow, value_arrow
 from millpond.maps.kinds import ScalarType, ValueType
@@ -192,7 +192,7 @@ def _scalar_column(
     return pa.Array.from_buffers(arrow, len(starts), [bits, pa.py_buffer(narrow), pa.py_buffer(out)])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _copy_fixed(out, data, starts, valid):  # type: ignore[no-untyped-def]
     for i in range(len(starts)):
         if valid[i]:
@@ -200,7 +200,7 @@ def _copy_fixed(out, data, starts, valid):  # type: ignore[no-untyped-def]
                 out[i, k] = data[starts[i] + k]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _copy_var(out, offsets, data, starts):  # type: ignore[no-untyped-def]
     for i in range(len(starts)):
         at = offsets[i]
@@ -223,7 +223,7 @@ def _struct_column(column: Bytes, value: ValueType, valid: npt.NDArray[np.bool_]
     return pa.StructArray.from_arrays(children, fields=list(value_arrow(value)), mask=mask)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _struct_positions(offsets, data, valid, widths, starts, lengths, there):  # type: ignore[no-untyped-def]
     fields = len(widths)
     for i in range(len(valid)):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.addresses import load_i32, load_u8
 from millpond.maps.groups import KEY_DATA, KEY_OFFSETS, Groups
 
@@ -45,7 +45,7 @@ def _keys(groups: Groups, piece: int) -> tuple[int, int, int]:
     return int(groups.table[piece, KEY_OFFSETS]), int(groups.table[piece, KEY_DATA]), groups.batches[piece].num_rows
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compare(a, a_length, b, b_length):  # type: ignore[no-untyped-def]
     for k in range(min(a_length, b_length)):
         difference = np.int64(load_u8(a + k)) - np.int64(load_u8(b + k))
@@ -54,7 +54,7 @@ def _compare(a, a_length, b, b_length):  # type: ignore[no-untyped-def]
     return a_length - b_length
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hide(offsets, data, count, under_offsets, under_data, under_count, alive):  # type: ignore[no-untyped-def]
     """Both columns ascend: each key of the upper one puts out the equal key under it."""
     low = 0

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from millpond.compiled import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -185,7 +186,7 @@ class _Plan:
             first, done = last, int(ends[last - 1].item())
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped-def]
     """Fill in the row that begins each leaf; how many leaves there are, and how many overflow pages."""
     count = overflow = used = 0
@@ -207,7 +208,7 @@ def _plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped
     return count, overflow
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _plan_branches(key_offsets, begins, children):  # type: ignore[no-untyped-def]
     """Fill in the child that begins each branch page over the pages that begin with these rows; how many."""
     count = used = 0
@@ -228,13 +229,13 @@ def _plan_branches(key_offsets, begins, children):  # type: ignore[no-untyped-de
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
     for k in range(width):
         out[at + k] = (value >> (8 * k)) & 0xFF
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_header(out, at, page, flags, lower, upper):  # type: ignore[no-untyped-def]
     _put_number(out, at, page, 8)
     _put_number(out, at + 8, 0, 2)
@@ -243,13 +244,13 @@ def _put_header(out, at, page, flags, lower, upper):  # type: ignore[no-untyped-
     _put_number(out, at + 14, upper, 2)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _copy(out, at, data, start, stop):  # type: ignore[no-untyped-def]
     for k in range(stop - start):
         out[at + k] = data[start + k]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, value_data):  # type: ignore[no-untyped-def]
     """Fill leaf pages; `big` is the next free overflow page, before and, as the answer, after."""
     for number in range(len(begins) - 1):
@@ -280,7 +281,7 @@ def _fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, v
     return big
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_branches(out, page, child, children, begins, key_offsets, key_data):  # type: ignore[no-untyped-def]
     """Fill branch pages over the pages from `child` on, which begin with the rows `begins`."""
     for number in range(len(children) - 1):
@@ -300,7 +301,7 @@ def _fill_branches(out, page, child, children, begins, key_offsets, key_data):  
         _put_header(out, base, page + number, BRANCH, place - base, upper)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fill_overflow(out, page, rows, value_offsets, value_data):  # type: ignore[no-untyped-def]
     """Fill the overflow pages of these rows' values."""
     at = 0

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as is_type
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.errors import Invalid
 
 __all__ = ("bare", "canonical", "check_types", "equal_rows", "row_sizes")
@@ -271,7 +271,7 @@ def _equal_lists(a: pa.Array, b: pa.Array) -> _Mask:
     return same
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _equal_bytes(a_offsets, a, b_offsets, b):  # type: ignore[no-untyped-def]
     count = len(a_offsets) - 1
     out = np.empty(count, np.bool_)

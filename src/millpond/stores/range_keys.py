@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit
+
+from millpond.compiled import kernel
 
 __all__ = (
     "KeyColumn", "cut", "find_rows", "first_unordered", "hash_of_key", "key_column", "lower_bound", "merge_keys",
@@ -56,7 +57,7 @@ def key_column(array: pa.Array) -> KeyColumn:
     return KeyColumn(array, taken, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compare(a, a_start, a_stop, b, b_start, b_stop):  # type: ignore[no-untyped-def]
     """Below zero, zero, above zero, as the bytes `a` sort before, with or after `b`."""
     shorter = min(a_stop - a_start, b_stop - b_start)
@@ -66,7 +67,7 @@ def _compare(a, a_start, a_stop, b, b_start, b_stop):  # type: ignore[no-untyped
     return np.int64(a_stop - a_start) - np.int64(b_stop - b_start)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def first_unordered(offsets, data):  # type: ignore[no-untyped-def]
     """The first row whose key is not above the one before it; -1 when all ascend."""
     for row in range(1, len(offsets) - 1):
@@ -75,7 +76,7 @@ def first_unordered(offsets, data):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hash(data, start, stop):  # type: ignore[no-untyped-def]
     h = _FNV_OFFSET
     for at in range(start, stop):
@@ -94,7 +95,7 @@ def hash_of_key(key: bytes) -> int:
     return int(_hash(np.frombuffer(key, np.uint8), 0, len(key)))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cut(offsets, data, sizes, rows, size, rows_min, rows_max, bits, size_max, ends):  # type: ignore[no-untyped-def]
     """Find the rows after which a range ends, going on from a range that has `rows` rows of `size` bytes so far.
 
@@ -119,7 +120,7 @@ def cut(offsets, data, sizes, rows, size, rows_min, rows_max, bits, size_max, en
     return found, rows, size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def search(offsets, data, wanted_offsets, wanted_data, chosen, above, out):  # type: ignore[no-untyped-def]
     """For each wanted key (its row in `chosen`): the first row whose key is not below it, or with `above`, is above it.
 
@@ -156,7 +157,7 @@ def _bound(keys: KeyColumn, key: bytes, *, above: bool) -> int:
     return int(out[0])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_rows(offsets, data, wanted_offsets, wanted_data, chosen, out):  # type: ignore[no-untyped-def]
     """For each wanted key (its row in `chosen`) the row that has it; `out` at that place becomes -1 for none."""
     count = len(offsets) - 1
@@ -167,7 +168,7 @@ def find_rows(offsets, data, wanted_offsets, wanted_data, chosen, out):  # type:
             out[at] = -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge_keys(a_offsets, a_data, b_offsets, b_data, a_rows, b_rows):  # type: ignore[no-untyped-def]
     """Walk two ascending columns together: which row of each stands at each place of their union.
 

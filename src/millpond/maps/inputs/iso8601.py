@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from millpond.compiled import kernel
 from millpond.maps.pieces import bytes_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def text_millis(times: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArra
     return millis, good
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _parse_rows(offsets, data, millis, good):  # type: ignore[no-untyped-def]
     for i in range(len(millis)):
         start, stop = offsets[i], offsets[i + 1]
@@ -54,7 +54,7 @@ def _parse_rows(offsets, data, millis, good):  # type: ignore[no-untyped-def]
 _BAD = -(1 << 62)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _digits(data, at, count):  # type: ignore[no-untyped-def]
     number = np.int64(0)
     for k in range(at, at + count):
@@ -65,7 +65,7 @@ def _digits(data, at, count):  # type: ignore[no-untyped-def]
     return number
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _number(data, start, stop):  # type: ignore[no-untyped-def]
     """Milliseconds of 11 to 15 digits, with a sign or none."""
     negative = start < stop and data[start] == 45
@@ -76,7 +76,7 @@ def _number(data, start, stop):  # type: ignore[no-untyped-def]
     return -number if negative and number != _BAD else number
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _day(data, at, stop):  # type: ignore[no-untyped-def]
     """Days since 1970 of `YYYY-MM-DD` at `at`."""
     if stop - at < 16 or data[at + 4] != 45 or data[at + 7] != 45:
@@ -99,7 +99,7 @@ def _day(data, at, stop):  # type: ignore[no-untyped-def]
     return shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400 + day_of_year - 719_468
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _clock_end(data, start, stop):  # type: ignore[no-untyped-def]
     """Where the zone of the text that starts at `start` begins."""
     at = start + 16
@@ -112,7 +112,7 @@ def _clock_end(data, start, stop):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _clock(data, start, stop):  # type: ignore[no-untyped-def]
     """Milliseconds of the day of `THH:MM[:SS[.fraction]]` in the text that starts at `start`."""
     if stop - start < 16 or data[start + 13] != 58:
@@ -139,7 +139,7 @@ def _clock(data, start, stop):  # type: ignore[no-untyped-def]
     return ((hour * 60 + minute) * 60 + second) * 1000 + millis
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _zone(data, at, stop):  # type: ignore[no-untyped-def]
     """The offset in minutes that is all the text from `at` to `stop`."""
     named = at + 1 if at < stop and data[at] == 32 else at
