@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millpond
@@ -15,7 +15,7 @@ from millpond.clock import ManualClock
 from millpond.maps import care
 from millpond.maps.kinds import Kind
 from millpond.testing import strategies
-from millpond.testing.audit import audit_map
+from millpond.testing.audit import audit_map, audit_sql
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of, table_of
 from millpond.testing.scratch import scratch_folder
@@ -133,6 +133,7 @@ ACTS = ("table", "parts", "parts", "reopen", "condense", "condense", "retain", "
 
 
 @pytest.mark.parametrize("kind", Kind)
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_every_reader_tells_what_the_model_tells(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(cared_for(kind))
@@ -158,3 +159,15 @@ def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
         getattr(both, act)(data.draw(st.sampled_from(sorted(watermarks) or [0])), data.draw(st.integers(2, 6)))
     else:
         getattr(both, act)()
+
+
+@pytest.mark.parametrize("kind", Kind)
+@settings(max_examples=settings().max_examples // 4)
+@given(data=st.data())
+def test_sql_tells_what_the_model_tells(kind: Kind, data: st.DataObject) -> None:
+    definition = data.draw(strategies.definitions(kind=kind))
+    pools = data.draw(strategies.pools(definition))
+    part = strategies.rows(definition, pools)
+    with scratch_folder() as folder, closing(Both(folder, definition)) as both:
+        both.load_parts(data.draw(st.lists(part, min_size=1, max_size=3)))
+        audit_sql(both.pond, both.map, both.model, data.draw(strategies.questions(definition, pools)))

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from millpond.maps.kinds import MapDefinition
     from millpond.maps.lookup import Snapshot
     from millpond.maps.shard import Shard
+    from millpond.pond import Pond
     from millpond.testing.models import Address, MapModel, Row
     from millpond.testing.strategies import Question
 
-__all__ = ("ask_shard", "audit_map", "audit_shard", "audit_snapshot", "canonical_bits", "spans_of")
+__all__ = ("ask_shard", "audit_map", "audit_shard", "audit_snapshot", "audit_sql", "canonical_bits", "spans_of")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -114,6 +115,25 @@ def audit_map(target: Map, model: MapModel, questions: Sequence[Question]) -> No
     assert snapshot.manifest.shard_version == target.shard.version
     audit_snapshot(snapshot, target.definition, model, questions)
     assert presented_rows(target.definition, target.scan().read_all()) == presented(target.definition, model.scan())
+
+
+def audit_sql(pond: Pond, target: Map, model: MapModel, questions: Sequence[Question]) -> None:
+    """The map as a table, and as `get_state`."""
+    definition = target.definition
+    told = pond.sql(f"select * from {definition.name}")
+    assert presented_rows(definition, told) == presented(definition, model.scan())
+    asked = ", ".join(_sql_row(definition, number, question) for number, question in enumerate(questions))
+    at = ", t" if definition.kind.timed else ""
+    call = f"get_state('{definition.name}', k{at})"
+    answers = pond.sql(f"select {call} as told from (values {asked}) asked(n, k, t) order by n")
+    expected = [_looked_up(definition, model, question) for question in questions]
+    assert bits_of(answers.column("told").to_pylist()) == bits_of(expected), brief(questions)
+
+
+def _sql_row(definition: MapDefinition, number: int, question: Question) -> str:
+    key, at = question
+    told = f"decode(unhex('{str(key).encode().hex()}'))" if definition.kind.keyed else f"({key})::bigint"
+    return f"({number}, {told}, make_timestamptz(({at * 1000})::bigint))"
 
 
 def _answer(model: MapModel, question: Question) -> object:

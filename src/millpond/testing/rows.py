@@ -117,4 +117,4 @@ def presented_rows(definition: MapDefinition, table: pa.Table) -> list[object]:
 
 
 def _longs(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    return column.cast(INSTANT).cast(pa.int64()) if pa.types.is_timestamp(column.type) else column

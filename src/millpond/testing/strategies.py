@@ -72,7 +72,8 @@ def numbers() -> st.SearchStrategy[int]:
 def scalars(scalar: ScalarType) -> st.SearchStrategy[object]:
     """Values of one scalar type, empty ones and longer ones than a duplicate row of LMDB among them."""
     doubles = st.sampled_from((0.0, -0.0, 1.5, float("nan"), float("inf"), 5e-324)) | st.floats(allow_nan=False)
-    texts = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(("", "\0", "v" * 490, "v" * 1_000))
+    lengths = st.sampled_from((490, 505, 1_000, _LONG)).map(lambda length: "v" * length)
+    texts = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(("", "\0")) | lengths
     return {
         ScalarType.STRING: texts,
         ScalarType.LONG: numbers(),
