@@ -164,7 +164,7 @@ def _apply(shard: Shard, change: _Change) -> None:
         shard.delete_rows(tx, change.deleted)
         if change.put is not None:
             shard.store.put_rows(tx, change.put, overwrite=True)
-            if shard.tracking():
+            if shard.tracking:
                 shard.updates.put_times(tx, change.put, change.put_updated)
 
     shard.change(act, change.touched, longest=change.longest)
@@ -224,12 +224,12 @@ def _condense_sessions(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, befo
     gone = joined.members & ~stays
     there = np.zeros(len(joined.start), np.bool_)
     # Where update times are kept, a session that is there already takes over the latest of those it joins.
-    there[joined.run[stays & ~(joined.members & shard.tracking())]] = True
+    there[joined.run[stays & ~(joined.members & shard.tracking)]] = True
     fresh = np.flatnonzero(~there)
     put, updated = None, []
     if len(fresh):
         put = _sessions(shard.definition, rows, joined.first[fresh], joined.end[fresh])
-    if len(fresh) and shard.tracking():
+    if len(fresh) and shard.tracking:
         updated = _latest_updates(view, tx, rows, joined.run, len(joined.start), now_ms)[fresh].tolist()
     following = chunk.following
     if chunk.split:

@@ -85,7 +85,7 @@ def _adopt_first(shard: Shard, parts: Sequence[Received]) -> bool:
     if not first.exists():
         if shard.version or not (place / "data.mdb").exists():
             raise Corrupt("the part's data is missing", kind="part_file_missing", file=first)
-    elif shard.exists() or isinstance(shard.store, InternedStore) or shard.tracking():
+    elif shard.exists() or isinstance(shard.store, InternedStore) or shard.tracking:
         return False
     else:
         place.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: R
 
 def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, now_ms: int) -> None:
     definition = shard.definition
-    if isinstance(shard.store, InternedStore) or shard.tracking():
+    if isinstance(shard.store, InternedStore) or shard.tracking:
         for rows in part_rows(definition, part):
             shard.put_rows(tx, rows, now_ms, overwrite=definition.overwrite)
         return

@@ -57,7 +57,7 @@ class _Parser:
         self.text = text
         self.at = self.start = 0
         self.kind = self.token = ""
-        self.advance()
+        self._advance()
 
     def error(self, reason: str) -> Invalid:
         return Invalid(
@@ -65,7 +65,7 @@ class _Parser:
             near=repr(self.text[self.start : self.start + 24]), hint=_WAY_OUT,
         )  # fmt: skip
 
-    def advance(self) -> None:
+    def _advance(self) -> None:
         rest = self.text[self.at :]
         if not rest.strip():
             self.start, self.kind, self.token = len(self.text), "end", ""
@@ -76,98 +76,98 @@ class _Parser:
             raise self.error("this is neither a column, a value nor a comparison")
         self.kind, self.token, self.at = str(found.lastgroup), found[str(found.lastgroup)], found.end()
 
-    def word(self, *words: str) -> bool:
+    def _word(self, *words: str) -> bool:
         """Whether one of the words comes next; then it is passed."""
         if self.kind == "word" and self.token.lower() in words:
-            self.advance()
+            self._advance()
             return True
         return False
 
-    def mark(self, mark: str) -> None:
+    def _mark(self, mark: str) -> None:
         if self.kind != "mark" or self.token != mark:
             raise self.error(f"{mark} was expected")
-        self.advance()
+        self._advance()
 
     def condition(self) -> Condition:
-        parts = [self.part()]
-        while self.word("or"):
-            parts.append(self.part())
+        parts = [self._part()]
+        while self._word("or"):
+            parts.append(self._part())
         return parts[0] if len(parts) == 1 else Any_(tuple(parts))
 
-    def part(self) -> Condition:
-        parts = [self.factor()]
-        while self.word("and"):
-            parts.append(self.factor())
+    def _part(self) -> Condition:
+        parts = [self._factor()]
+        while self._word("and"):
+            parts.append(self._factor())
         return parts[0] if len(parts) == 1 else All(tuple(parts))
 
-    def factor(self) -> Condition:
-        if self.word("not"):
-            return Not(self.factor())
+    def _factor(self) -> Condition:
+        if self._word("not"):
+            return Not(self._factor())
         if self.kind == "mark" and self.token == "(":
-            self.advance()
+            self._advance()
             inner = self.condition()
-            self.mark(")")
+            self._mark(")")
             return inner
-        return self.test()
+        return self._test()
 
-    def test(self) -> Condition:
+    def _test(self) -> Condition:
         if self.kind in ("text", "number", "bytes"):
-            value, comparison = self.value(), self.comparison()
-            return Compare(self.column(), _FLIPPED[comparison], value)
-        column = self.column()
-        if self.word("is"):
-            negated = self.word("not")
-            if not self.word("null"):
+            value, comparison = self._value(), self._comparison()
+            return Compare(self._column(), _FLIPPED[comparison], value)
+        column = self._column()
+        if self._word("is"):
+            negated = self._word("not")
+            if not self._word("null"):
                 raise self.error("null was expected")
             return Not(Null(column)) if negated else Null(column)
         if self.kind == "mark" and self.token not in "(),":
-            return Compare(column, self.comparison(), self.value())
-        if self.word("not"):
-            return Not(self.worded(column))
+            return Compare(column, self._comparison(), self._value())
+        if self._word("not"):
+            return Not(self._worded(column))
         if self.kind == "word" and self.token.lower() in ("in", "between", "like"):
-            return self.worded(column)
+            return self._worded(column)
         return Compare(column, "=", True)
 
-    def worded(self, column: str) -> Condition:
-        if self.word("between"):
-            lower = self.value()
-            if not self.word("and"):
+    def _worded(self, column: str) -> Condition:
+        if self._word("between"):
+            lower = self._value()
+            if not self._word("and"):
                 raise self.error("and was expected")
-            return All((Compare(column, ">=", lower), Compare(column, "<=", self.value())))
-        if self.word("in"):
-            return OneOf(column, self.values())
-        if self.word("like"):
-            pattern = self.value()
+            return All((Compare(column, ">=", lower), Compare(column, "<=", self._value())))
+        if self._word("in"):
+            return OneOf(column, self._values())
+        if self._word("like"):
+            pattern = self._value()
             if not isinstance(pattern, str):
                 raise self.error("a pattern in quotes was expected")
             return Like(column, pattern)
         raise self.error("in, between or like was expected")
 
-    def values(self) -> tuple[Any, ...]:
-        self.mark("(")
-        told = [self.value()]
+    def _values(self) -> tuple[Any, ...]:
+        self._mark("(")
+        told = [self._value()]
         while self.kind == "mark" and self.token == ",":
-            self.advance()
-            told.append(self.value())
-        self.mark(")")
+            self._advance()
+            told.append(self._value())
+        self._mark(")")
         return tuple(told)
 
-    def comparison(self) -> str:
+    def _comparison(self) -> str:
         told = {"==": "=", "<>": "!="}.get(self.token, self.token)
         if self.kind != "mark" or told not in COMPARISONS:
             raise self.error("a comparison was expected")
-        self.advance()
+        self._advance()
         return told
 
-    def column(self) -> str:
+    def _column(self) -> str:
         if self.kind not in ("word", "quoted"):
             raise self.error("a column was expected")
         told = self.token if self.kind == "word" else self.token[1:-1].replace('""', '"')
-        self.advance()
+        self._advance()
         return told
 
-    def value(self) -> Any:
-        self.word("timestamp", "timestamptz", "date")
+    def _value(self) -> Any:
+        self._word("timestamp", "timestamptz", "date")
         kind, token = self.kind, self.token
         if kind == "word" and token.lower() in ("true", "false"):
             told: Any = token.lower() == "true"
@@ -179,5 +179,5 @@ class _Parser:
             told = float(token) if set(token) & set(".eE") else int(token)
         else:
             raise self.error("a value was expected: 'text' in quotes, a number, true or false")
-        self.advance()
+        self._advance()
         return told

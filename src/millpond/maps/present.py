@@ -15,7 +15,7 @@ from millpond.maps.columns import presented_schema
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.values import present_values
 
-__all__ = ("check_columns", "present")
+__all__ = ("check_columns", "column_unknown", "present")
 
 
 def check_columns(definition: MapDefinition, columns: Sequence[str] | None) -> list[str]:

@@ -240,10 +240,6 @@ class Shard:
                 batch_rows=batch_rows,
             )  # fmt: skip
 
-    def touched_since(self, version: int) -> pa.Array | None:
-        """The keys touched after `version`; None when that is no longer known."""
-        return self.touched.since(version, self.version)
-
     # -- writing --------------------------------------------------------------------------------------
 
     @contextmanager
@@ -295,6 +291,7 @@ class Shard:
         step("shard.changed")
         return result
 
+    @property
     def tracking(self) -> bool:
         """Whether the shard keeps update times."""
         return tracks_updates(self.definition)
@@ -302,12 +299,12 @@ class Shard:
     def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int, *, overwrite: bool) -> None:
         """Put canonical rows, unique by address and in its order, inside `change`."""
         self.store.put_rows(tx, rows, overwrite)
-        if self.tracking():
+        if self.tracking:
             self.updates.put(tx, rows, now_ms, overwrite)
 
     def delete_rows(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:
         """Delete rows by their address columns, inside `change`; how many there were."""
-        if self.tracking():
+        if self.tracking:
             self.updates.delete(tx, addresses)
         return self.store.delete_rows(tx, addresses)
 
