@@ -3,7 +3,7 @@
 | name ends in | written as |
 |---|---|
 | `.parquet` | Parquet, zstd |
-| `.csv` | CSV with a header; times in ISO 8601 with `Z` |
+| `.csv` | CSV with a header; text in quotes, so that empty and missing differ; times in ISO 8601 with `Z` |
 | `.jsonl`, `.ndjson` | one JSON object a line |
 | `.arrow`, `.arrows` | Arrow IPC stream |
 
@@ -156,7 +156,7 @@ def _csv(path: Path, schema: pa.Schema) -> Iterator[Write]:
     from pyarrow import csv
 
     texts = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in schema])
-    with csv.CSVWriter(path, texts, write_options=csv.WriteOptions(quoting_style="needed")) as writer:
+    with csv.CSVWriter(path, texts) as writer:
         yield lambda batch: writer.write_batch(_csv_texts(batch, texts))
 
 
