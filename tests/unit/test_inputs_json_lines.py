@@ -79,6 +79,17 @@ def test_values_of_maps_of_json_are_kept_as_json(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_fields_of_json_are_objects_or_text(tmp_path: Path) -> None:
+    definition = a_map(value="n long, doc json")
+    told = [{"key": "a", "n": 1, "doc": {"x": 1}}, {"key": "b", "n": 2, "doc": "[2]"}]
+    rows, rejects = read_file(write(tmp_path, "a.jsonl", lines(*told)), reading(definition))
+    assert rejects == []
+    assert [row["value"] for row in rows] == [{"n": 1, "doc": '{"x": 1}'}, {"n": 2, "doc": "[2]"}]
+    whole = lines({"key": "a", "value": {"n": 1, "doc": {"x": 1}}})
+    rows, _ = read_file(write(tmp_path, "b.jsonl", whole), reading(definition))
+    assert [row["value"] for row in rows] == [{"n": 1, "doc": '{"x": 1}'}]
+
+
 def test_a_struct_may_be_an_object_or_spread(tmp_path: Path) -> None:
     definition = a_map(value="temp double, note string")
     whole = lines({"key": "a", "value": {"temp": 1, "note": "x"}}, {"key": "b", "value": None})

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from millpond.errors import Invalid
 from millpond.maps.columns import canonical_schema
 from millpond.maps.inputs.keys import KEY_BYTES_MAX
+from millpond.maps.inputs.mapping import mapping_of
 from millpond.maps.inputs.normalise import ColumnMapping, Normalised, normalise
 from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
 from millpond.maps.values import python_value
@@ -419,6 +420,19 @@ def test_no_rows_are_no_rows() -> None:
     for kind in Kind:
         schema = {name: pa.array([], pa.string()) for name in (*kind.address, "value")}
         assert run(schema, kind).rows.num_rows == 0
+
+
+def test_a_mapping_may_be_a_dict_and_is_checked() -> None:
+    assert mapping_of({"key": "id"}) == ColumnMapping(key="id")
+    assert mapping_of(None) is None
+    with pytest.raises(Invalid, match=r"name=valeu \(one of: key, time, value"):
+        mapping_of({"valeu": "v"})
+
+
+def test_a_column_that_is_there_twice_is_told() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(["a"])] * 3, names=["key", "key", "value"])
+    with pytest.raises(Invalid, match="column is there more than once"):
+        normalise(batch, a_map())
 
 
 # -- times without a zone -----------------------------------------------------------------------------

@@ -15,9 +15,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from millpond.errors import Invalid
+from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.tables import BATCH_ROWS_MAX, batches_of
-from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
 from millpond.maps.values import python_value
 
 ROWS = [{"key": "a", "value": 1}, {"key": "b", "value": 2}]
@@ -40,6 +41,7 @@ def told(data: Any) -> list[dict[str, Any]]:
         ds.dataset(TABLE).scanner(),
         pd.DataFrame(ROWS),
         pl.DataFrame(ROWS),
+        pl.DataFrame(ROWS, schema={"key": pl.Categorical, "value": pl.Int8}),
         ROWS,
         tuple(ROWS),
         iter(ROWS),
@@ -95,6 +97,28 @@ def test_values_of_several_types_keep_them(values: list[object]) -> None:
     made = normalise(batch, definition)
     got = [python_value(each, None) for each in made.rows.column("value").to_pylist()]
     assert [(type(value), value) for value in got] == [(type(value), value) for value in values]
+
+
+def test_objects_for_maps_of_json_keep_their_own_keys() -> None:
+    values = [{"x": 1}, {"y": [1, "é"]}, [1, {}], 7, True, '{"t": 1}', None]
+    rows = [{"key": str(number), "value": value} for number, value in enumerate(values)]
+    definition = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, value=parse_value_type("json"))
+    (batch,) = batches_of(rows, definition)
+    assert normalise(batch, definition).rows.column("value").to_pylist() == [
+        '{"x": 1}', '{"y": [1, "é"]}', "[1, {}]", "7", "true", '{"t": 1}', None,
+    ]  # fmt: skip
+
+
+def test_fields_of_json_are_spread_or_whole() -> None:
+    value = parse_value_type("n long, doc json")
+    definition = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, value=value)
+    spread = [{"key": "a", "n": 1, "d": {"x": 1}}, {"key": "b", "n": 2, "d": [2]}]
+    mapping = ColumnMapping(value={"doc": "d"})
+    (batch,) = batches_of(spread, definition, mapping)
+    told = [{"n": 1, "doc": '{"x": 1}'}, {"n": 2, "doc": "[2]"}]
+    assert normalise(batch, definition, mapping).rows.column("value").to_pylist() == told
+    (batch,) = batches_of([{"key": "a", "value": {"n": 1, "doc": {"x": 1}}}], definition)
+    assert normalise(batch, definition).rows.column("value").to_pylist() == told[:1]
 
 
 def test_a_number_too_wide_for_64_bits_is_its_rows_fault() -> None:

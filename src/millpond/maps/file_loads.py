@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.files import InputFile, Piece, find_files
-from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.readers import Reading, read_piece
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.times import parse_instant
@@ -42,7 +42,7 @@ def file_reading(
         parse_instant(effective_time)
     return Reading(
         maps=maps, map=None if map_name is None else map_name.lower(),
-        columns=ColumnMapping(**columns) if isinstance(columns, Mapping) else columns, effective_time=effective_time,
+        columns=mapping_of(columns), effective_time=effective_time,
         zone=None if zone is None else check_zone(zone), null=null,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millpond.clock import Clock
 from millpond.errors import Corrupt
-from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.tables import batches_of
@@ -102,10 +102,10 @@ def load_data(
     folder = writer_folder(loading.folder, loading.clock)
     salt = loading.clock.random_id() if again else ""
     writer = PartWriter(definition, folder, source=source, salt=salt)
-    mapping = ColumnMapping(**columns) if isinstance(columns, Mapping) else columns
+    mapping = mapping_of(columns)
     try:
         with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
-            _write(writer, definition, batches_of(data), mapping, rejected)
+            _write(writer, definition, batches_of(data, definition, mapping), mapping, rejected)
         parts = writer.finish()
         result = commit_load(loading, parts, source=source, rejected=rejected.count)
     finally:

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millpond.clock import Clock, SystemClock
-from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.kinds import MapDefinition
@@ -138,7 +138,7 @@ def load(
 
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """
-    mapping = ColumnMapping(**columns) if isinstance(columns, Mapping) else columns or ColumnMapping()
+    mapping = mapping_of(columns) or ColumnMapping()
     settings = LoadSettings(
         columns=mapping, max_rejects=max_rejects, rejects=None if rejects is None else str(rejects), source=source,
         freeze=freeze, salt=SystemClock().random_id() if again else "",

@@ -55,12 +55,6 @@ def read_csv(
     """
     header = csv_form(piece.file)
     needed = find_columns(header.names, definition, mapping).names
-    for name in needed:
-        if header.names.count(name) > 1:
-            raise Invalid(
-                "column is there twice", kind="column_ambiguous", path=piece.file.path, column=name,
-                hint="rename one of them",
-            )  # fmt: skip
     yield from _Reading(piece, header, [name for name in header.names if name in needed], null).batches()
 
 

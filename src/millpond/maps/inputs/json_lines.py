@@ -19,7 +19,7 @@ from pyarrow import json as arrow_json
 from millpond.errors import Invalid
 from millpond.maps.inputs.arrived import Arrived, Positions, rejects_of
 from millpond.maps.inputs.files import InputFile, Piece, read_chunks
-from millpond.maps.inputs.mapping import ColumnMapping, find_columns
+from millpond.maps.inputs.mapping import ColumnMapping, find_columns, json_columns
 from millpond.maps.inputs.tables import batch_of_dicts
 from millpond.maps.kinds import ScalarType
 
@@ -112,6 +112,7 @@ class _Reading:
         # A map without a value type keeps 1 and 1.0 apart.
         self.mixed = definition.kind.valued and value is None
         self.json = value is not None and ScalarType.JSON in (value.scalar, *(scalar for _, scalar in value.fields))
+        self.is_json = json_columns(definition, mapping)
 
     def block(self, block: bytes, position: int) -> Arrived:
         """The rows of some lines, the first of which stands at `position`."""
@@ -163,12 +164,12 @@ class _Reading:
         if not rows:
             return Arrived(None, rejected=rejected)
         names = self._needed_names(dict.fromkeys(name for _, row in rows for name in row))
-        kept = [{name: self._told(row.get(name)) for name in names} for _, row in rows]
+        kept = [{name: self._told(name, row.get(name)) for name in names} for _, row in rows]
         positions: Positions = [position for position, _ in rows]
         return Arrived(self._needed(batch_of_dicts(kept)), positions, rejected=rejected)
 
-    def _told(self, value: Any) -> Any:
-        if self.json and value is not None and not isinstance(value, str):
+    def _told(self, name: str, value: Any) -> Any:
+        if value is not None and not isinstance(value, str) and self.is_json(name):
             return json.dumps(value, ensure_ascii=False)
         return value
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
 from millpond.errors import Invalid
-from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.kinds import Kind, MapDefinition, ScalarType
 
-__all__ = ("ColumnMapping", "Columns", "find_columns")
+__all__ = ("ColumnMapping", "Columns", "find_columns", "json_columns", "mapping_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,23 @@ class ColumnMapping:
     key_start: str | None = None
     key_end: str | None = None
     timeout: str | None = None
+
+
+def mapping_of(columns: ColumnMapping | Mapping[str, Any] | None) -> ColumnMapping | None:
+    """The mapping that was given, also as a dict.
+
+    Raises: `Invalid` for a name that is not one of `ColumnMapping`'s.
+    """
+    if columns is None or isinstance(columns, ColumnMapping):
+        return columns
+    known = [field.name for field in fields(ColumnMapping)]
+    for name in columns:
+        if name not in known:
+            raise Invalid(
+                "columns maps something that maps do not have", kind="column_mapping", name=name,
+                hint=f"one of: {', '.join(known)}; each with the name of the input's column",
+            )  # fmt: skip
+    return ColumnMapping(**columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +100,17 @@ def find_columns(names: Sequence[str], definition: MapDefinition, mapping: Colum
     return Columns(**found)
 
 
+def json_columns(definition: MapDefinition, mapping: ColumnMapping | None = None) -> Callable[[str], bool]:
+    """Whether a column of an input is one that the map keeps as JSON, where its values are objects or arrays."""
+    value = definition.value
+    if value is None or value.scalar is not None:
+        whole = value is not None and value.scalar is ScalarType.JSON
+        return lambda _: whole
+    given = mapping.value if mapping is not None and isinstance(mapping.value, Mapping) else {}
+    names = {given.get(name, name).lower() for name, scalar in value.fields if scalar is ScalarType.JSON}
+    return lambda name: name.lower() in names
+
+
 def _range_columns(names: Sequence[str], mapping: ColumnMapping) -> dict[str, str | None]:
     start = _find(names, mapping.key_start, "key_start", required=False)
     if mapping.key is not None or (start is None and mapping.key_end is None):
@@ -129,6 +157,10 @@ def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefiniti
 def _find(names: Sequence[str], given: str | None, *defaults: str, required: bool = True) -> str | None:
     """The input's own name of a column: as `given`, else the first default that is there."""
     for wanted in (given,) if given is not None else defaults:
+        if names.count(wanted) > 1:
+            raise Invalid(
+                "column is there more than once", kind="column_ambiguous", column=wanted, hint="rename one of them"
+            )
         if wanted in names:
             return wanted
         alike = [name for name in names if name.lower() == wanted.lower()]

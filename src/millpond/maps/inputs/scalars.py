@@ -81,7 +81,9 @@ def unsuited(array: pa.Array[Any], target: str) -> Invalid:
 def by_type(array: pa.Array[Any], convert: Convert) -> Converted:
     """`convert` for plain, dictionary-encoded and mixed (union) columns alike."""
     if pa.types.is_dictionary(array.type):
-        return by_type(array.dictionary_decode(), convert)
+        plain = _plain(array.dictionary)
+        return by_type(pa.DictionaryArray.from_arrays(array.indices, plain).dictionary_decode(), convert)
+    array = _plain(array)
     if not pa.types.is_union(array.type):
         return convert(array)
     if array.offset:
@@ -102,6 +104,13 @@ def by_type(array: pa.Array[Any], convert: Convert) -> Converted:
         done += len(rows)
         converted.append(part.values)
     return Converted(pa.concat_arrays(converted).take(pa.array(places)), tuple(faults))
+
+
+def _plain(array: pa.Array[Any]) -> pa.Array[Any]:
+    """Views as what they view: Arrow can do little with them."""
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def _union_part(array: pa.Array[Any], number: int, rows: npt.NDArray[np.int64]) -> pa.Array[Any]:

@@ -12,15 +12,20 @@ Python values of several types in one column become a union, which maps without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from millpond.errors import Invalid
+from millpond.maps.inputs.mapping import ColumnMapping, json_columns
+
+if TYPE_CHECKING:
+    from millpond.maps.kinds import MapDefinition
 
 __all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of")
 
@@ -30,17 +35,30 @@ BATCH_ROWS_MAX = 1 << 18
 _DICTS_MAX = 1 << 16
 
 
-def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
+IsJson: TypeAlias = Callable[[str], bool]
+
+
+def _no_json(_name: str) -> bool:
+    return False
+
+
+def batches_of(
+    data: Any, definition: MapDefinition | None = None, mapping: ColumnMapping | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of `data`, in order, in batches of at most `BATCH_ROWS_MAX`.
+
+    Python's dicts and lists become JSON text where the map that is loaded holds JSON: Arrow would give each dict the
+    keys of all the others.
 
     Raises: `Invalid` when it holds no rows, or columns of different lengths.
     """
-    for batch in _batches_of(data):
+    is_json = _no_json if definition is None else json_columns(definition, mapping)
+    for batch in _batches_of(data, is_json):
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
             yield batch.slice(start, BATCH_ROWS_MAX)
 
 
-def _batches_of(data: Any) -> Iterable[pa.RecordBatch]:
+def _batches_of(data: Any, is_json: IsJson) -> Iterable[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         return (data,)
     if isinstance(data, pa.RecordBatchReader):
@@ -52,9 +70,9 @@ def _batches_of(data: Any) -> Iterable[pa.RecordBatch]:
     if hasattr(data, "__arrow_c_array__"):
         return (pa.record_batch(data),)
     if isinstance(data, Mapping):
-        return _of_columns(data)
+        return _of_columns(data, is_json)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return _of_items(data)
+        return _of_items(data, is_json)
     raise _unknown(data)
 
 
@@ -78,8 +96,8 @@ def _of_stream(data: Any) -> Iterator[pa.RecordBatch]:
         ) from error  # fmt: skip
 
 
-def _of_columns(data: Mapping[Any, Any]) -> Iterator[pa.RecordBatch]:
-    columns = {str(name): _column(str(name), values) for name, values in data.items()}
+def _of_columns(data: Mapping[Any, Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
+    columns = {str(name): _column(str(name), values, is_json) for name, values in data.items()}
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise Invalid(
@@ -89,7 +107,7 @@ def _of_columns(data: Mapping[Any, Any]) -> Iterator[pa.RecordBatch]:
     yield from pa.table(columns).to_batches()
 
 
-def _column(name: str, values: Any) -> pa.Array[Any] | pa.ChunkedArray[Any]:
+def _column(name: str, values: Any, is_json: IsJson) -> pa.Array[Any] | pa.ChunkedArray[Any]:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
@@ -98,13 +116,13 @@ def _column(name: str, values: Any) -> pa.Array[Any] | pa.ChunkedArray[Any]:
             hint="give a list of values for each column, or a list of dicts",
         )  # fmt: skip
     if isinstance(values, list | tuple):
-        return _array(name, values)
+        return _array(name, values, is_json)
     if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__") or hasattr(values, "dtype"):
         return pa.array(values)
-    return _array(name, list(values))
+    return _array(name, list(values), is_json)
 
 
-def _of_items(data: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+def _of_items(data: Iterable[Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
     items = iter(data)
     first = next(items, None)
     if first is None:
@@ -112,10 +130,10 @@ def _of_items(data: Iterable[Any]) -> Iterator[pa.RecordBatch]:
     items = chain((first,), items)
     if isinstance(first, pa.RecordBatch | pa.Table):
         for each in items:
-            yield from batches_of(each)
+            yield from _batches_of(each, is_json)
     elif isinstance(first, Mapping):
         while chunk := list(islice(items, _DICTS_MAX)):
-            yield batch_of_dicts(chunk)
+            yield batch_of_dicts(chunk, is_json=is_json)
     else:
         raise Invalid(
             "rows are neither dicts nor record batches", kind="data_unknown", type=type(first).__name__,
@@ -123,8 +141,9 @@ def _of_items(data: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         )  # fmt: skip
 
 
-def batch_of_dicts(rows: Sequence[Any]) -> pa.RecordBatch:
-    """One batch of rows that are dicts: its columns are all that any of them names.
+def batch_of_dicts(rows: Sequence[Any], *, is_json: IsJson = _no_json) -> pa.RecordBatch:
+    """One batch of rows that are dicts: its columns are all that any of them names; those that `is_json` tells
+    hold JSON text where a value is a dict or a list.
 
     Raises: `Invalid` when values of a column cannot be told in Arrow.
     """
@@ -132,14 +151,16 @@ def batch_of_dicts(rows: Sequence[Any]) -> pa.RecordBatch:
         if not isinstance(row, Mapping):
             raise Invalid("row is no dict", kind="data_unknown", type=type(row).__name__, row=repr(row)[:80])
     names = list(dict.fromkeys(name for row in rows for name in row))
-    arrays = [_array(str(name), [row.get(name) for row in rows]) for name in names]
+    arrays = [_array(str(name), [row.get(name) for row in rows], is_json) for name in names]
     return pa.RecordBatch.from_arrays(arrays, names=[str(name) for name in names])
 
 
 # -- columns of Python values -------------------------------------------------------------------------
 
 
-def _array(name: str, values: Sequence[Any]) -> pa.Array[Any]:
+def _array(name: str, values: Sequence[Any], is_json: IsJson) -> pa.Array[Any]:
+    if is_json(name):
+        values = [_as_json(value) if isinstance(value, dict | list | tuple) else value for value in values]
     kinds = {_kind_of(value) for value in values if value is not None}
     if kinds == {"int", "float"}:
         # Arrow would make them all floats: 1 and 1.0 are different values, and different keys.
@@ -147,6 +168,10 @@ def _array(name: str, values: Sequence[Any]) -> pa.Array[Any]:
     if len(kinds) <= 1 or "other" in kinds:
         return _plain(name, values)
     return _union(name, values)
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _kind_of(value: object) -> str:
