@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.kernel.verify import Report, checked, problem
-from millpond.maps.loads import SNAPSHOT
+from millpond.maps.current import current_snapshot
 from millpond.maps.manifests import SnapshotManifest, load_manifest, manifest_name
 from millpond.stores.ranges import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millpond.kernel.registers import Held
     from millpond.kernel.space import Space, Transaction
+    from millpond.maps.current import Current
     from millpond.maps.handle import Map
 
 __all__ = ("check_snapshot",)
@@ -27,21 +29,22 @@ REMEDY = "it was set aside; the next lookup freezes the map in full"
 def check_snapshot(space: Space, each: Map, version: int | None) -> Report:
     """Check the snapshot that counts, if the map was ever frozen; `version` is the shard's, if it is known."""
     with space.read() as tx:
-        told = tx.get(SNAPSHOT.pack(each.name))
-    if told is None:
+        held = current_snapshot(each.name).read(tx)
+    if held is None:
         return Report()
     report = Report()
-    for found in _check_files(each, told.decode(), version):
+    for found in _check_files(each, held.value.manifest, version):
         report += found
     if not report.ok:
-        space.write(lambda tx: _forget(tx, each.name, told))
+        space.write(lambda tx: _forget(tx, each.name, held))
     return report
 
 
-def _forget(tx: Transaction, name: str, told: bytes) -> None:
+def _forget(tx: Transaction, name: str, held: Held[Current]) -> None:
     # Another freeze may have put a whole snapshot in its place meanwhile.
-    if tx.get(SNAPSHOT.pack(name)) == told:
-        tx.delete(SNAPSHOT.pack(name))
+    register = current_snapshot(name)
+    if register.read(tx) == held:
+        register.clear(tx)
 
 
 def _check_files(each: Map, id_: str, version: int | None) -> Iterator[Report]:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, MillpondError
 from millpond.kernel.verify import Report, attempt, checked, problem
-from millpond.maps.catalogue import MAPS
+from millpond.maps.catalogue import MAPS, list_maps
 from millpond.maps.check_shards import check_shard
 from millpond.maps.check_snapshots import check_snapshot
+from millpond.maps.current import SNAPSHOT
 from millpond.maps.kinds import MapDefinition
-from millpond.maps.loads import ABSORBED, NUMBER, QUEUE, SNAPSHOT, Loads, Queued
+from millpond.maps.loads import ABSORBED, NUMBER, QUEUE, Loads, Queued, series_of
 from millpond.maps.parts import read_manifest, verify_part
 from millpond.stores.lmdb_probe import read_through
 
@@ -102,15 +103,18 @@ def _check_catalogue(tx: ReadTransaction) -> Iterator[Report]:
 
 def _check_queue(tx: ReadTransaction) -> Iterator[Report]:
     last = int.from_bytes(tx.get(NUMBER) or b"", "big")
-    for key, value in tx.scan(QUEUE.range()):
-        yield checked("queue")
-        name, number = QUEUE.unpack(key)
-        queued = Queued(**json.loads(value))
-        known = tx.get(ABSORBED.pack(name, queued.part))
-        if (queued.map, queued.number) != (name, number) or not 0 < queued.load_number <= queued.number <= last:
-            yield problem("queue", (name, number), f"its numbers do not agree: {queued}", _OURS, counted=False)
-        elif known is None or int.from_bytes(known, "big") != queued.number:
-            yield problem("queue", (name, number), "its part is not remembered", _OURS, counted=False)
+    for name in (each.name for each in list_maps(tx)):
+        series = series_of(name)
+        for listed in series.listed(tx):
+            yield checked("queue")
+            queued = Queued.of(name, listed)
+            if not 0 < queued.load_number <= queued.number <= last:
+                yield problem(
+                    "queue", (name, queued.number), f"its numbers do not agree: {queued}", _OURS, counted=False
+                )
+            known = tx.get(ABSORBED.pack(name, queued.part))
+            if known is None or int.from_bytes(known, "big") != queued.number:
+                yield problem("queue", (name, queued.number), "its part is not remembered", _OURS, counted=False)
 
 
 def _counter(loads: Loads) -> int:

@@ -1,7 +1,7 @@
 """Freezing a shard that moved on: which snapshot counts, and when the next one is due.
 
-`snapshot/<map>` in the space holds the id of the manifest that counts; it is swapped only after all files of the new
-one are on disk, so a crash leaves the old snapshot or the new one.
+The register `current.py` names the manifest that counts; it is swapped only after all files of the new one are on
+disk, so a crash leaves the old snapshot or the new one.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from millpond.errors import Unavailable
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
+from millpond.maps.current import Current, current_snapshot
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.loading import Loading
-from millpond.maps.loads import SNAPSHOT
 from millpond.maps.shard import Shard
 from millpond.maps.snapshots import SnapshotManifest, collect, freeze, load_manifest
 from millpond.stores.locks import alone
@@ -26,11 +26,10 @@ FREEZE_LOCK_SECONDS = 3600.0
 def current_manifest(loading: Loading, objects: Objects, definition: MapDefinition) -> SnapshotManifest | None:
     """The manifest that counts, or None when the map was never frozen."""
     with loading.loads.space.read() as tx:
-        told = tx.get(SNAPSHOT.pack(definition.name))
-    if told is None:
+        held = current_snapshot(definition.name).read(tx)
+    if held is None or held.value.incarnation != definition.incarnation:
         return None
-    manifest = load_manifest(objects, told.decode())
-    return manifest if manifest.incarnation == definition.incarnation else None
+    return load_manifest(objects, held.value.manifest)
 
 
 def refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManifest:
@@ -55,9 +54,14 @@ def refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManife
 
 def _refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManifest:
     base = current_manifest(loading, objects, shard.definition)
+    register = current_snapshot(shard.definition.name)
     with shard.view() as view:
         if base is not None and base.shard_version == view.version:
             return base
+        # A shard that was restored from an older copy: nothing is known of what changed.
+        restored = base is not None and base.shard_version > view.version
+        if restored:
+            base = None
         touched = None if base is None else view.touched_since(base.shard_version)
         if touched is None:
             base = None
@@ -69,7 +73,9 @@ def _refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManif
     step("freeze.files_written")
 
     def swap(tx: Transaction) -> None:
-        tx.put(SNAPSHOT.pack(shard.definition.name), manifest.id.encode())
+        if restored:
+            register.clear(tx)
+        register.update(tx, lambda _: Current(manifest.id, manifest.incarnation, manifest.shard_version))
 
     loading.loads.space.write(swap)
     step("freeze.switched")

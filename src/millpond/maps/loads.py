@@ -6,7 +6,8 @@
     merging/<map>/<number>/       the part being merged
     quarantine/<number>-<map>/    a part that cannot be merged, with `reason.json`
 
-What counts is the queue in the space: `queue/<map>/<number>` → where the part comes from and what it is.
+What counts is the queue in the space, for each map a series of sealed segments (`kernel/series.py`):
+`queue/<map>/<number>` → what the part is and where it comes from; merged, it is retired.
 One write of the space enters all parts of a load: before it nothing of the load is visible, after it nothing
 of it can be lost. Folders follow the queue: `recover` moves what a crash left behind to where it belongs.
 
@@ -29,22 +30,28 @@ from typing import Any
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Unavailable
 from millpond.kernel.keys import Prefix
+from millpond.kernel.segments import Segment
+from millpond.kernel.series import Listed, Series
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.catalogue import find_map
+from millpond.maps.catalogue import find_map, list_maps
+from millpond.maps.current import current_snapshot
 from millpond.maps.parts import PartFile, PartManifest, verify_part
 from millpond.stores.files import move, remove_tree, sync_folder, write_file_atomically
 from millpond.stores.locks import alone
 
-__all__ = ("Committed", "Loads", "Queued", "Quarantined")
+__all__ = ("Committed", "Loads", "Queued", "Quarantined", "series_of")
 
 QUEUE, ABSORBED, QUARANTINE = Prefix("queue"), Prefix("absorbed"), Prefix("quarantine")
-SNAPSHOT = Prefix("snapshot")
-"""`snapshot/<map>`: the id of the manifest that counts."""
 NUMBER = Prefix("counter").pack("part")
 LOCK_SECONDS = 120.0
 REASON = "reason.json"
 FOLDERS = ("writer", "receive", "staging", "merging", "shards", "snapshots", "quarantine")
+
+
+def series_of(name: str) -> Series:
+    """The parts of a map that wait, and the ids of all it ever took."""
+    return Series(QUEUE[name], ABSORBED[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,12 @@ class Queued:
     rows: int
     source: str
     queued_ms: int
+
+    @classmethod
+    def of(cls, name: str, listed: Listed) -> Queued:
+        """What a map's series says of a part."""
+        segment = listed.segment
+        return cls(map=name, number=segment.position, part=segment.id, rows=segment.entries, **listed.about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +156,15 @@ class Loads:
         last = int.from_bytes(tx.get(NUMBER) or b"", "big")
         numbers, duplicates, first = [], 0, last + 1
         for index, manifest in enumerate(manifests):
-            if tx.get(ABSORBED.pack(manifest.map, manifest.id)) is not None:
+            about = {
+                "load": load, "index": index, "load_number": first, "source": source, "queued_ms": self.clock.now_ms(),
+            }  # fmt: skip
+            # The same part twice in one load, or in the next, is one part.
+            if not series_of(manifest.map).adopt(tx, Segment(manifest.id, last + 1, manifest.rows), about):
                 duplicates += 1
                 continue
             last += 1
             numbers.append(last)
-            queued = Queued(
-                manifest.map, last, load, index, first, manifest.id, manifest.rows, source, self.clock.now_ms()
-            )
-            tx.put(QUEUE.pack(manifest.map, last), _to_json(queued))
-            # Known from now on, so that the same part twice in one load, or in the next, is one part.
-            tx.put(ABSORBED.pack(manifest.map, manifest.id), last.to_bytes(8, "big"))
         tx.put(NUMBER, last.to_bytes(8, "big"))
         maps = tuple(dict.fromkeys(manifest.map for manifest in manifests))
         return Committed(load, tuple(numbers), maps, duplicates)
@@ -180,9 +191,9 @@ class Loads:
 
     def queued(self, name: str | None = None) -> list[Queued]:
         """Parts that wait, in order; of one map or of all."""
-        prefix = QUEUE if name is None else QUEUE[name]
         with self.space.read() as tx:
-            found = [Queued(**json.loads(value)) for _, value in tx.scan(prefix.range())]
+            names = [each.name for each in list_maps(tx)] if name is None else [name]
+            found = [Queued.of(each, listed) for each in names for listed in series_of(each).listed(tx)]
         return sorted(found, key=lambda each: each.number)
 
     def next_loads(self, name: str) -> Iterator[list[Queued]]:
@@ -213,8 +224,8 @@ class Loads:
         """Take merged parts out of the queue, then off the disk."""
 
         def leave(tx: Transaction) -> None:
-            for queued in parts:
-                tx.delete(QUEUE.pack(queued.map, queued.number))
+            for name in {queued.map for queued in parts}:
+                series_of(name).retire(tx, [queued.number for queued in parts if queued.map == name])
 
         self.space.write(leave)
         step("merge.dequeued")
@@ -228,8 +239,7 @@ class Loads:
 
         def leave(tx: Transaction) -> None:
             tx.put(QUARANTINE.pack(queued.map, queued.number), _to_json(told))
-            tx.delete(QUEUE.pack(queued.map, queued.number))
-            tx.delete(ABSORBED.pack(queued.map, queued.part))
+            series_of(queued.map).remove(tx, Segment(queued.part, queued.number))
 
         for place in (self.merging(queued.map, queued.number), self.staged(queued.number)):
             if place.exists():
@@ -252,10 +262,10 @@ class Loads:
 
     def forget(self, tx: Transaction, name: str) -> None:
         """Take everything of a dropped map out of the space."""
-        tx.delete(SNAPSHOT.pack(name))
-        for prefix in (QUEUE, ABSORBED, QUARANTINE):
-            for key, _ in list(tx.scan(prefix[name].range())):
-                tx.delete(key)
+        current_snapshot(name).clear(tx)
+        series_of(name).clear(tx)
+        for key, _ in list(tx.scan(QUARANTINE[name].range())):
+            tx.delete(key)
 
     # -- after a crash --------------------------------------------------------------------------------
 

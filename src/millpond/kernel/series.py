@@ -1,0 +1,118 @@
+"""A series: a manifest in a space, one row a segment, so that adopting one more costs one row however many wait.
+
+    (segments…, position)   JSON of the segment, and of what its part wants to say about it
+    (absorbed…, id)         the position it had: it was compacted, retired, or is still listed
+
+The rows are the manifest: `read` assembles it, the others change it by the rules of `segments.py`, in the caller's
+transaction, together with whatever must be true at the same moment.
+
+Invariants:
+* every listed segment has its id among `absorbed`, with its own position: adopted twice it is one segment;
+* a segment leaves from the oldest end, or is removed with all memory of it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import Conflict, Corrupt
+from millpond.kernel.segments import Manifest, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millpond.kernel.keys import Prefix
+    from millpond.kernel.space import ReadTransaction, Transaction
+
+__all__ = ("Listed", "Series")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A segment that is listed, and what its part says about it."""
+
+    segment: Segment
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Sealed segments in a space, in the order of their positions."""
+
+    segments: Prefix
+    absorbed: Prefix
+
+    def listed(self, tx: ReadTransaction) -> Iterator[Listed]:
+        """The segments, oldest first: the order in which they are folded.
+
+        Raises:
+            Corrupt: a row is not what a series writes.
+        """
+        for key, value in tx.scan(self.segments.range()):
+            yield self._parse(key, value)
+
+    def read(self, tx: ReadTransaction) -> Manifest:
+        """The manifest, with all that was absorbed: it costs a look at every row."""
+        segments = tuple(each.segment for each in self.listed(tx))[::-1]
+        ids = {segment.id for segment in segments}
+        known = {str(self.absorbed.unpack(key)[0]) for key, _ in tx.scan(self.absorbed.range())}
+        return Manifest(segments, frozenset(known - ids))
+
+    def knows(self, tx: ReadTransaction, id_: str) -> bool:
+        """Whether the segment is listed, or was."""
+        return tx.get(self.absorbed.pack(id_)) is not None
+
+    def adopt(self, tx: Transaction, segment: Segment, about: dict[str, Any]) -> bool:
+        """List a sealed segment as the newest; False when it is known already.
+
+        Raises:
+            Conflict: a newer one is listed.
+        """
+        assert segment.sealed
+        if self.knows(tx, segment.id):
+            return False
+        newest = next(tx.scan(self.segments.range(), reverse=True), None)
+        if newest is not None:
+            # One look at the newest says what `Manifest.adopt` would say after reading them all.
+            Manifest((self._parse(*newest).segment,)).adopt(segment)
+        told = {"id": segment.id, "entries": segment.entries, "about": about}
+        tx.put(self.segments.pack(segment.position), json.dumps(told).encode())
+        tx.put(self.absorbed.pack(segment.id), segment.position.to_bytes(8, "big"))
+        return True
+
+    def retire(self, tx: Transaction, positions: Sequence[int]) -> None:
+        """Take out the oldest segments, at these positions, oldest first; they stay absorbed.
+
+        Raises:
+            Conflict: they are not the oldest any more.
+        """
+        oldest = [each.segment.position for each, _ in zip(self.listed(tx), positions, strict=False)]
+        if oldest != list(positions):
+            raise Conflict(
+                "only the oldest segments can leave", kind="segment_order", positions=tuple(positions),
+                hint="read again, then retry",
+            )  # fmt: skip
+        for position in positions:
+            tx.delete(self.segments.pack(position))
+
+    def remove(self, tx: Transaction, segment: Segment) -> bool:
+        """Take out a segment that cannot be used, and forget it; whether it was listed."""
+        tx.delete(self.absorbed.pack(segment.id))
+        return tx.delete(self.segments.pack(segment.position))
+
+    def clear(self, tx: Transaction) -> None:
+        """Forget everything."""
+        for prefix in (self.segments, self.absorbed):
+            for key, _ in list(tx.scan(prefix.range())):
+                tx.delete(key)
+
+    def _parse(self, key: bytes, value: bytes) -> Listed:
+        try:
+            (position,) = self.segments.unpack(key)
+            told = json.loads(value)
+            assert isinstance(position, int)
+            return Listed(Segment(told["id"], position, told["entries"]), told["about"])
+        except (ValueError, KeyError, TypeError, AssertionError) as error:
+            raise Corrupt("a row of a series cannot be read", kind="series_damaged", key=key.hex()) from error

@@ -1,0 +1,38 @@
+"""Which snapshot of a map counts: a register in the space, swapped after all files of the new one are on disk."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from millpond.kernel.keys import Prefix
+from millpond.kernel.registers import Register
+
+__all__ = ("SNAPSHOT", "Current", "current_snapshot")
+
+SNAPSHOT = Prefix("snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The snapshot that counts: its manifest, and the state of the map it was frozen from."""
+
+    manifest: str
+    incarnation: str
+    shard_version: int
+
+    @classmethod
+    def from_json(cls, told: Any) -> Current:
+        """What a row tells."""
+        return cls(str(told["manifest"]), str(told["incarnation"]), int(told["shard_version"]))
+
+
+def current_snapshot(name: str) -> Register[Current]:
+    """The register of a map."""
+    return Register(SNAPSHOT.pack(name), asdict, Current.from_json, (_never_older,))
+
+
+def _never_older(old: Current | None, new: Current) -> str | None:
+    if old is None or old.incarnation != new.incarnation or old.shard_version <= new.shard_version:
+        return None
+    return f"a snapshot of version {new.shard_version} cannot replace one of {old.shard_version}"

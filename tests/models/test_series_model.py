@@ -1,0 +1,248 @@
+"""Manifests, series and registers against a list, a set and a counter."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from millpond.errors import Conflict, Corrupt, Internal, Invalid
+from millpond.kernel.keys import Prefix
+from millpond.kernel.registers import Held, Register
+from millpond.kernel.segments import EMPTY, Manifest, Segment
+from millpond.kernel.series import Series
+from millpond.stores.memory import MemorySpace
+
+NAMES = st.sampled_from("abcdefgh")
+
+
+class Manifests(RuleBasedStateMachine):
+    """A manifest does what a list of ids, newest first, and a set of gone ones do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manifest = EMPTY
+        self.ids: list[str] = []
+        self.gone: set[str] = set()
+        self.open = False
+        self.position = 0
+        self.fresh = itertools.count()
+
+    def next_position(self) -> int:
+        self.position += 1
+        return self.position
+
+    @rule(name=NAMES)
+    def adopt(self, name: str) -> None:
+        segment = Segment(name, self.next_position(), 5)
+        if name in self.ids or name in self.gone:
+            assert self.manifest.adopt(segment) == self.manifest
+        elif self.open:
+            with pytest.raises(Conflict):
+                self.manifest.adopt(segment)
+        else:
+            self.manifest = self.manifest.adopt(segment)
+            self.ids.insert(0, name)
+
+    @rule(name=NAMES)
+    def open_one(self, name: str) -> None:
+        segment = Segment(name, self.next_position(), sealed=False)
+        if self.open or name in self.ids or name in self.gone:
+            with pytest.raises(Conflict):
+                self.manifest.open(segment)
+        else:
+            self.manifest, self.open = self.manifest.open(segment), True
+            self.ids.insert(0, name)
+
+    @rule(entries=st.integers(0, 9))
+    def seal(self, entries: int) -> None:
+        if not self.open:
+            with pytest.raises(Conflict):
+                self.manifest.seal(entries)
+        else:
+            self.manifest, self.open = self.manifest.seal(entries), False
+            assert self.manifest.newest is not None
+            assert self.manifest.newest.entries == entries
+
+    @precondition(lambda self: self.ids)
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        start = data.draw(st.integers(0, len(self.ids) - 1))
+        stop = data.draw(st.integers(start + 1, len(self.ids)))
+        inputs = self.ids[start:stop]
+        output = Segment(f"out{next(self.fresh)}", 0, 1)
+        if self.open and start == 0:
+            with pytest.raises(Conflict):
+                self.manifest.compact(inputs, output)
+            return
+        assert self.manifest.includes_oldest(inputs) == (stop == len(self.ids))
+        self.manifest = self.manifest.compact(inputs, output)
+        self.ids[start:stop] = [output.id]
+        self.gone.update(inputs)
+
+    @rule(inputs=st.lists(NAMES, min_size=1, max_size=3))
+    def compact_others(self, inputs: list[str]) -> None:
+        """Inputs that are not neighbours in this order change nothing."""
+        spans = [self.ids[at : at + len(inputs)] for at in range(len(self.ids))]
+        if inputs not in spans:
+            with pytest.raises(Conflict):
+                self.manifest.compact(inputs, Segment("none", 0))
+
+    @precondition(lambda self: self.ids)
+    @rule(count=st.integers(1, 3))
+    def retire(self, count: int) -> None:
+        inputs = self.ids[-count:]
+        if self.open and len(inputs) == len(self.ids):
+            with pytest.raises(Conflict):
+                self.manifest.retire(inputs)
+            return
+        self.manifest = self.manifest.retire(inputs)
+        del self.ids[-count:]
+        self.gone.update(inputs)
+
+    @precondition(lambda self: len(self.ids) > 1)
+    @rule()
+    def retire_the_newest(self) -> None:
+        with pytest.raises(Conflict):
+            self.manifest.retire(self.ids[:1])
+
+    @precondition(lambda self: self.ids and not self.open)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(self.ids))
+        self.manifest = self.manifest.remove(name)
+        self.ids.remove(name)
+
+    @invariant()
+    def agrees(self) -> None:
+        assert [segment.id for segment in self.manifest.segments] == self.ids
+        assert self.manifest.absorbed == self.gone
+        assert all(name in self.manifest for name in self.ids)
+        assert self.manifest.oldest == (self.manifest.segments[-1] if self.ids else None)
+
+
+class SeriesInASpace(RuleBasedStateMachine):
+    """A series in a space is the manifest it reads as; two series do not see each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.space = MemorySpace()
+        self.series = {name: Series(Prefix("queue")[name], Prefix("absorbed")[name]) for name in ("a", "ab")}
+        self.manifests = dict.fromkeys(self.series, EMPTY)
+        self.position = 0
+
+    @rule(where=st.sampled_from(["a", "ab"]), name=NAMES, about=st.dictionaries(NAMES, st.integers(), max_size=2))
+    def adopt(self, where: str, name: str, about: dict[str, Any]) -> None:
+        self.position += 1
+        segment = Segment(name, self.position, 3)
+        known = name in self.manifests[where]
+        assert self.space.write(lambda tx: self.series[where].adopt(tx, segment, about)) is not known
+        self.manifests[where] = self.manifests[where].adopt(segment)
+        if not known:
+            with self.space.read() as tx:
+                *_, last = self.series[where].listed(tx)
+                assert (last.segment, last.about) == (segment, about)
+
+    @rule(where=st.sampled_from(["a", "ab"]), count=st.integers(1, 3), shift=st.integers(0, 1))
+    def retire(self, where: str, count: int, shift: int) -> None:
+        oldest = self.manifests[where].segments[::-1][shift : shift + count]
+        positions = [segment.position for segment in oldest]
+        if shift and positions:
+            with pytest.raises(Conflict):
+                self.space.write(lambda tx: self.series[where].retire(tx, positions))
+        elif positions:
+            self.space.write(lambda tx: self.series[where].retire(tx, positions))
+            self.manifests[where] = self.manifests[where].retire([segment.id for segment in oldest[::-1]])
+
+    @rule(where=st.sampled_from(["a", "ab"]), data=st.data())
+    def remove(self, where: str, data: st.DataObject) -> None:
+        if self.manifests[where].segments:
+            segment = data.draw(st.sampled_from(self.manifests[where].segments))
+            assert self.space.write(lambda tx: self.series[where].remove(tx, segment))
+            self.manifests[where] = self.manifests[where].remove(segment.id)
+
+    @rule()
+    def clear(self) -> None:
+        self.space.write(self.series["a"].clear)
+        self.manifests["a"] = EMPTY
+
+    @invariant()
+    def agrees(self) -> None:
+        with self.space.read() as tx:
+            for where, series in self.series.items():
+                assert series.read(tx) == self.manifests[where]
+                assert all(series.knows(tx, name) for name in self.manifests[where].absorbed)
+
+
+TestManifests = Manifests.TestCase
+TestSeriesInASpace = SeriesInASpace.TestCase
+
+
+# --- what a manifest refuses to be
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        (Segment("a", 1), Segment("a", 0)),
+        (Segment("a", 1), Segment("b", 1)),
+        (Segment("a", 2), Segment("b", 1, sealed=False)),
+    ],
+    ids=["twice", "same position", "open below"],
+)
+def test_a_manifest_that_breaks_its_invariants_cannot_be_made(segments: tuple[Segment, ...]) -> None:
+    with pytest.raises(AssertionError):
+        Manifest(segments)
+
+
+def test_nothing_cannot_be_replaced() -> None:
+    with pytest.raises(Invalid):
+        EMPTY.adopt(Segment("a", 1)).substitute([], None)
+
+
+def test_a_row_that_is_none_of_a_series_is_corrupt() -> None:
+    space, series = MemorySpace(), Series(Prefix("q"), Prefix("a"))
+    space.write(lambda tx: tx.put(Prefix("q").pack(7), b"[]"))
+    with pytest.raises(Corrupt), space.read() as tx:
+        list(series.listed(tx))
+
+
+# --- registers
+
+RISING: Register[int] = Register(
+    Prefix("r").pack("x"), int, int, (lambda old, new: "it fell" if old is not None and new < old else None,)
+)
+
+
+def test_a_register_counts_its_swaps_and_knows_who_was_first() -> None:
+    space = MemorySpace()
+    with space.read() as tx:
+        assert RISING.read(tx) is None
+    assert space.write(lambda tx: RISING.swap(tx, 5, expected=0)) == Held(5, 1)
+    with pytest.raises(Conflict) as caught:
+        space.write(lambda tx: RISING.swap(tx, 6, expected=0))
+    assert caught.value.values == {"expected": 0, "found": 1}
+    assert space.write(lambda tx: RISING.swap(tx, 6, expected=1)) == Held(6, 2)
+    assert space.write(lambda tx: RISING.update(tx, lambda value: (value or 0) + 1)) == Held(7, 3)
+    assert space.write(RISING.clear)
+    assert not space.write(RISING.clear)
+
+
+def test_a_swap_that_breaks_a_rule_changes_nothing() -> None:
+    space = MemorySpace()
+    space.write(lambda tx: RISING.swap(tx, 5, expected=0))
+    with pytest.raises(Internal, match="it fell"):
+        space.write(lambda tx: RISING.update(tx, lambda _: 4))
+    with space.read() as tx:
+        assert RISING.read(tx) == Held(5, 1)
+
+
+@pytest.mark.parametrize("row", [b"", b"{}", b"5", b'{"revision": 0, "value": 5}', b'{"revision": 1, "value": "x"}'])
+def test_a_row_that_is_no_register_is_corrupt(row: bytes) -> None:
+    space = MemorySpace()
+    space.write(lambda tx: tx.put(RISING.key, row))
+    with pytest.raises(Corrupt), space.read() as tx:
+        RISING.read(tx)
