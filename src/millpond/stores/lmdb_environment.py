@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ("GROW_WAIT_SECONDS_MAX", "Environment", "Limits")
+__all__ = ("GROW_WAIT_SECONDS_MAX", "Environment", "Limits", "Reading")
 
 GROW_WAIT_SECONDS_MAX = 60.0
 """How long a full map waits for this process's readers to finish before the write is given up."""
