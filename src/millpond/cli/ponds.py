@@ -18,7 +18,7 @@ _HERE = Path("pond")
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(epilog=examples("millpond init", "millpond init data/pond"))(init)
-    app.command(epilog=examples("millpond verify", "millpond verify --pond data/pond --json"))(verify)
+    app.command(epilog=examples("millpond verify", "millpond verify --full", "millpond verify --pond data/pond --json"))(verify)
     app.command(epilog=examples("millpond version", "millpond version --json"))(version)
 
 
@@ -40,13 +40,21 @@ def init(
         screen.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
 
 
-def verify(pond: PondFolder = _HERE, json: Json = False) -> None:
-    """Check every promise on the data itself: catalogue, shards, snapshots, parts. Ends with 1 when one is broken."""
+def verify(
+    pond: PondFolder = _HERE,
+    full: Annotated[bool, typer.Option("--full", help="Decode every row, not only a sample of each map.")] = False,
+    json: Json = False,
+) -> None:
+    """Check every promise on the data itself: catalogue, shards, snapshots, parts. Ends with 1 when one is broken.
+
+    Damaged parts and snapshots are set aside; each problem says what was done, or what to do.
+    """
     with existing_pond(pond) as opened, screen.progress("verifying", quiet=json):
-        report = opened.verify()
+        report = opened.verify(full=full)
     problems = [str(problem) for problem in report.problems]
     if json:
-        screen.print_json({"pond": str(pond), "checked": report.checked, "problems": problems})
+        counts = dict(report.counts)
+        screen.print_json({"pond": str(pond), "checked": report.checked, "counts": counts, "problems": problems})
     elif problems:
         screen.print_table(["problem"], [[problem] for problem in problems])
     else:
