@@ -18,7 +18,9 @@ _HERE = Path("pond")
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(epilog=examples("millpond init", "millpond init data/pond"))(init)
-    app.command(epilog=examples("millpond verify", "millpond verify --full", "millpond verify --pond data/pond --json"))(verify)
+    app.command(
+        epilog=examples("millpond verify", "millpond verify --full", "millpond verify --pond data/pond --json")
+    )(verify)
     app.command(epilog=examples("millpond version", "millpond version --json"))(version)
 
 
