@@ -2,7 +2,7 @@
 
 Reads one JSON object a line: `{"folder": …, "telling": …, "log": … or null, "kill_at": … or null}`; answers with the
 child's exit code, negative for the signal that ended it. The child writes the number of each act it has done into
-`<folder>.done`, one a line.
+`<folder>.done`, one a line, and goes on from the last that is there.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from tests.crash import story
 
 def child(told: dict[str, Any]) -> None:
     folder = Path(told["folder"])
-    done = Path(f"{folder}.done").open("a", encoding="ascii", buffering=1)  # noqa: SIM115
+    done = Path(f"{folder}.done").open("a+", encoding="ascii", buffering=1)  # noqa: SIM115
     with done, arm(log=told["log"], kill_at=told["kill_at"]):
-        story.tell(folder, telling=told["telling"], done=lambda act: print(act, file=done))
+        done.seek(0)
+        first = len(done.read().split())
+        story.tell(folder, telling=told["telling"], first=first, done=lambda act: print(act, file=done))
 
 
 def fork(told: dict[str, Any]) -> int:

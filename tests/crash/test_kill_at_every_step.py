@@ -14,11 +14,13 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import pytest
 
 import millpond
+from millpond.kernel.verify import Report
 from millpond.testing.audit import audit_map, canonical_bits
 from millpond.testing.faults import occurrences
 from millpond.testing.models import MapModel
@@ -45,10 +47,13 @@ class Teller:
     process: subprocess.Popen[str]
     folder: Path
 
-    def tell(self, name: str, *, kill_at: str | None = None) -> tuple[Path, int, int]:
-        """Tell the story in a child: the pond's folder, the child's exit code, how many acts it did."""
+    def tell(self, name: str, *, kill_at: str | None = None, telling: int = 0) -> tuple[Path, int, int]:
+        """Tell the story in a child, on from the last act that was done in this folder.
+
+        The pond's folder, the child's exit code, how many acts are done.
+        """
         folder = self.folder / name
-        told = {"folder": str(folder), "telling": 0, "log": f"{folder}.log", "kill_at": kill_at}
+        told = {"folder": str(folder), "telling": telling, "log": f"{folder}.log", "kill_at": kill_at}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(json.dumps(told), file=self.process.stdin, flush=True)
@@ -118,20 +123,20 @@ def model_of(each: millpond.Map) -> MapModel:
     return model
 
 
-def check_tidy(pond: Pond) -> None:
-    """Nothing waits, nothing lies about, nothing was put aside, and every file is what it says it is."""
+def check_tidy(pond: Pond, *, verify: bool) -> None:
+    """Nothing waits, nothing lies about, nothing was put aside; and every file is what it says it is."""
     for name in ("receive", "staging", "writer", "quarantine"):
         assert list((pond.folder / name).iterdir()) == [], name
     assert [place for entry in (pond.folder / "merging").iterdir() for place in entry.iterdir()] == []
-    report = pond.verify()
+    report = pond.verify() if verify else Report()
     assert report.ok, [str(each) for each in report.problems]
 
 
-def check_end(folder: Path) -> None:
+def check_end(folder: Path, *, verify: bool = True) -> None:
     """The pond at the end of the story, by every reader."""
     last = len(story.ACTS)
     with millpond.open(folder, clock=story.clock_of(9, last)) as pond:
-        check_tidy(pond)
+        check_tidy(pond, verify=verify)
         assert {each.name for each in pond.maps()} == WORLDS[-1].keys()
         for each in pond.maps():
             model = WORLDS[-1][each.name]
@@ -142,13 +147,14 @@ def check_end(folder: Path) -> None:
 # -- kills --------------------------------------------------------------------------------------------
 
 
-def kill_and_go_on(teller: Teller, moment: str) -> None:
+def kill_and_go_on(teller: Teller, moment: str, *, verify: bool = True) -> None:
     folder, code, acts = teller.tell(moment.replace(":", "-"), kill_at=moment)
     assert code == -signal.SIGKILL, moment
     with millpond.open(folder, clock=story.clock_of(1, acts)) as pond:
         check_after_kill(pond, acts)
     story.tell(folder, telling=2, first=acts)
-    check_end(folder)
+    check_end(folder, verify=verify)
+    rmtree(folder)
 
 
 def of_each_name(moments: list[str]) -> list[str]:
@@ -160,8 +166,21 @@ def of_each_name(moments: list[str]) -> list[str]:
 
 
 def test_killed_at_one_moment_of_each_step(teller: Teller, moments: list[str]) -> None:
-    for moment in of_each_name(moments):
-        kill_and_go_on(teller, moment)
+    for number, moment in enumerate(of_each_name(moments)):
+        kill_and_go_on(teller, moment, verify=number % 4 == 0)
+
+
+@pytest.mark.parametrize("second", [1, 4, 9])
+def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], second: int) -> None:
+    for moment in [each for each in moments if each.startswith(("load.committed", "merge.first_part_moved"))][::3]:
+        name = f"{moment.replace(':', '-')}-{second}"
+        assert teller.tell(name, kill_at=moment)[1] == -signal.SIGKILL
+        folder, code, acts = teller.tell(name, kill_at=f"*:{second}", telling=1)
+        assert code == -signal.SIGKILL
+        with millpond.open(folder, clock=story.clock_of(2, acts)) as pond:
+            check_after_kill(pond, acts)
+        assert teller.tell(name, telling=3)[1:] == (0, len(story.ACTS))
+        check_end(folder, verify=False)
 
 
 @pytest.mark.slow

@@ -58,7 +58,9 @@ def test_a_child_records_its_steps_in_order(tmp_path: Path) -> None:
     assert occurrences(tmp_path / "steps.log")[2:4] == ["one.done:2", "two.done:2"]
 
 
-@pytest.mark.parametrize(("chosen", "taken"), [("one.done", 1), ("two.done", 2), ("one.done:3", 5), ("two.done:2", 4)])
+@pytest.mark.parametrize(
+    ("chosen", "taken"), [("one.done", 1), ("two.done", 2), ("one.done:3", 5), ("two.done:2", 4), ("*:3", 3)]
+)
 def test_a_child_is_killed_at_the_chosen_occurrence(tmp_path: Path, chosen: str, taken: int) -> None:
     code, names = run_child(tmp_path, **{KILL_AT: chosen})
     assert code == -signal.SIGKILL

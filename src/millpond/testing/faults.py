@@ -5,7 +5,7 @@ A crash test runs a child that calls `arm()` first, with one of these in its env
 | variable | what happens at a step (`kernel/steps.py`) |
 |---|---|
 | `MILLPOND_STEPS_LOG=path` | the step's name is appended to the file as one line |
-| `MILLPOND_KILL_AT=name` or `name:3` | SIGKILL at the first (third) such step |
+| `MILLPOND_KILL_AT=name` or `name:3` | SIGKILL at the first (third) such step; name `*` means any |
 
 It runs once with the log to learn the steps, then once for each of them with the kill. The log is written before
 the kill, so its last line names the step at which the process died.
@@ -44,7 +44,8 @@ class _Killer:
     def __call__(self, name: str) -> None:
         with self.lock:
             self.seen[name] += 1
-            if name == self.name and self.seen[name] == self.count:
+            taken = self.seen.total() if self.name == "*" else self.seen[self.name]
+            if self.name in (name, "*") and taken == self.count:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
