@@ -109,6 +109,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path: Path) -> Non
         ("rows.dat", Invalid, "cannot tell how the file is written"),
         ("rows", Invalid, "cannot tell how the file is written"),
         ("rows.parquet.gz", Invalid, "unpack it first"),
+        ("s3://bucket/rows.parquet", Invalid, "only files of this machine"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, target: str, error: type[MillpondError], told: str) -> None:
@@ -116,7 +117,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, target: str, error: type[M
     for name in ("rows.dat", "rows", "rows.parquet.gz"):
         write(tmp_path, name, "x")
     with pytest.raises(error) as caught:
-        find_files([tmp_path / target])
+        find_files([target if "://" in target else tmp_path / target])
     assert told in str(caught.value)
     assert target in str(caught.value)
 

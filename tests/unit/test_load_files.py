@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -101,6 +102,18 @@ def test_zones_and_nulls(pond: Pond, tmp_path: Path) -> None:
     weather = pond.map("weather")
     assert weather.get("JFK", at="2020-07-01T15:59:59Z") is None
     assert weather.get("JFK", at="2020-07-01T16:00:00Z") == {"temp": None, "note": None}
+
+
+def test_frames_without_a_zone_need_to_say_it(pond: Pond) -> None:
+    weather = pond.map("weather")
+    frame = pd.DataFrame({"key": ["JFK"], "time": pd.to_datetime(["2020-07-01 12:00"]), "temp": [1.0], "note": ["x"]})
+    with pytest.raises(Invalid, match="zone='UTC'"):
+        weather.load(frame)
+    with pytest.raises(Invalid, match="time zone is not known"):
+        weather.load(frame, zone="Mars")
+    weather.load(frame, zone="America/New_York")
+    assert weather.get("JFK", at="2020-07-01T15:59:59Z") is None
+    assert weather.get("JFK", at="2020-07-01T16:00:00Z") == {"temp": 1.0, "note": "x"}
 
 
 def test_the_reject_file_may_not_be_an_input(pond: Pond, tmp_path: Path) -> None:

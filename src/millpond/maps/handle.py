@@ -54,20 +54,21 @@ class Map:
 
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
-        rejects: str | Path | None = None, source: str = "", again: bool = False,
+        rejects: str | Path | None = None, zone: str | None = None, source: str = "", again: bool = False,
     ) -> LoadResult:  # fmt: skip
         """Load rows and merge them: an Arrow table, reader or batches, a pandas or polars frame, or dicts.
 
         Columns are named as the map's (`key, effective_time, value` …, a column per field of a struct) unless
         `columns` says otherwise. More than `max_rejects` rows that cannot be stored fail the load as a whole;
-        with `rejects` they are written to that file, with their reasons. The same data loaded twice is one part
-        and changes nothing, unless `again`.
+        with `rejects` they are written to that file, with their reasons. Times that name no zone are in `zone`
+        (`UTC`, `Europe/Berlin`), or refused. The same data loaded twice is one part and changes nothing, unless
+        `again`.
 
         Raises: `Invalid` for columns or rows that cannot be stored; `Unavailable` when the disk is full.
         """
         return load_data(
             self.loading, self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
-            source=source, again=again,
+            zone=zone, source=source, again=again,
         )  # fmt: skip
 
     def get(self, key: str | bytes | int, at: object = None) -> Any:

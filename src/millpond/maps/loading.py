@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from millpond.clock import Clock
 from millpond.errors import Corrupt
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
-from millpond.maps.inputs.normalise import normalise
+from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.tables import batches_of
+from millpond.maps.inputs.zones import check_zone
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.loads import Loads, Quarantined
 from millpond.maps.merging import merge_waiting
@@ -95,7 +94,7 @@ def commit_load(loading: Loading, parts: Sequence[PartFile], *, source: str = ""
 def load_data(
     loading: Loading, definition: MapDefinition, data: Any, *,
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
-    rejects: str | Path | None = None, source: str = "", again: bool = False,
+    rejects: str | Path | None = None, zone: str | None = None, source: str = "", again: bool = False,
 ) -> LoadResult:  # fmt: skip
     """Load rows of any form into one map, see `Map.load`."""
     began = loading.clock.monotonic()
@@ -103,9 +102,11 @@ def load_data(
     salt = loading.clock.random_id() if again else ""
     writer = PartWriter(definition, folder, source=source, salt=salt)
     mapping = mapping_of(columns)
+    zone = None if zone is None else check_zone(zone)
     try:
         with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
-            _write(writer, definition, batches_of(data, definition, mapping), mapping, rejected)
+            batches = batches_of(data, definition, mapping)
+            _write(writer, (normalise(batch, definition, mapping, zone=zone) for batch in batches), rejected)
         parts = writer.finish()
         result = commit_load(loading, parts, source=source, rejected=rejected.count)
     finally:
@@ -116,13 +117,9 @@ def load_data(
     )  # fmt: skip
 
 
-def _write(
-    writer: PartWriter, definition: MapDefinition, batches: Iterable[pa.RecordBatch],
-    columns: ColumnMapping | None, rejected: RejectWriter,
-) -> None:  # fmt: skip
+def _write(writer: PartWriter, batches: Iterable[Normalised], rejected: RejectWriter) -> None:
     first_row = 0
-    for batch in batches:
-        normalised = normalise(batch, definition, columns)
-        rejected.write(normalised.rejected, first_row=first_row)
-        writer.write(normalised.rows)
-        first_row += batch.num_rows
+    for each in batches:
+        rejected.write(each.rejected, first_row=first_row)
+        writer.write(each.rows)
+        first_row += each.rows.num_rows + each.rejected.num_rows

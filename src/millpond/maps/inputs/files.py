@@ -95,6 +95,11 @@ def _format_named(written: str) -> Format:
 
 
 def _expand(target: str | Path) -> list[Path]:
+    if "://" in str(target):
+        raise Invalid(
+            "only files of this machine are read", kind="input_remote", path=target,
+            hint="read it with Spark and write the frame: frame.write.format('millpond')",
+        )  # fmt: skip
     path = Path(target)
     if path.is_dir():
         return _in_folder(path)

@@ -170,8 +170,7 @@ def _timestamp_millis(times: pa.Array[Any]) -> tuple[pa.Int64Array, pa.BooleanAr
     if times.type.tz is None:
         raise Invalid(
             "timestamps have no zone", kind="time_naive", type=times.type,
-            hint="say which zone they are in: --zone ZONE for files, or "
-            "pyarrow.compute.assume_timezone(column, 'UTC'), dt.tz_localize('UTC') in pandas",
+            hint="say which zone they are in, such as zone='UTC', or --zone UTC",
         )  # fmt: skip
     raw = _raw(times.view(pa.int64()))
     per_second = _PER_SECOND[times.type.unit]
