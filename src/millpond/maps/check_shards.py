@@ -21,10 +21,10 @@ from millpond.maps.address import address_bytes, long_column
 from millpond.maps.generation import INFO
 from millpond.maps.kinds import Kind, Scheme
 from millpond.maps.pieces import run_ends, sort_order, take
-from millpond.maps.plain_store import WIDTHS, width_rows
 from millpond.maps.shard import read_generation
 from millpond.maps.tables import row_tables
 from millpond.maps.updates import UPDATED
+from millpond.maps.widths import WIDTHS, width_rows
 from millpond.stores.lmdb_probe import MAIN, read_through
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from millpond.maps.kinds import Kind, MapDefinition, Scheme
 from millpond.maps.longs import unpack_long
 from millpond.maps.plain_store import PlainStore
 from millpond.maps.updates import UpdateTimes
+from millpond.maps.widths import WIDTHS, ranges_holding
 from millpond.stores.lmdb_environment import Environment
 
 __all__ = ("Generation",)
@@ -81,7 +82,7 @@ class Generation:
 
     def _get_ranged(self, tx: lmdb.Transaction, number: int, at: int | None) -> bytes | None:
         temporal = self.kind is Kind.TEMPORAL_RANGED_STATE
-        for start, end in self.store.ranges_holding(tx, number):
+        for start, end in ranges_holding(tx, self.store.dbs[WIDTHS], number):
             value = self.store.range_value(tx, start, end, at if temporal else None)
             if value is not None:
                 return value
@@ -92,12 +93,11 @@ class Generation:
         earliest = at - self.number(tx, "longest")
         plain = isinstance(self.store, PlainStore) and self.store.plain
         found: tuple[int, int] | None = None
-        for start, rest, _ in self.store.descending(tx, key, at):
-            if (found is not None and start < found[0]) or start < earliest:
-                if self.store.single_table(tx, key):
+        for walk in self.store.walks(tx, key, at):
+            for start, rest, _ in walk:
+                if start < earliest or (found is not None and start < found[0]):
                     break
-                continue
-            end = unpack_long(rest[:8], plain)
-            if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
-                found = (start, end)
+                end = unpack_long(rest[:8], plain)
+                if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
+                    found = (start, end)
         return found

@@ -24,17 +24,17 @@ import pyarrow as pa
 from millpond.errors import Corrupt
 from millpond.maps.address import long_column, times_of
 from millpond.maps.columns import canonical_schema
+from millpond.maps.cursors import Pair, backwards, between
 from millpond.maps.hashing import hash_key
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.longs import pack_long, unpack_long
 from millpond.maps.pieces import bytes_of, to_list
-from millpond.maps.plain_store import WIDTHS, PlainStore, width_rows
 from millpond.maps.tables import CLASH_BYTES
 from millpond.maps.values import decode_values, encode_values
+from millpond.maps.widths import WIDTHS, put_widths, width_rows
 
 __all__ = ("InternedStore", "TokenTable")
 
-Pair = tuple[bytes, bytes]
 ROWS = "rows"
 
 
@@ -113,7 +113,6 @@ class InternedStore:
         self.keys = TokenTable("key_ids", "keys", definition.hash_bits)
         self.values = TokenTable("value_ids", "values", definition.hash_bits)
         self.dbs: dict[str, Any] = {}
-        self.ranges = PlainStore(definition)
 
     def open_tables(self, env: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
         """Open the tables, with `create` making those that are missing."""
@@ -126,7 +125,6 @@ class InternedStore:
                 self.dbs.pop(name, None)
         for table in (self.keys, self.values):
             table.ids, table.texts = self.dbs.get(table.ids_name), self.dbs.get(table.texts_name)
-        self.ranges.dbs = {WIDTHS: self.dbs[WIDTHS]} if WIDTHS in self.dbs else {}
 
     def row_count(self, tx: lmdb.Transaction) -> int:
         """How many rows the map holds."""
@@ -139,10 +137,6 @@ class InternedStore:
         token = self._key_id(tx, key)
         return None if token is None else self._value(tx, tx.get(token, db=self.dbs[ROWS]))
 
-    def single_table(self, tx: lmdb.Transaction, key: bytes) -> bool:
-        """Whether `descending` walks one table, so that its times only fall: always."""
-        return True
-
     def _key_id(self, tx: lmdb.Transaction, key: bytes) -> bytes | None:
         return self.keys.find(tx, key) if ROWS in self.dbs else None
 
@@ -151,30 +145,25 @@ class InternedStore:
 
     def latest(self, tx: lmdb.Transaction, key: bytes, at: int) -> bytes | None:
         """Temporal state: the latest value with time ≤ `at`."""
-        for _, _, value in self.descending(tx, key, at):
-            return self._value(tx, value)
+        for walk in self.walks(tx, key, at):
+            for _, _, value in walk:
+                return self._value(tx, value)
         return None
 
-    def descending(self, tx: lmdb.Transaction, key: bytes, at: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """`(time, rest of the address, value id)` of the key's rows with time ≤ `at`, latest first."""
+    def walks(self, tx: lmdb.Transaction, key: bytes, at: int) -> list[Iterator[tuple[int, bytes, bytes]]]:
+        """`(time, rest of the address, value id)` of the key's rows with time ≤ `at`, latest first: in one table."""
         token = self._key_id(tx, key)
-        if token is not None:
-            for row, value in self._descend(tx, token, at):
-                yield unpack_long(row[8:16], plain=False), row[16:], value
+        return [] if token is None else [self._times(tx, token, at)]
+
+    def _times(self, tx: lmdb.Transaction, token: bytes, at: int) -> Iterator[tuple[int, bytes, bytes]]:
+        for row, value in self._descend(tx, token, at):
+            yield unpack_long(row[8:16], plain=False), row[16:], value
 
     def _descend(self, tx: lmdb.Transaction, prefix: bytes, at: int) -> Iterator[Pair]:
-        cursor = tx.cursor(db=self.dbs[ROWS])
-        bound = prefix + pack_long(at, plain=False) + b"\xff" * 9
-        if not (cursor.prev() if cursor.set_range(bound) else cursor.last()):
-            return
-        for row, value in cursor.iterprev():
+        for row, value in backwards(tx.cursor(db=self.dbs[ROWS]), prefix + pack_long(at, plain=False) + b"\xff" * 9):
             if not row.startswith(prefix):
                 return
             yield row, value
-
-    def ranges_holding(self, tx: lmdb.Transaction, number: int) -> Iterator[tuple[int, int]]:
-        """As `PlainStore.ranges_holding`."""
-        return self.ranges.ranges_holding(tx, number)
 
     def range_value(self, tx: lmdb.Transaction, start: int, end: int, at: int | None) -> bytes | None:
         """The value of one range; temporal: the latest with time ≤ `at`."""
@@ -196,16 +185,7 @@ class InternedStore:
             return
         first = b"" if lower is None or self.definition.kind.keyed else pack_long(lower, plain=False)
         last = None if upper is None else pack_long(upper, plain=False) + b"\xff" * 17
-        yield ROWS, self._between(tx, first, None if self.definition.kind.keyed else last)
-
-    def _between(self, tx: lmdb.Transaction, first: bytes, last: bytes | None) -> Iterator[Pair]:
-        cursor = tx.cursor(db=self.dbs[ROWS])
-        if not (cursor.set_range(first) if first else cursor.first()):
-            return
-        for row, value in cursor.iternext():
-            if last is not None and row > last:
-                return
-            yield row, value
+        yield ROWS, between(tx.cursor(db=self.dbs[ROWS]), first, None if self.definition.kind.keyed else last)
 
     def stream_keys(
         self, tx: lmdb.Transaction, keys: Iterable[bytes], since: int | None = None, until: int | None = None
@@ -253,11 +233,7 @@ class InternedStore:
         pairs = sorted(zip(keys, values, strict=True))
         tx.cursor(db=self.dbs[ROWS]).putmulti(pairs, overwrite=overwrite)
         if not self.definition.kind.keyed:
-            self.put_widths(tx, rows)
-
-    def put_widths(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
-        """Enter the ranges of canonical rows into `widths`."""
-        self.ranges.put_widths(tx, rows)
+            put_widths(tx, self.dbs[WIDTHS], rows)
 
     def _row_keys(self, tx: lmdb.Transaction, rows: pa.RecordBatch, *, make: bool) -> list[bytes]:
         longs = [column.tolist() for column in times_of(self.definition, rows)]

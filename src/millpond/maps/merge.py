@@ -26,9 +26,10 @@ from millpond.maps.interned_store import InternedStore
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.longs import unpack_long
 from millpond.maps.parts import PartManifest, open_part
-from millpond.maps.plain_store import WIDTHS, PlainStore, width_class
+from millpond.maps.plain_store import PlainStore
 from millpond.maps.shard import Shard, generation_folder
 from millpond.maps.tables import decode_rows
+from millpond.maps.widths import WIDTHS, width_class
 from millpond.stores.files import move
 
 __all__ = ("MergeReport", "Received", "merge_parts", "part_rows")

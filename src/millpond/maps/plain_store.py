@@ -1,8 +1,4 @@
-"""Rows kept as they are: tables `direct`, `hashed`, `overflow`, `ranges` and `widths` of one environment.
-
-`widths` holds one row `<class byte><start><end>` (sign bits flipped) per range, where the class is the bit length of
-`end - start`. The narrowest range that holds a number is found class by class, narrowest first: within
-a class every range that can hold n starts in `(n - 2^class, n]`, so overlapping and nested ranges cost no scan.
+"""Rows kept as they are: tables `direct`, `hashed`, `overflow`, `ranges` and `widths` (`widths.py`) of one environment.
 
 Every function takes the transaction first. Puts follow the map's rule: the later row wins, or with
 `overwrite=False` the first one stays.
@@ -17,6 +13,7 @@ import lmdb
 import pyarrow as pa
 
 from millpond.maps.address import address_bytes, key_prefix, long_column
+from millpond.maps.cursors import Pair, backwards, between, prefixed
 from millpond.maps.kinds import Kind, MapDefinition, Scheme
 from millpond.maps.longs import LONG_MAX, LONG_MIN, ascending, pack_long, stretches, unpack_long
 from millpond.maps.pieces import bytes_of, to_list
@@ -33,24 +30,9 @@ from millpond.maps.tables import (
     row_tables,
     split_seed_value,
 )  # fmt: skip
+from millpond.maps.widths import WIDTHS, put_widths, width_rows
 
-__all__ = ("WIDTHS", "PlainStore", "width_class", "width_rows")
-
-WIDTHS = "widths"
-Pair = tuple[bytes, bytes]
-
-
-def width_class(start: int, end: int) -> int:
-    """The class of a range: 0 for a single number, else the bit length of its width."""
-    return (end - start).bit_length()
-
-
-def width_rows(starts: list[int], ends: list[int]) -> list[bytes]:
-    """The sorted keys of table `widths` for these ranges."""
-    return sorted(
-        bytes([width_class(start, end)]) + pack_long(start, plain=False) + pack_long(end, plain=False)
-        for start, end in set(zip(starts, ends, strict=True))
-    )
+__all__ = ("PlainStore",)
 
 
 class PlainStore:
@@ -77,7 +59,7 @@ class PlainStore:
 
     # -- one question ---------------------------------------------------------------------------------
 
-    def tables_of(self, tx: lmdb.Transaction, key: bytes) -> list[tuple[str, bytes]]:
+    def _tables_of(self, tx: lmdb.Transaction, key: bytes) -> list[tuple[str, bytes]]:
         """`(table, prefix)` wherever rows of this key may lie."""
         if len(prefix := key_prefix(key)) - 1 <= self.direct_bytes_max:
             return [(DIRECT, prefix)] if DIRECT in self.dbs else []
@@ -86,13 +68,9 @@ class PlainStore:
             tables.append(OVERFLOW)
         return [(table, hash_prefix(self.definition, key, table)) for table in tables if table in self.dbs]
 
-    def single_table(self, tx: lmdb.Transaction, key: bytes) -> bool:
-        """Whether `descending` walks one table, so that its times only fall."""
-        return len(self.tables_of(tx, key)) == 1
-
     def value_of(self, tx: lmdb.Transaction, key: bytes) -> bytes | None:
         """State: the value of the key."""
-        for table, prefix in self.tables_of(tx, key):
+        for table, prefix in self._tables_of(tx, key):
             if table == DIRECT:
                 return tx.get(prefix, db=self.dbs[DIRECT])
             for _, stored in self._clashing(tx, table, prefix):
@@ -101,15 +79,14 @@ class PlainStore:
                     return encoded
         return None
 
-    def descending(self, tx: lmdb.Transaction, key: bytes, at: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """`(time, rest of the address, value)` of the key's rows with time ≤ `at`, latest first, table by table."""
-        for table, prefix in self.tables_of(tx, key):
-            yield from self._descend(tx, table, prefix, key, at)
+    def walks(self, tx: lmdb.Transaction, key: bytes, at: int) -> list[Iterator[tuple[int, bytes, bytes]]]:
+        """`(time, rest of the address, value)` of the key's rows with time ≤ `at`, latest first, for each table."""
+        return [self._descend(tx, table, prefix, key, at) for table, prefix in self._tables_of(tx, key)]
 
     def latest(self, tx: lmdb.Transaction, key: bytes, at: int) -> bytes | None:
         """Temporal state: the latest value with time ≤ `at`."""
         best: tuple[int, bytes] | None = None
-        for table, prefix in self.tables_of(tx, key):
+        for table, prefix in self._tables_of(tx, key):
             if table == DIRECT:
                 return self._latest_direct(tx, prefix, at)
             for time, _, value in self._descend(tx, table, prefix, key, at):
@@ -135,7 +112,7 @@ class PlainStore:
         plain = self.plain
         for highest, lowest in stretches(at, plain):
             bound = prefix + lowest
-            for row, stored in _backwards(cursor, prefix + highest + b"\xff" * 10):
+            for row, stored in backwards(cursor, prefix + highest + b"\xff" * 10):
                 if row < bound:
                     break
                 if not direct:
@@ -157,17 +134,6 @@ class PlainStore:
                     return
                 yield row, stored
 
-    def ranges_holding(self, tx: lmdb.Transaction, number: int) -> Iterator[tuple[int, int]]:
-        """`(start, end)` of the ranges that hold `number`: the narrowest first, among equals the latest start."""
-        if WIDTHS not in self.dbs:
-            return
-        cursor = tx.cursor(db=self.dbs[WIDTHS])
-        place = cursor.first()
-        while place:
-            found = cursor.key()[0]
-            yield from _class_holding(cursor, found, number)
-            place = cursor.set_range(bytes([found + 1])) if found < 255 else False
-
     def range_value(self, tx: lmdb.Transaction, start: int, end: int, at: int | None) -> bytes | None:
         """The value of one range; temporal: the latest with time ≤ `at`."""
         prefix = pack_long(start, self.plain) + pack_long(end, self.plain)
@@ -175,7 +141,7 @@ class PlainStore:
             return tx.get(prefix, db=self.dbs[RANGES])
         cursor = tx.cursor(db=self.dbs[RANGES])
         for highest, lowest in stretches(at, self.plain):
-            for row, stored in _backwards(cursor, prefix + highest):
+            for row, stored in backwards(cursor, prefix + highest):
                 if row >= prefix + lowest:
                     return stored
                 break
@@ -195,11 +161,11 @@ class PlainStore:
             if name == RANGES and (lower is not None or upper is not None):
                 least, most = LONG_MIN if lower is None else lower, LONG_MAX if upper is None else upper
                 for first, last in ascending(least, most, self.plain):
-                    yield name, _between(cursor, first, last + b"\xff" * 17)
+                    yield name, between(cursor, first, last + b"\xff" * 17)
             elif name == DIRECT and (key_lower is not None or key_upper is not None):
                 begin = b"" if key_lower is None else key_prefix(key_lower)
                 end = None if key_upper is None else key_prefix(key_upper) + b"\xff" * 17
-                yield name, _between(cursor, begin, end)
+                yield name, between(cursor, begin, end)
             else:
                 yield name, iter(cursor.iternext())
 
@@ -214,9 +180,9 @@ class PlainStore:
         for key in keys:
             if not self.definition.kind.keyed:
                 prefix = key if not self.plain else _plain_range(key)
-                groups[RANGES].extend(_prefixed(tx.cursor(db=self.dbs[RANGES]), prefix))
+                groups[RANGES].extend(prefixed(tx.cursor(db=self.dbs[RANGES]), prefix))
                 continue
-            for table, prefix in self.tables_of(tx, key):
+            for table, prefix in self._tables_of(tx, key):
                 rows = self._of_prefix(tx, table, prefix, since, until)
                 if table != DIRECT:
                     rows = [pair for pair in rows if split_seed_value(self.definition, pair[1])[0] == key]
@@ -229,11 +195,11 @@ class PlainStore:
     ) -> list[Pair]:
         cursor = tx.cursor(db=self.dbs[table])
         if since is None and until is None:
-            return _prefixed(cursor, prefix)
+            return list(prefixed(cursor, prefix))
         least, most = LONG_MIN if since is None else since, LONG_MAX if until is None else until
         found: list[Pair] = []
         for first, last in ascending(least, most, self.plain):
-            found += _between(cursor, prefix + first, prefix + last + b"\xff" * 17)
+            found += between(cursor, prefix + first, prefix + last + b"\xff" * 17)
         return found
 
     # -- writing --------------------------------------------------------------------------------------
@@ -244,12 +210,7 @@ class PlainStore:
             pairs = zip(to_list(each.keys), to_list(each.values), strict=True)
             self.put_table(tx, each.table, pairs, overwrite)
         if not self.definition.kind.keyed:
-            self.put_widths(tx, rows)
-
-    def put_widths(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
-        """Enter the ranges of canonical rows into `widths`."""
-        keys = width_rows(long_column(rows, "key_start").tolist(), long_column(rows, "key_end").tolist())
-        tx.cursor(db=self.dbs[WIDTHS]).putmulti((key, b"") for key in keys)
+            put_widths(tx, self.dbs[WIDTHS], rows)
 
     def put_table(self, tx: lmdb.Transaction, table: str, pairs: Iterable[Pair], overwrite: bool) -> None:
         """Put sorted rows of one table, as a part holds them."""
@@ -341,7 +302,7 @@ class PlainStore:
         if self.plain:
             packed = [unpack_long(tail[8 * n : 8 * n + 8], plain=False) for n in range(longs)]
             tail = b"".join(pack_long(number, plain=True) for number in packed)
-        for table, prefix in self.tables_of(tx, key):
+        for table, prefix in self._tables_of(tx, key):
             if table == DIRECT:
                 return bool(tx.delete(address, db=self.dbs[DIRECT]))
             for place, held in self._clashing(tx, table, prefix + tail):
@@ -364,50 +325,6 @@ class PlainStore:
         return count
 
 
-def _class_holding(cursor: lmdb.Cursor, found: int, number: int) -> list[tuple[int, int]]:
-    head = bytes([found])
-    lowest = head + pack_long(max(number - (1 << found) + 1, LONG_MIN), plain=False)
-    holding = []
-    for row, _ in _backwards(cursor, head + pack_long(number, plain=False) + b"\xff" * 9):
-        if row < lowest:
-            break
-        end = unpack_long(row[9:17], plain=False)
-        if end >= number:
-            holding.append((unpack_long(row[1:9], plain=False), end))
-    return sorted(holding, key=lambda each: (each[1] - each[0], -each[0]))
-
-
 def _plain_range(ordered: bytes) -> bytes:
     start, end = (unpack_long(ordered[n : n + 8], plain=False) for n in (0, 8))
     return pack_long(start, plain=True) + pack_long(end, plain=True)
-
-
-def _backwards(cursor: lmdb.Cursor, bound: bytes) -> Iterator[Pair]:
-    """Rows ≤ `bound`, greatest first, all duplicates of each."""
-    found = cursor.set_range(bound)
-    if found and cursor.key() != bound:
-        found = cursor.prev()
-    elif not found:
-        found = cursor.last()
-    if not found:
-        return
-    yield from cursor.iterprev()
-
-
-def _between(cursor: lmdb.Cursor, first: bytes, last: bytes | None) -> Iterator[Pair]:
-    if not (cursor.set_range(first) if first else cursor.first()):
-        return
-    for row, stored in cursor.iternext():
-        if last is not None and row > last:
-            return
-        yield row, stored
-
-
-def _prefixed(cursor: lmdb.Cursor, prefix: bytes) -> list[Pair]:
-    found = []
-    if cursor.set_range(prefix):
-        for row, stored in cursor.iternext():
-            if not row.startswith(prefix):
-                break
-            found.append((row, stored))
-    return found

@@ -1,0 +1,64 @@
+"""Which ranges hold a number: table `widths`, one row `<class byte><start><end>` (sign bits flipped) per range.
+
+The class is the bit length of `end - start`. The narrowest range that holds a number is found class by class, narrowest
+first: within a class every range that can hold n starts in `(n - 2^class, n]`, so overlapping and nested ranges
+cost no scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import lmdb
+import pyarrow as pa
+
+from millpond.maps.address import long_column
+from millpond.maps.cursors import backwards
+from millpond.maps.longs import LONG_MIN, pack_long, unpack_long
+
+__all__ = ("WIDTHS", "put_widths", "ranges_holding", "width_class", "width_rows")
+
+WIDTHS = "widths"
+
+
+def width_class(start: int, end: int) -> int:
+    """The class of a range: 0 for a single number, else the bit length of its width."""
+    return (end - start).bit_length()
+
+
+def width_rows(starts: list[int], ends: list[int]) -> list[bytes]:
+    """The sorted keys of table `widths` for these ranges."""
+    return sorted(
+        bytes([width_class(start, end)]) + pack_long(start, plain=False) + pack_long(end, plain=False)
+        for start, end in set(zip(starts, ends, strict=True))
+    )
+
+
+def put_widths(tx: lmdb.Transaction, table: Any, rows: pa.RecordBatch) -> None:
+    """Enter the ranges of canonical rows."""
+    keys = width_rows(long_column(rows, "key_start").tolist(), long_column(rows, "key_end").tolist())
+    tx.cursor(db=table).putmulti((key, b"") for key in keys)
+
+
+def ranges_holding(tx: lmdb.Transaction, table: Any, number: int) -> Iterator[tuple[int, int]]:
+    """`(start, end)` of the ranges that hold `number`: the narrowest first, among equals the latest start."""
+    cursor = tx.cursor(db=table)
+    place = cursor.first()
+    while place:
+        found = cursor.key()[0]
+        yield from _class_holding(cursor, found, number)
+        place = cursor.set_range(bytes([found + 1])) if found < 255 else False
+
+
+def _class_holding(cursor: lmdb.Cursor, found: int, number: int) -> list[tuple[int, int]]:
+    head = bytes([found])
+    lowest = head + pack_long(max(number - (1 << found) + 1, LONG_MIN), plain=False)
+    holding = []
+    for row, _ in backwards(cursor, head + pack_long(number, plain=False) + b"\xff" * 9):
+        if row < lowest:
+            break
+        end = unpack_long(row[9:17], plain=False)
+        if end >= number:
+            holding.append((unpack_long(row[1:9], plain=False), end))
+    return sorted(holding, key=lambda each: (each[1] - each[0], -each[0]))
