@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millpond.maps.care import CareReport
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.lookup import Snapshot
+    from millpond.maps.predicates import Where
     from millpond.maps.snapshots import SnapshotManifest
 
 __all__ = ("Map",)
@@ -112,8 +113,11 @@ class Map:
             at = self.loading.clock.now_ms()
         return self.snapshot().lookup(keys, at)
 
-    def scan(self, where: str | None = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """Rows as Arrow batches; `where` is a SQL condition, pushed down to the keys and times it names.
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Rows as Arrow batches, those that a condition takes; what it says of keys and times limits what is read.
+
+        `where` is text such as "key = 'JFK' and temp > 80", a list of `(column, comparison, value)` which must all
+        hold, or a pyarrow expression. The reader shows the map as it was when its first batch was read.
 
         Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
         """
