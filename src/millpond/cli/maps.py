@@ -31,6 +31,8 @@ class KindChoice(StrEnum):
 
 
 class SchemeChoice(StrEnum):
+    """The schemes as choices."""
+
     AUTO = "auto"
     DIRECT = "direct"
     HASH = "hash"

@@ -16,7 +16,7 @@ from millpond.kernel.keys import Prefix
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.kinds import MapDefinition, check_name, parse_duration
 
-__all__ = ("ALTERABLE", "alter_map", "create_map", "drop_map", "find_map", "list_maps")
+__all__ = ("ALTERABLE", "alter_map", "create_map", "drop_map", "durations", "find_map", "list_maps")
 
 MAPS = Prefix("maps")
 ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "care_suspended")

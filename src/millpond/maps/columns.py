@@ -23,7 +23,7 @@ import pyarrow as pa
 from millpond.maps.kinds import Kind, MapDefinition, ScalarType, ValueType
 
 __all__ = (
-    "INSTANT", "canonical_schema", "presented_schema", "scalar_arrow", "value_arrow", "value_encoded",
+    "INSTANT", "canonical_schema", "presented_schema", "scalar_arrow", "value_arrow",
 )  # fmt: skip
 
 INSTANT = pa.timestamp("ms", tz="UTC")
@@ -42,11 +42,6 @@ _SCALARS: dict[ScalarType, pa.DataType] = {
 def scalar_arrow(scalar: ScalarType) -> pa.DataType:
     """The Arrow type of a scalar value."""
     return _SCALARS[scalar]
-
-
-def value_encoded(definition: MapDefinition) -> bool:
-    """Whether the canonical `value` is `<VALUE_TYPE><VALUE>` bytes: a valued map without a declared type."""
-    return definition.kind.valued and definition.value is None
 
 
 def value_arrow(value: ValueType | None) -> pa.DataType:

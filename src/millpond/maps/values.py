@@ -38,7 +38,6 @@ from millpond.maps.pieces import Bytes, Piece, bytes_of, fixed_piece, join, var_
 
 __all__ = (
     "NULL", "TYPE_NAMES", "decode_values", "encode_mixed", "encode_values", "present_values", "python_value",
-    "type_code",
 )  # fmt: skip
 
 NULL = b"\x00"
@@ -53,11 +52,6 @@ _WIDTHS: dict[ScalarType, int] = {
     ScalarType.BOOLEAN: 1, ScalarType.DOUBLE: 8, ScalarType.LONG: 8, ScalarType.TIMESTAMP: 8,
 }  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def type_code(scalar: ScalarType) -> int:
-    """The type byte of a scalar."""
-    return _CODES[scalar]
 
 
 # -- columns to bytes ---------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""What tests of Millpond and of its drivers are made of: contracts, models, strategies, audits, faults."""

@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from millpond.testing.models import Address, MapModel, Row
     from millpond.testing.strategies import Question
 
-__all__ = ("ask_shard", "audit_map", "audit_shard", "audit_snapshot", "audit_sql", "canonical_bits", "spans_of")
+__all__ = (
+    "ask_shard",
+    "audit_map",
+    "audit_shard",
+    "audit_snapshot",
+    "audit_sql",
+    "brief",
+    "canonical_bits",
+    "spans_of",
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
