@@ -73,7 +73,7 @@ def predicate(definition: MapDefinition, where: Where) -> Predicate:
 
     Raises: `Invalid` for a column the map does not have, a value that does not go with it, or text not understood.
     """
-    if where is None or (isinstance(where, Sequence) and not where):
+    if where is None or (isinstance(where, list | tuple) and not where):
         return Predicate(None, (), {})
     schema = presented_schema(definition)
     if isinstance(where, pc.Expression):

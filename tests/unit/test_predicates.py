@@ -1,0 +1,152 @@
+"""Conditions: how they are written, what they bound, and what is told when they are not understood."""
+
+from __future__ import annotations
+
+import doctest
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from millpond.errors import Invalid
+from millpond.maps import predicate_text, spans
+from millpond.maps.columns import INSTANT
+from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
+from millpond.maps.predicates import predicate
+from millpond.maps.spans import Span
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+WEATHER = MapDefinition(
+    name="weather", kind=Kind.TEMPORAL_STATE, incarnation="0",
+    value=parse_value_type("temp double, seats long, ok boolean, note string, seen timestamp, raw binary"),
+)  # fmt: skip
+IPS = MapDefinition(name="ips", kind=Kind.RANGED_STATE, incarnation="0")
+DAY_MS = 86_400_000
+
+
+def rows(**columns: Any) -> pa.RecordBatch:
+    types = {"temp": pa.float64(), "seats": pa.int64(), "ok": pa.bool_(), "seen": INSTANT, "raw": pa.binary()}
+    types |= {"key": pa.string(), "effective_time": INSTANT, "note": pa.string()}
+    length = max(len(told) for told in columns.values())
+    return pa.record_batch({name: pa.array(columns.get(name, [None] * length), kind) for name, kind in types.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("temp > 80", [False, True, False]),
+        ("80 < temp", [False, True, False]),
+        ("temp >= 80.0 OR temp IS NULL", [False, True, True]),
+        ("not temp > 80", [True, False, False]),
+        ("temp != 79.5", [False, True, False]),
+        ("temp = -0.5e1 or temp in (79.5, 3)", [True, False, False]),
+        ("temp not in (79.5)", [False, True, False]),
+        ("temp is not null and (ok or seats = 3)", [True, True, False]),
+        ("ok", [True, False, False]),
+        ("ok = false", [False, True, False]),
+        ("note like 'it''s %'", [True, False, False]),
+        ("note not like '_t%'", [False, True, False]),
+        ("note = ''", [False, True, False]),
+        ("seen < timestamp '2013-02-08 12:00'", [True, False, False]),
+        ("seen between '2013-02-08' and '2013-02-08T23:00+01:00'", [True, True, False]),
+        ("raw = x'00ff'", [True, False, False]),
+        ("seats between 2 and 3.5", [False, True, False]),
+        ('"seats" < +3', [True, False, False]),
+    ],
+)
+def test_a_condition_takes_rows(text: str, taken: list[bool]) -> None:
+    told = rows(
+        temp=[79.5, 81.0, None], ok=[True, False, None], seats=[1, 3, None], note=["it's hot", "", None],
+        seen=[datetime(2013, 2, 8, tzinfo=UTC), datetime(2013, 2, 8, 22, tzinfo=UTC), None],
+        raw=[b"\0\xff", b"", None], key=["0", "1", "2"],
+    )  # fmt: skip
+    expression = predicate(WEATHER, text).expression
+    assert told.filter(expression).column("key").to_pylist() == [str(n) for n, take in enumerate(taken) if take]
+
+
+@pytest.mark.parametrize(
+    ("where", "bounds"),
+    [
+        ("key = 'a'", {"key": Span.of_points(["a"])}),
+        ("key = 'a' or key in ('b', 'c')", {"key": Span.of_points(["a", "b", "c"])}),
+        ("key = 'a' or temp > 3", {}),
+        ("not key = 'a'", {}),
+        ("key > 'a' and key <= 'c' and temp > 3", {"key": Span("a", "c"), "temp": Span(lower=3)}),
+        ("key like 'ab%'", {"key": Span("ab", "ac")}),
+        ("key like '%ab'", {}),
+        ("key like 'ab'", {"key": Span.of_points(["ab"])}),
+        (
+            "effective_time >= '1970-01-02' and effective_time < '1970-01-03'",
+            {"effective_time": Span(DAY_MS, 2 * DAY_MS)},
+        ),
+        (
+            [("key", "in", ["b", "a"]), ("effective_time", "<=", DAY_MS)],
+            {"key": Span.of_points(["a", "b"]), "effective_time": Span(upper=DAY_MS)},
+        ),
+        ([("effective_time", "==", date(1970, 1, 2))], {"effective_time": Span.of_points([DAY_MS])}),
+        (pc.field("key") == "a", {"key": Span.of_points(["a"])}),
+        (
+            pc.field("key").isin(["a", "b"]) & (pc.field("temp") > 3),
+            {"key": Span.of_points(["a", "b"]), "temp": Span(lower=3)},
+        ),
+        (pc.scalar("a") < pc.field("key"), {"key": Span(lower="a")}),
+        (pc.field("effective_time") > pa.scalar(1500, pa.timestamp("us", "UTC")), {"effective_time": Span(lower=1)}),
+        (pc.starts_with(pc.field("key"), "ab"), {"key": Span("ab", "ac")}),
+        (pc.utf8_lower(pc.field("key")) == "a", {}),
+        (~(pc.field("key") == "a"), {}),
+    ],
+)
+def test_a_condition_bounds_columns(where: Any, bounds: dict[str, Span]) -> None:
+    assert predicate(WEATHER, where).spans == bounds
+
+
+def test_what_cannot_be_is_known_to_be_empty() -> None:
+    assert predicate(WEATHER, "key = 'a' and key = 'b'").impossible
+    assert predicate(IPS, "key_start > 5 and key_start < 3").impossible
+    assert not predicate(IPS, "key_start > 5 and key_end < 3 or key_start = 1").impossible
+    assert not predicate(WEATHER, None).impossible
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "told"),
+    [
+        ("", "condition", "at=0"),
+        ("key =", "condition", "at=5"),
+        ("key = 'a' and", "condition", "a column was expected"),
+        ("key = a", "condition", "in quotes"),
+        ("key = 'a' 'b'", "condition", "at=10"),
+        ("key ~ 'a'", "condition", "at=4"),
+        ("(key = 'a'", "condition", ") was expected"),
+        ("lower(key) = 'a'", "condition", "ask in SQL"),
+        ("key = 'a'; drop table x", "condition", "at=9"),
+        ("key in ()", "condition", "a value was expected"),
+        ("key is 3", "condition", "null was expected"),
+        ("temp between 3", "condition", "and was expected"),
+        ("humidity > 3", "column_unknown", "columns: key, effective_time, temp"),
+        ("temp = 'hot'", "condition_value", "column=temp"),
+        ("key = 3", "condition_value", "quotes"),
+        ("temp like '3%'", "condition_value", "column=temp"),
+        ("temp", "condition_value", "column=temp"),
+        ("ok = 1", "condition_value", "column=ok"),
+        ("effective_time > 'yesterday'", "time_unknown", "yesterday"),
+        ([("key", "~", "a")], "condition", "not in"),
+        (["key"], "condition", "comparison"),
+        ([("key", "=", None)], "condition_value", "is null"),
+    ],
+)
+def test_a_condition_that_is_not_understood_says_why(where: Any, kind: str, told: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        predicate(WEATHER, where)
+    assert refused.value.kind == kind
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("module", [spans, predicate_text])
+def test_what_their_documentation_shows_is_so(module: ModuleType) -> None:
+    tested = doctest.testmod(module)
+    assert tested.attempted
+    assert not tested.failed
