@@ -26,7 +26,7 @@ __all__ = (
     "last_not_after", "only_row", "order_bits",
 )  # fmt: skip
 
-BLOCK = 1_024
+BLOCK = 256
 """Keys per block: the stages of a block pass their findings on within the nearest cache."""
 
 AHEAD = 24
