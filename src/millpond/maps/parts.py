@@ -22,18 +22,17 @@ from typing import Any
 
 import lmdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import step
-from millpond.maps.address import address_bytes, long_column, unescape
+from millpond.maps.address import long_column
 from millpond.maps.columns import canonical_schema
 from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.part_data import write_data
-from millpond.maps.pieces import Bytes, run_ends, sort_order, take
-from millpond.maps.tables import TableRows, encode_rows
+from millpond.maps.part_rows import part_rows_of
+from millpond.maps.tables import TableRows
 from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync_file, sync_folder, write_file_atomically
 
 __all__ = ("PART_FORMAT", "PartFile", "PartManifest", "PartWriter", "open_part", "read_manifest", "verify_part")
@@ -182,16 +181,15 @@ class PartWriter:
 def seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: str, salt: str) -> PartFile:
     """Write one part from canonical rows in their order of arrival."""
     folder.mkdir(parents=True)
-    order, address = _unique(definition, rows)
-    tables = encode_rows(definition, rows, order, address)
-    data_bytes, data_checksum = write_data(folder / "data.mdb", tables)
+    sealed = part_rows_of(definition, rows)
+    data_bytes, data_checksum = write_data(folder / "data.mdb", sealed.tables)
     step("part.data_written")
-    _write_touched(folder / "touched.arrow", _distinct_keys(definition, address))
+    _write_touched(folder / "touched.arrow", sealed.touched)
     longs = _bounds(definition, rows)
     manifest = PartManifest(
-        format=PART_FORMAT, id=_content_id(definition, tables, salt), map=definition.name,
-        incarnation=definition.incarnation, definition=definition.to_dict(), rows=len(address),
-        tables={each.table: len(each.keys) for each in tables}, least=longs[0], greatest=longs[1],
+        format=PART_FORMAT, id=_content_id(definition, sealed.tables, salt), map=definition.name,
+        incarnation=definition.incarnation, definition=definition.to_dict(), rows=sealed.count,
+        tables={each.table: len(each.keys) for each in sealed.tables}, least=longs[0], greatest=longs[1],
         longest_session=_longest(definition, rows), source=source,
         data_bytes=data_bytes, data_checksum=data_checksum,
         touched_checksum=checksum_file(folder / "touched.arrow"),
@@ -200,29 +198,6 @@ def seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: 
     sync_folder(folder.parent)
     step("part.sealed")
     return PartFile(str(folder), manifest)
-
-
-def _unique(definition: MapDefinition, rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], Bytes]:
-    """The order that sorts rows by address and takes one of each address, and these addresses."""
-    address = address_bytes(definition, rows)
-    order = sort_order(address)
-    if not bool(np.all(order[:-1] < order[1:])):
-        address = take(address, order)
-    last = run_ends(address)
-    if not last.all():
-        kept = np.flatnonzero(last if definition.overwrite else np.concatenate([[True], last[:-1]]))
-        order, address = order[kept], take(address, kept)
-    return order, address
-
-
-def _distinct_keys(definition: MapDefinition, address: Bytes) -> pa.Array:
-    """The distinct keys of sorted addresses; of ranged maps the distinct ranges, 16 ordered bytes each."""
-    tail = 8 * (len(definition.kind.address) - (1 if definition.kind.keyed else 2))
-    chosen = take(address, np.flatnonzero(run_ends(address, tail)))
-    if definition.kind.keyed:
-        return unescape(chosen, tail).to_arrow().cast(pa.binary())
-    ranges = np.ascontiguousarray(chosen.data.reshape(len(chosen), -1)[:, :16])
-    return Bytes(np.arange(len(chosen) + 1) * 16, ranges.reshape(-1)).to_arrow()
 
 
 def _write_touched(file: Path, keys: pa.Array) -> None:

@@ -47,8 +47,9 @@ from millpond.maps.pieces import (
 from millpond.maps.values import decode_values, encode_values
 
 __all__ = (
-    "CLASH_BYTES", "DIRECT", "HASHED", "OVERFLOW", "RANGES", "TableRows", "clash_base", "decode_rows",
-    "direct_bytes_max", "encode_rows", "hash_prefix", "plain_longs", "row_tables", "seed_value", "split_seed_value",
+    "CLASH_BYTES", "DIRECT", "HASHED", "OVERFLOW", "RANGES", "TableRows", "decode_rows", "direct_bytes_max",
+    "encode_rows", "fits_hashed", "hash_prefix", "hashed_keys", "hashed_values", "plain_longs", "row_tables",
+    "split_seed_value",
 )  # fmt: skip
 
 DIRECT, HASHED, OVERFLOW, RANGES = "direct", "hashed", "overflow", "ranges"
@@ -94,22 +95,12 @@ def hash_prefix(definition: MapDefinition, key: bytes, table: str) -> bytes:
     return number.to_bytes(8, "big")
 
 
-def seed_value(definition: MapDefinition, key: bytes, encoded: bytes) -> bytes:
-    """One row value of `hashed` and `overflow`."""
-    return key if definition.kind is Kind.SESSION else len(key).to_bytes(4, "big") + key + encoded
-
-
 def split_seed_value(definition: MapDefinition, stored: bytes) -> tuple[bytes, bytes]:
     """`(key, <VALUE_TYPE><VALUE>)` of one row value of `hashed` and `overflow`."""
     if definition.kind is Kind.SESSION:
         return stored, b""
     length = int.from_bytes(stored[:4], "big")
     return stored[4 : 4 + length], stored[4 + length :]
-
-
-def clash_base(table: str, key: bytes) -> bytes:
-    """A table key without its clash number: hash and times."""
-    return key[:-CLASH_BYTES] if table == OVERFLOW else key
 
 
 # -- rows to tables -----------------------------------------------------------------------------------
@@ -183,7 +174,7 @@ def _seed_values(definition: MapDefinition, key: Bytes, values: Bytes) -> Bytes:
 
 def _encode_hashed(definition: MapDefinition, rows: pa.RecordBatch, key: Bytes, values: Bytes) -> list[TableRows]:
     stored = _seed_values(definition, key, values)
-    fits = (stored.lengths >= 1) & (stored.lengths <= LMDB_BYTES_MAX)
+    fits = fits_hashed(stored)
     if fits.all():
         return [_sorted_hashed(definition, rows, stored)]
     chosen, rest = np.flatnonzero(fits), np.flatnonzero(~fits)
@@ -198,11 +189,29 @@ def _hashes(definition: MapDefinition, rows: pa.RecordBatch) -> npt.NDArray[np.u
     return hash_keys(rows.column("key"), bits=definition.hash_bits)
 
 
-def _sorted_hashed(definition: MapDefinition, rows: pa.RecordBatch, stored: Bytes) -> TableRows:
+def hashed_keys(definition: MapDefinition, rows: pa.RecordBatch) -> Bytes:
+    """The key of each row in table `hashed`: hash and times."""
     hashes = _hashes(definition, rows)
     head = fold32(hashes).astype(">u4") if definition.hash_bytes == 4 else hashes.astype(">u8")
     longs = [fixed_piece(plain_long(column)) for column in times_of(definition, rows)]
-    keys = join(rows.num_rows, [fixed_piece(head), *longs])
+    return join(rows.num_rows, [fixed_piece(head), *longs])
+
+
+def hashed_values(definition: MapDefinition, key: Bytes, value: pa.Array | None) -> Bytes:
+    """The value of each row in table `hashed`, of keys and canonical values (sessions: None)."""
+    if value is None:
+        return key
+    return _seed_values(definition, key, encode_values(value, definition.value))
+
+
+def fits_hashed(stored: Bytes) -> npt.NDArray[np.bool_]:
+    """Which values table `hashed` takes: LMDB limits duplicate rows."""
+    fits: npt.NDArray[np.bool_] = (stored.lengths >= 1) & (stored.lengths <= LMDB_BYTES_MAX)
+    return fits
+
+
+def _sorted_hashed(definition: MapDefinition, rows: pa.RecordBatch, stored: Bytes) -> TableRows:
+    keys = hashed_keys(definition, rows)
     order = sort_order(keys)
     if not run_ends(take(keys, order)).all():
         # Clashing keys: LMDB keeps duplicate rows in the order of their values.
