@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
+from millpond.maps.inputs import times
 from millpond.maps.inputs.times import INSTANT_MAX, INSTANT_MIN, parse_instant, to_millis
 
 GOOD = {
@@ -45,6 +47,14 @@ BAD = [
     "9999-12-31T23:59:59-01:00",
     "\uff12\uff10\uff11\uff13-02-08T18:00:00Z", "2013-02-08T18:00:00+01:0é", "2013-02-08T18:00\x00Z",
 ]  # fmt: skip
+
+
+@pytest.fixture(params=[0, times.FEW_ROWS], ids=["compiled", "few"], autouse=True, scope="module")
+def _both_readers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Columns of text are read by machine code, or one by one: both speak the same language."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(times, "FEW_ROWS", request.param)
+        yield
 
 
 @pytest.mark.parametrize(("text", "millis"), GOOD.items())

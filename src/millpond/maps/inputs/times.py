@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from operator import index
 from typing import Any, SupportsIndex, cast
@@ -25,12 +26,15 @@ import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 
-__all__ = ("INSTANT_MAX", "INSTANT_MIN", "parse_instant", "to_millis")
+__all__ = ("FEW_ROWS", "INSTANT_MAX", "INSTANT_MIN", "parse_instant", "to_millis")
 
 INSTANT_MIN = -62_135_596_800_000
 """0001-01-01T00:00:00.000Z."""
 INSTANT_MAX = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z."""
+
+FEW_ROWS = 500
+"""Columns of text of at most so many rows are read one by one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -200,12 +204,25 @@ def _floating_millis(times: pa.Array[Any]) -> tuple[pa.Int64Array, pa.BooleanArr
 
 
 def _text_millis(times: pa.Array[Any]) -> tuple[pa.Int64Array, pa.BooleanArray]:
-    # Loaded when a text column comes: single questions must not wait for the compiler.
+    if len(times) <= FEW_ROWS:
+        return _few_text_millis(times)
+    # Loaded when a long text column comes: a few rows must not wait for the compiler.
     from millpond.maps.inputs.iso8601 import text_millis
 
     if pa.types.is_string_view(times.type):
         times = times.cast(pa.large_string())
     millis, good = text_millis(times)
+    return _checked(millis, good, times)
+
+
+def _few_text_millis(times: pa.Array[Any]) -> tuple[pa.Int64Array, pa.BooleanArray]:
+    millis = np.zeros(len(times), np.int64)
+    good = np.zeros(len(times), np.bool_)
+    for row, text in enumerate(times.to_pylist()):
+        if text is not None:
+            with suppress(Invalid):
+                millis[row] = parse_instant(text)
+                good[row] = True
     return _checked(millis, good, times)
 
 
