@@ -15,6 +15,7 @@ from millpond.maps.columns import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from millpond import Map, Pond
 
@@ -163,3 +164,13 @@ def test_a_map_that_is_not_there_is_named_with_those_that_are(pond: Pond) -> Non
         pond.sql("select get_state('wether', 'JFK')")
     with pytest.raises(Invalid, match="maps: countries, flights, planes, weather"):
         pond.sql("select * from wether")
+
+
+def test_a_query_that_has_enough_lets_go_of_the_map(tmp_path: Path) -> None:
+    with millpond.open(tmp_path / "pond") as opened:
+        many = opened.create_map("many", kind="state", value="long")
+        many.load(pa.table({"key": [f"key{n:06d}" for n in range(200_000)], "value": pa.array(range(200_000))}))
+        assert opened.sql("select value from many limit 3").num_rows == 3
+        with many.shard.view() as view:
+            assert view.generation.env is not None
+            assert sum(view.generation.env._open.values()) == 1, "of all transactions, this test's own is left"

@@ -220,7 +220,17 @@ class _MapTable(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
     def schema(self) -> pa.Schema:
         return presented_schema(self._asked.definition)
 
-    def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> Any:
+    def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _MapScan:
         reader = scan(self._asked.shard, self._asked.definition, filter, columns)
         batches = self._run.noting(iter(reader))
-        return pads.Scanner.from_batches(pa.RecordBatchReader.from_batches(reader.schema, batches))
+        return _MapScan(pa.RecordBatchReader.from_batches(reader.schema, batches))
+
+
+@dataclass(frozen=True, slots=True)
+class _MapScan:
+    """All that DuckDB wants of a scanner. Arrow's own reads ahead in threads that outlive a query which has enough."""
+
+    reader: pa.RecordBatchReader
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self.reader
