@@ -308,6 +308,11 @@ def as_of(table, times, order, instants, step, found):  # type: ignore[no-untype
 def innermost(table, starts, ends, order, instants, step, found):  # type: ignore[no-untyped-def]
     """From groups to the innermost session that holds each key's instant, in place."""
     for i in range(len(found)):
+        ahead = i + AHEAD
+        _ask_ahead(table, found, ahead)
+        if ahead < len(found) and found[ahead] >= 0:
+            prefetch(_cell(table, found[ahead] >> _PIECE, _COVER_OFFSETS) + 4 * (found[ahead] & _NUMBER))
+            prefetch(instants + step * order[ahead])
         if found[i] < 0:
             continue
         piece, number = found[i] >> _PIECE, found[i] & _NUMBER
