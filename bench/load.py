@@ -20,6 +20,7 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pyarrow as pa
+from pyarrow import parquet
 
 from _measure import Contest, print_table, rounds
 from millpond.maps.columns import canonical_schema
@@ -29,6 +30,7 @@ from millpond.maps.parts import PartWriter
 from millpond.maps.shard import Shard
 
 ROWS_PER_KEY = 10
+FILES = 4
 
 
 def definition(scheme: Scheme) -> MapDefinition:
@@ -125,6 +127,37 @@ def bench_merge(root: Path, scheme: Scheme, count: int, into: int, quick: bool) 
     return contest
 
 
+def bench_spark(root: Path, count: int, quick: bool) -> Contest:
+    """From Parquet files in no order into a map, sealed, merged and there; and into Parquet files again."""
+    import millpond
+    from millpond import spark as mp
+
+    contest = Contest(f"Spark, end to end ({count / 1e6:g} M)", count)
+    shape = definition(Scheme.AUTO)
+    (root / "input").mkdir(parents=True)
+    size = count // FILES
+    for number in range(FILES):
+        rows = rows_of(shape, count // ROWS_PER_KEY, size, 300 + number)
+        time = rows.column("effective_time").cast(pa.timestamp("ms")).cast(pa.timestamp("us", tz="UTC"))
+        columns = {"key": rows.column("key").cast(pa.string()), "effective_time": time, "value": rows.column("value")}
+        parquet.write_table(pa.table(columns), root / "input" / f"{number}.parquet")
+    session = mp.start("local[2]", app="millpond bench", memory="4g")
+    mp.register(session, pond=str(root / "pond"))
+    frame = session.read.parquet(str(root / "input"))
+    with millpond.open(root / "pond") as pond:
+        for number in rounds(quick):
+            name = f"round{number}"
+            pond.create_map(name, kind="temporal_state", value="double")
+            load = frame.write.format("millpond").option("map", name).mode("append")
+            contest.run("millpond", load.save)
+            assert count * 0.99 < pond.map(name).info()["rows"] <= count, "equal addresses are rare"
+            write = frame.write.mode("overwrite")
+            contest.run("Parquet", lambda w=write: w.parquet(str(root / "output")))
+            pond.drop_map(name)
+    session.stop()
+    return contest
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, three rounds")
@@ -142,6 +175,8 @@ def main() -> None:
                 rows, into = 1_000_000 // scale, 10_000_000 // scale
                 contests.append(bench_merge(place / "merge", scheme, rows, into, told.quick))
             shutil.rmtree(place, ignore_errors=True)
+        if told.only in (None, "spark"):
+            contests.append(bench_spark(root / "spark", 10_000_000 // scale, told.quick))
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print_table(contests)
