@@ -70,16 +70,26 @@ def read_generation(folder: Path) -> str | None:
             told = pointer.read_bytes()
         except FileNotFoundError:
             return None
-        generation = told.strip().decode(errors="replace")
-        if _GENERATION.fullmatch(generation) and (folder / generation).is_dir():
+        generation = _named(folder, told)
+        if generation is not None:
             return generation
         if told == seen:
-            raise Corrupt(
-                "the map's pointer names no generation", kind="shard_pointer", file=pointer, found=repr(generation),
-                hint="write the name of the folder beside it that holds data.mdb",
-            )  # fmt: skip
+            raise _astray(pointer, told)
         # Compacting may have switched, and removed what was told, in between.
         seen = told
+
+
+def _named(folder: Path, told: bytes) -> str | None:
+    """The generation that a pointer tells, None when there is none of that name."""
+    generation = told.strip().decode(errors="replace")
+    return generation if _GENERATION.fullmatch(generation) and (folder / generation).is_dir() else None
+
+
+def _astray(pointer: Path, told: bytes) -> Corrupt:
+    return Corrupt(
+        "the map's pointer names no generation", kind="shard_pointer", file=pointer, found=repr(told),
+        hint="write the name of the folder beside it that holds data.mdb",
+    )  # fmt: skip
 
 
 def generation_folder(folder: Path, number: int) -> Path:
@@ -147,7 +157,11 @@ class Shard:
             except FileNotFoundError:
                 return None
             try:
-                opened = self._open(os.pread(pointer, 64, 0).decode().strip())
+                told = os.pread(pointer, 64, 0)
+                generation = _named(self.folder, told)
+                if generation is None and os.fstat(pointer).st_nlink:
+                    raise _astray(self.folder / "current", told)
+                opened = self._unopened if generation is None else self._open(generation)
             except BaseException:
                 os.close(pointer)
                 raise
