@@ -175,10 +175,10 @@ class PartWriter:
         assert len(batches) == 1, "a part is small enough for one batch"
         place = self.folder / f"part-{len(self._sealed):05d}"
         with disk_errors(place):
-            self._sealed.append(seal(self.definition, batches[0], place, self.source, self.salt))
+            self._sealed.append(_seal(self.definition, batches[0], place, self.source, self.salt))
 
 
-def seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: str, salt: str) -> PartFile:
+def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: str, salt: str) -> PartFile:
     """Write one part from canonical rows in their order of arrival."""
     folder.mkdir(parents=True)
     sealed = part_rows_of(definition, rows)
