@@ -157,17 +157,23 @@ class Shard:
             except FileNotFoundError:
                 return None
             try:
-                told = os.pread(pointer, 64, 0)
-                generation = _named(self.folder, told)
-                if generation is None and os.fstat(pointer).st_nlink:
-                    raise _astray(self.folder / "current", told)
-                opened = self._unopened if generation is None else self._open(generation)
+                opened = self._follow(pointer)
             except BaseException:
                 os.close(pointer)
                 raise
             # What was opened counts only if it is current still, else it may have been removed already.
             self._generation, self._pointer = opened, pointer
         return self._generation
+
+    def _follow(self, pointer: int) -> Generation:
+        """The generation that the open pointer names; the unopened one when it counts no more, and is gone."""
+        told = os.pread(pointer, 64, 0)
+        generation = _named(self.folder, told)
+        if generation is not None:
+            return self._open(generation)
+        if os.fstat(pointer).st_nlink:
+            raise _astray(self.folder / "current", told)
+        return self._unopened
 
     def _open(self, number: str) -> Generation:
         opened = Generation(self.definition, Environment.acquire(self.folder / number, limits=self._limits))
