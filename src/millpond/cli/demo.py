@@ -160,7 +160,7 @@ def _enrich_flights(run: _Run) -> dict[str, Any]:
     if not run.quiet:
         _show_lookups(LOOKUPS, done)
         screen.say(
-            f"{rows:,} flights, {len(wanted)} lookups each, in {seconds:.1f} s: "
+            f"{rows:,} flights read, looked up {len(wanted)} times each and written in {seconds:.1f} s: "
             f"{rows / seconds:,.0f} flights a second, {rows * len(wanted) / seconds:,.0f} lookups a second\n"
         )
         _show_sample(run.session.read.parquet(str(out)))

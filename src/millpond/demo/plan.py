@@ -101,8 +101,8 @@ SAMPLE = """
     select date_format(scheduled, 'MMM d HH:mm') as utc, concat(carrier, flight) as flight,
            left(airline, 18) as airline, origin as from, left(coalesce(dest_airport.name, dest), 22) as to,
            plane.model as aircraft, round(weather.temp) as temp_f, round(weather.wind_speed) as wind_mph,
-           case when airborne is null then 'on the ground' when airborne.start = departed then 'off, on time'
-                else 'on another flight' end as its_aircraft
+           case when airborne is null then 'on the ground' when airborne.start = departed then 'already off'
+                else 'on another leg' end as its_aircraft
     from enriched
     where month = 2 and day = 8 and hour between 9 and 15 and plane is not null
     order by xxhash64(flight, tailnum)
