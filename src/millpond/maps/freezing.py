@@ -6,7 +6,9 @@ disk, so a crash leaves the old snapshot or the new one.
 
 from __future__ import annotations
 
-from millpond.errors import Unavailable
+import logging
+
+from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.maps.current import Current, current_snapshot
@@ -19,17 +21,22 @@ from millpond.stores.objects import Objects
 
 __all__ = ("current_manifest", "refreeze")
 
+_LOG = logging.getLogger(__name__)
 FREEZE_LOCK_SECONDS = 3600.0
 """A first freeze of a large map takes minutes; who comes meanwhile waits for it instead of doing it again."""
 
 
 def current_manifest(loading: Loading, objects: Objects, definition: MapDefinition) -> SnapshotManifest | None:
-    """The manifest that counts, or None when the map was never frozen."""
+    """The manifest that counts; None when the map was never frozen, or what was frozen is gone from the disk."""
     with loading.loads.space.read() as tx:
         held = current_snapshot(definition.name).read(tx)
     if held is None or held.value.incarnation != definition.incarnation:
         return None
-    return load_manifest(objects, held.value.manifest)
+    try:
+        return load_manifest(objects, held.value.manifest)
+    except NotFound:
+        # Removed by hand, or set aside because it was damaged: the shard has all it said.
+        return None
 
 
 def refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManifest:
@@ -80,5 +87,9 @@ def _refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManif
     loading.loads.space.write(swap)
     step("freeze.switched")
     shard.touched.forget(manifest.shard_version)
-    collect(objects, manifest, now_ms=loading.clock.now_ms())
+    try:
+        collect(objects, manifest, now_ms=loading.clock.now_ms())
+    except Corrupt as error:
+        # An older snapshot is damaged. The new one counts already; what only the old one holds stays on the disk.
+        _LOG.warning("%s; millpond verify sets it aside", error)
     return manifest
