@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 
-settings.register_profile("quick", deadline=None, max_examples=50, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("quick", deadline=None, max_examples=30, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("full", deadline=None, max_examples=500, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile(
     "explore", deadline=None, max_examples=100, phases=_FOUND, suppress_health_check=_SLOW_IS_FINE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,37 @@ def test_loads_of_two_processes_are_all_there_each_as_a_whole(tmp_path: Path) ->
             audit_map(each, model, [(key, 0) for key in (*told, "last", "none")])
         assert pond.verify().ok
         assert list((pond.folder / "quarantine").iterdir()) == []
+
+
+def test_loads_of_several_threads_are_all_there_while_others_read(tmp_path: Path) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        for name, scheme in (("one", "auto"), ("two", "lookup")):
+            pond.create_map(name, kind="state", value="string", scheme=scheme)
+
+        def load(who: str) -> None:
+            for number in range(LOADS // 2):
+                parts, told = [], f"{who} {number}"
+                for name in ("one", "two"):
+                    writer = pond.part_writer(name)
+                    writer.write(canonical_of(pond.map(name).definition, [((told,), told), (("last",), told)]))
+                    parts += writer.finish()
+                pond.commit_load(parts)
+                assert [pond.map(name).get(told) for name in ("one", "two")] == [told, told]
+
+        def read(_: str) -> None:
+            for number in range(LOADS):
+                told = pond.map("two").lookup([f"a {number}", "nobody"]).to_pylist()
+                assert told in ([f"a {number}", None], [None, None])
+                pond.map("one").compact()
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda act: act[0](act[1]), [(load, "a"), (load, "b"), (read, "")]))
+        for each in pond.maps():
+            told = [f"{who} {number}" for who in ("a", "b") for number in range(LOADS // 2)]
+            model = MapModel(each.kind)
+            model.put([*(((key,), key) for key in told), (("last",), pond.map("one").get("last"))])
+            audit_map(each, model, [(key, 0) for key in (*told, "last", "none")])
+        assert pond.verify().ok
 
 
 def rows(value: Callable[[int], str]) -> list[Row]:

@@ -133,7 +133,6 @@ ACTS = ("table", "parts", "parts", "reopen", "condense", "condense", "retain", "
 
 
 @pytest.mark.parametrize("kind", Kind)
-@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_every_reader_tells_what_the_model_tells(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(cared_for(kind))
@@ -162,7 +161,7 @@ def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
 
 
 @pytest.mark.parametrize("kind", Kind)
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
 def test_sql_tells_what_the_model_tells(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
