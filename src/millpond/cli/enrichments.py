@@ -70,6 +70,7 @@ def enrich(
     from millpond.cli import events as work
 
     inputs = work.Inputs(tuple(events), file_format, null, zone)
+    work.check_places(inputs, out)
     with work.running(master, quiet=json) as session:
         done = work.enrich_files(session, pond, inputs, wanted, out, flat=flat, quiet=json)
     _tell(done, wanted, out, as_json=json)

@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
     from millpond.cli.phrases import Wanted
 
-__all__ = ("Enriched", "Inputs", "enrich_files", "enrich_frame", "read_events", "running", "write_events")
+__all__ = (
+    "Enriched",
+    "Inputs",
+    "check_places",
+    "enrich_files",
+    "enrich_frame",
+    "read_events",
+    "running",
+    "write_events",
+)
 
 _FORMATS = {
     ".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".gz": "",
@@ -73,16 +82,28 @@ def running(master: str | None, *, quiet: bool = False) -> Iterator[SparkSession
         started.stop()
 
 
+def check_places(inputs: Inputs, out: str) -> None:
+    """Find out before Spark is started whether there is something to read, and a place to write to.
+
+    Raises: `NotFound` for a file or folder that is not there; `Invalid` for an unknown format.
+    """
+    for path in inputs.paths:
+        if "://" not in path and not any(mark in path for mark in "*?[{") and not Path(path).exists():
+            raise NotFound("file does not exist", kind="file_not_found", path=path)
+    if inputs.file_format is None:
+        _format_of(inputs.paths[0])
+    _output(out)
+
+
 def enrich_files(
     session: SparkSession, pond: Path, inputs: Inputs, wanted: Sequence[Wanted], out: str, *,
     flat: bool | None = None, quiet: bool = False, clock: Clock | None = None,
 ) -> Enriched:  # fmt: skip
     """Look every event up and write it with what was found.
 
-    Raises: `Invalid` for files of an unknown format and columns that are not there; `NotFound` for no file.
+    Raises: `Invalid` for files of an unknown format and columns that are not there.
     """
     clock = clock or SystemClock()
-    _output(out)  # a mistake in its name is told before the work
     frame = read_events(session, inputs, frozenset(each.key for each in wanted if each.textual))
     began = clock.monotonic()
     enriched = enrich_frame(frame, pond, wanted, zone=inputs.zone)
@@ -146,12 +167,9 @@ def _check_columns(names: Sequence[str], wanted: Sequence[Wanted]) -> None:
 def read_events(session: SparkSession, inputs: Inputs, textual: frozenset[str] = frozenset()) -> DataFrame:
     """Files of events as one frame. The columns named in `textual` are text, whatever they look like.
 
-    Raises: `Invalid` for an unknown format; `NotFound` for a file that is not there.
+    Raises: `Invalid` for an unknown format.
     """
     kind = inputs.file_format or _format_of(inputs.paths[0])
-    for path in inputs.paths:
-        if "://" not in path and not any(mark in path for mark in "*?[{") and not Path(path).exists():
-            raise NotFound("file does not exist", kind="file_not_found", path=path)
     paths = [_url(path) for path in inputs.paths]
     if kind == "parquet":
         return session.read.parquet(*paths)

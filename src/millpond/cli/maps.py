@@ -176,7 +176,8 @@ def _show(name: str, pond: Path, *, as_json: bool) -> None:
     if as_json:
         screen.print_json(told)
     else:
-        screen.print_facts({name: _readable(name, value) for name, value in told.items()})
+        told.pop("hash_bits")  # 64, but in tests
+        screen.print_facts({name.removesuffix("_ms"): _readable(name, value) for name, value in told.items()})
 
 
 def _plain(info: dict[str, Any]) -> dict[str, Any]:
