@@ -14,7 +14,6 @@ import lmdb
 import pyarrow as pa
 
 from millpond.maps.address import long_column
-from millpond.maps.cursors import backwards
 from millpond.maps.longs import LONG_MIN, pack_long, unpack_long
 
 __all__ = ("WIDTHS", "put_widths", "ranges_holding", "width_class", "width_rows")
@@ -55,10 +54,13 @@ def _class_holding(cursor: lmdb.Cursor, found: int, number: int) -> list[tuple[i
     head = bytes([found])
     lowest = head + pack_long(max(number - (1 << found) + 1, LONG_MIN), plain=False)
     holding = []
-    for row, _ in backwards(cursor, head + pack_long(number, plain=False) + b"\xff" * 9):
-        if row < lowest:
-            break
+    beyond = cursor.set_range(head + pack_long(number, plain=False) + b"\xff" * 9)
+    place = cursor.prev() if beyond else cursor.last()
+    while place and (row := cursor.key()) >= lowest:
         end = unpack_long(row[9:17], plain=False)
         if end >= number:
             holding.append((unpack_long(row[1:9], plain=False), end))
-    return sorted(holding, key=lambda each: (each[1] - each[0], -each[0]))
+        place = cursor.prev()
+    if len(holding) > 1:
+        holding.sort(key=lambda each: (each[1] - each[0], -each[0]))
+    return holding
