@@ -78,6 +78,7 @@ def test_times_without_a_zone_need_one(flights: Shell) -> None:
 
 
 def test_mistakes_are_told_before_the_work(flights: Shell) -> None:
+    Path("flights.xyz").write_text(FLIGHTS)
     for words, hint, code in [
         ((*ENRICH, "--out", "out.docx"), ".parquet", 5),
         ((*ENRICH, "--out", "nowhere/out.csv"), "make it first", 3),
