@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -116,6 +117,36 @@ def test_a_load_that_waits_for_space_is_merged_when_the_pond_is_opened_again(dis
     ballast.unlink()
     with millpond.open(disk / "pond", clock=ManualClock(now=1, ids=200)) as pond:
         check(pond.map("m"), {1: 60})
+        assert pond.verify().ok
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond `size`: a full disk for those who may not mount one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("mib", [1, 3, 4, 6])
+def test_files_that_may_not_grow_are_told_like_a_full_disk(tmp_path: Path, mib: int) -> None:
+    """With little room the part cannot be written, with more it cannot be merged."""
+    with millpond.open(tmp_path / "pond", clock=ManualClock(now=1)) as pond:
+        target = pond.create_map("m", kind="state", value="binary")
+        target.load({"key": ["first"], "value": [b"kept"]})
+        target.load(table(0, 60))
+        with files_up_to(mib << 20):
+            refused(lambda: target.load(table(1, 40)))
+            assert target.get("0 59") == BLOB + b"0 59"
+        assert target.info()["parts_waiting"] == int(mib > 2)
+        pond.merge()
+        check(target, {0: 60, 1: 40} if mib > 2 else {0: 60})
+        target.load(table(1, 40))
+        check(target, {0: 60, 1: 40})
+        assert target.lookup(["1 39", "first"]).to_pylist() == [BLOB + b"1 39", b"kept"]
         assert pond.verify().ok
 
 
