@@ -81,9 +81,18 @@ def read_manifest(folder: Path) -> PartManifest:
         told = json.loads(file.read_text())
         if told.get("format") != PART_FORMAT:
             raise Corrupt("the part has a format this version does not know", kind="part_format", file=file)
-        return PartManifest(**told)
-    except (OSError, ValueError, TypeError) as error:
+        wanted = told.pop("checksum")
+        manifest = PartManifest(**told)
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise Corrupt("the part's manifest cannot be read", kind="part_manifest", file=file, reason=error) from error
+    found = _checksum(told)
+    if found != wanted:
+        raise Corrupt("a file of the part is damaged", kind="part_damaged", file=file, found=found, wanted=wanted)
+    return manifest
+
+
+def _checksum(told: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
 
 
 def verify_part(folder: Path) -> PartManifest:
@@ -194,7 +203,9 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
         data_bytes=data_bytes, data_checksum=data_checksum,
         touched_checksum=checksum_file(folder / "touched.arrow"),
     )  # fmt: skip
-    write_file_atomically(folder / "manifest.json", json.dumps(asdict(manifest), indent=1).encode())
+    told = asdict(manifest)
+    signed = json.dumps({**told, "checksum": _checksum(told)}, indent=1)
+    write_file_atomically(folder / "manifest.json", signed.encode())
     sync_folder(folder.parent)
     step("part.sealed")
     return PartFile(str(folder), manifest)
