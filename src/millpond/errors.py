@@ -35,9 +35,7 @@ class MillpondError(Exception):
 
     kind: str = "internal"
 
-    def __init__(
-        self, message: str, *, kind: str | None = None, hint: str | None = None, **values: object
-    ) -> None:
+    def __init__(self, message: str, *, kind: str | None = None, hint: str | None = None, **values: object) -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind or type(self).kind
