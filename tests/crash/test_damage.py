@@ -70,6 +70,15 @@ def test_a_part_that_is_damaged_before_it_is_handed_over_is_refused_and_nothing_
     assert pond.map("one").info()["parts_waiting"] == 0
 
 
+def test_a_manifest_that_tells_another_number_is_damaged(pond: Pond) -> None:
+    parts = part_of(pond, "one", "new")
+    [place] = (pond.folder / "writer").glob("*/part-00000/manifest.json")
+    place.write_text(place.read_text().replace('"rows": 1', '"rows": 3'))
+    with pytest.raises(Corrupt, match="damaged"):
+        pond.commit_load(parts)
+    assert answers(pond, "new") == (None, None)
+
+
 def _id(part: PartFile) -> str:
     return part.folder.rsplit("-", 2)[1].split("/")[0]
 
