@@ -19,8 +19,9 @@ from pyspark.sql.datasource import (
 )
 
 import millpond
+from millpond import spark as mp
 from millpond.maps.thawed import thaw
-from millpond.spark.sources import MapReader, MapSource
+from millpond.spark.sources import MapReader, MapSource, PushingReader
 from tests.spark.worlds import START_MS, moment
 
 if TYPE_CHECKING:
@@ -61,6 +62,15 @@ def rows_at(time: int, numbers: range) -> pa.Table:
         "note": [None if n % 5 == 0 else f"note {n % 13}" for n in numbers],
         "count": [None if n % 11 == 0 else n for n in numbers],
     })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pushing(spark: SparkSession) -> SparkSession:
+    """A session that tells Python sources its filters."""
+    session = spark.newSession()
+    mp.register(session)
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    return session
 
 
 def read(spark: SparkSession, pond: millpond.Pond, name: str, **options: object) -> DataFrame:
@@ -113,6 +123,38 @@ def test_what_is_not_there_is_refused(
         (told if schema is None else told.schema(schema)).load().collect()
 
 
+# -- conditions ---------------------------------------------------------------------------------------
+
+
+def test_a_condition_keeps_others_from_being_read(spark: SparkSession, loaded: millpond.Pond) -> None:
+    frame = read(spark, loaded, "states", where="key in ('k4', 'k7') and temp < 0.6", columns="key, count")
+    assert sorted(frame.collect()) == [("k4", 4), ("k4", 4)]
+    nets = read(spark, loaded, "nets", where="key_start >= 380 and key_end < 420 and value <> 400")
+    assert sorted(nets.collect()) == [(380, 387, -1), (390, 397, -1), (410, 417, 410)]
+    assert read(spark, loaded, "nets", where="key_start > 20 and key_end < 20").count() == 0
+    with pytest.raises(PySparkException, match="no such column"):
+        read(spark, loaded, "nets", where="start > 20").count()
+
+
+def test_conditions_are_counted_in_rows_read(loaded: millpond.Pond) -> None:
+    assert rows_read(loaded, "states", "key in ('k4', 'k7') and temp < 0.6") == 3
+    assert rows_read(loaded, "nets", "key_start >= 380 and key_end < 420") == 5
+    assert rows_read(loaded, "states", "key = 'k4' and key = 'k5'") == 0
+
+
+def rows_read(pond: millpond.Pond, name: str, where: str) -> int:
+    source = MapSource({"pond": str(pond.folder), "map": name, "where": where})
+    reader = source.reader(source.schema())
+    return sum(batch.num_rows for part in reader.partitions() for batch in looked_at(pond, reader, part))
+
+
+def test_one_frame_may_be_asked_many_times(spark: SparkSession, loaded: millpond.Pond) -> None:
+    """What Spark pushes down for one query it would keep for the next."""
+    frame = read(spark, loaded, "nets")
+    low, high = frame.where("key_start < 100"), frame.where("key_start >= 200 and key_start < 300")
+    assert (low.count(), high.count(), low.union(high).count(), frame.count()) == (10, 10, 20, KEYS)
+
+
 # -- filters ------------------------------------------------------------------------------------------
 
 PUSHED = [
@@ -134,19 +176,18 @@ KEPT_BY_SPARK = [
 ]  # fmt: skip
 
 
-def test_filters_keep_what_spark_keeps(spark: SparkSession, loaded: millpond.Pond) -> None:
+def test_filters_keep_what_spark_keeps(spark: SparkSession, pushing: SparkSession, loaded: millpond.Pond) -> None:
     """Spark is asked the same of the same rows in its own memory."""
-    frame = read(spark, loaded, "states")
-    rows = spark.createDataFrame(frame.toArrow())
+    rows = spark.createDataFrame(read(spark, loaded, "states").toArrow())
     for condition in PUSHED + KEPT_BY_SPARK:
-        told, wanted = frame.where(condition), rows.where(condition)
+        told, wanted = read(pushing, loaded, "states", pushdown="true").where(condition), rows.where(condition)
         assert repr(sorted(told.collect(), key=repr)) == repr(sorted(wanted.collect(), key=repr)), condition
         if condition in PUSHED:
             assert "Filter (" not in plan_of(told), condition
 
 
-def test_filters_on_ranges(spark: SparkSession, loaded: millpond.Pond) -> None:
-    frame = read(spark, loaded, "nets")
+def test_filters_on_ranges(pushing: SparkSession, loaded: millpond.Pond) -> None:
+    frame = read(pushing, loaded, "nets", pushdown="true")
     told = frame.where("key_start >= 380 and key_start < 420 and key_end > 387")
     assert "Filter (" not in plan_of(told)
     assert sorted(told.collect()) == [(390, 397, -1), (400, 407, 400), (410, 417, 410)]
@@ -154,8 +195,9 @@ def test_filters_on_ranges(spark: SparkSession, loaded: millpond.Pond) -> None:
 
 def rows_looked_at(pond: millpond.Pond, name: str, *filters: Filter) -> tuple[int, int, list[Filter]]:
     """How many rows are taken out of files for these filters, by how many tasks; and the filters Spark applies."""
-    source = MapSource({"pond": str(pond.folder), "map": name})
+    source = MapSource({"pond": str(pond.folder), "map": name, "pushdown": "true"})
     reader = source.reader(source.schema())
+    assert isinstance(reader, PushingReader)
     left = list(reader.pushFilters(list(filters)))
     parts = reader.partitions()
     return sum(batch.num_rows for part in parts for batch in looked_at(pond, reader, part)), len(parts), left

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots import SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("Span", "spans", "thaw")
+__all__ = ("GroupSpan", "spans", "thaw")
 
 
 _HASH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class GroupSpan:
     """Groups with `lower` ≤ order key < `upper`; or, when `keys` are given, just those order keys, ascending."""
 
     lower: bytes | None = None
@@ -44,7 +44,7 @@ class Span:
     keys: tuple[bytes, ...] | None = None
 
 
-def spans(objects: Objects, manifest: SnapshotManifest, whole: Span, bytes_max: int) -> list[Span]:
+def spans(objects: Objects, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
     """Cut a span where ranges of the base begin, into pieces of about `bytes_max` bytes."""
     if whole.keys is not None or not manifest.layers:
         return [whole]
@@ -60,10 +60,10 @@ def spans(objects: Objects, manifest: SnapshotManifest, whole: Span, bytes_max: 
             cuts.append(entry.first)
             held = 0
         held += entry.size
-    return [Span(low, high) for low, high in zip([whole.lower, *cuts], [*cuts, whole.upper], strict=True)]
+    return [GroupSpan(low, high) for low, high in zip([whole.lower, *cuts], [*cuts, whole.upper], strict=True)]
 
 
-def thaw(objects: Objects, manifest: SnapshotManifest, span: Span) -> Iterator[pa.RecordBatch]:
+def thaw(objects: Objects, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
     """The canonical rows of a span, a batch for each range that holds some, in no promised order.
 
     Raises: `NotFound`, `Corrupt`, naming the file.
@@ -77,7 +77,7 @@ def thaw(objects: Objects, manifest: SnapshotManifest, span: Span) -> Iterator[p
             yield rows
 
 
-def _groups(objects: Objects, index_id: str, span: Span) -> Iterator[pa.RecordBatch]:
+def _groups(objects: Objects, index_id: str, span: GroupSpan) -> Iterator[pa.RecordBatch]:
     reader = ranges.open_index(objects, index_id)
     if span.keys is None:
         yield from reader.scan(span.lower, span.upper)

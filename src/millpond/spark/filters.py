@@ -1,4 +1,4 @@
-"""Spark's filters as what a snapshot can skip by: keys, bounds of ranges, and a condition on whole columns.
+"""Conditions and Spark's filters as what a snapshot can skip by: keys, bounds of ranges, a condition on columns.
 
 Every filter that is taken is taken exactly: a row comes out if and only if Spark would keep it. What Arrow and Spark
 judge differently (NaN and its order) or what is not understood stays with Spark.
@@ -7,9 +7,10 @@ judge differently (NaN and its order) or what is not understood stays with Spark
 from __future__ import annotations
 
 import datetime
+import math
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -30,9 +31,11 @@ from pyspark.sql.datasource import (
 
 from millpond.maps.hashing import hash_key
 from millpond.maps.kinds import MapDefinition
-from millpond.maps.thawed import Span
+from millpond.maps.predicates import Predicate, predicate
+from millpond.maps.spans import Span, both
+from millpond.maps.thawed import GroupSpan
 
-__all__ = ("Pushed", "push_filters")
+__all__ = ("Pushed", "push_condition", "push_filters")
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -48,23 +51,46 @@ _COMPARED: dict[type[Filter], Callable[[Any, Any], Any]] = {
 class Pushed:
     """What filters leave: the span of groups to look at, and the condition (None: every row)."""
 
-    span: Span = field(default_factory=Span)
+    span: GroupSpan = field(default_factory=GroupSpan)
     where: pc.Expression | None = None
 
 
+def push_condition(definition: MapDefinition, where: str | None) -> Pushed:
+    """What a condition as `Map.scan` takes it leaves.
+
+    Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
+    """
+    wanted = predicate(definition, where)
+    return Pushed(_span_of(definition, wanted), wanted.expression)
+
+
+def _span_of(definition: MapDefinition, wanted: Predicate) -> GroupSpan:
+    if wanted.impossible:
+        return GroupSpan(keys=())
+    if definition.kind.keyed:
+        points = wanted.spans.get("key", Span()).points
+        keys = None if points is None else tuple(sorted(_order_key(definition, point.encode()) for point in points))
+        return GroupSpan(keys=keys)
+    # A range starts no later than it ends.
+    ends = wanted.spans.get("key_end", Span())
+    starts = both(wanted.spans.get("key_start", Span()), Span(upper=ends.upper))
+    first = None if starts.lower is None else math.floor(starts.lower)
+    return _clipped(GroupSpan(), first, None if starts.upper is None else math.ceil(starts.upper))
+
+
 def push_filters(
-    definition: MapDefinition, schema: pa.Schema, filters: Iterable[Filter]
+    pushed: Pushed, definition: MapDefinition, schema: pa.Schema, filters: Iterable[Filter]
 ) -> tuple[Pushed, list[Filter]]:
-    """What can be skipped for these filters, all of which hold; and the filters that Spark has to apply itself."""
-    pushed, left, conditions = Pushed(), list[Filter](), list[pc.Expression]()
+    """What is left when all these filters hold too; and the filters that Spark has to apply itself."""
+    left: list[Filter] = []
     for each in filters:
         condition = _condition(schema, each)
         if condition is None:
             left.append(each)
         else:
-            conditions.append(condition)
-            pushed = replace(pushed, span=_narrowed(definition, pushed.span, each))
-    return replace(pushed, where=reduce(operator.and_, conditions) if conditions else None), left
+            where = condition if pushed.where is None else pushed.where & condition
+            pushed = Pushed(_narrowed(definition, pushed.span, each), where)
+    return pushed, left
 
 
 # -- conditions ---------------------------------------------------------------------------------------
@@ -126,14 +152,14 @@ def _micros(value: datetime.datetime) -> int:
 # -- spans --------------------------------------------------------------------------------------------
 
 
-def _narrowed(definition: MapDefinition, span: Span, told: Filter) -> Span:
+def _narrowed(definition: MapDefinition, span: GroupSpan, told: Filter) -> GroupSpan:
     name = _column_of(told)
     if name == "key":
         return _with_keys(definition, span, told)
     return _with_bounds(span, told) if name == "key_start" else span
 
 
-def _with_keys(definition: MapDefinition, span: Span, told: Filter) -> Span:
+def _with_keys(definition: MapDefinition, span: GroupSpan, told: Filter) -> GroupSpan:
     if isinstance(told, EqualTo):
         wanted = {told.value}
     elif isinstance(told, In):
@@ -143,14 +169,14 @@ def _with_keys(definition: MapDefinition, span: Span, told: Filter) -> Span:
     keys = {_order_key(definition, key.encode()) for key in wanted}
     if span.keys is not None:
         keys &= set(span.keys)
-    return Span(keys=tuple(sorted(keys)))
+    return GroupSpan(keys=tuple(sorted(keys)))
 
 
 def _order_key(definition: MapDefinition, key: bytes) -> bytes:
     return hash_key(key, definition.hash_bits).to_bytes(8, "big") + key
 
 
-def _with_bounds(span: Span, told: Filter) -> Span:
+def _with_bounds(span: GroupSpan, told: Filter) -> GroupSpan:
     """Groups of ranged maps are in order of where the range starts."""
     if isinstance(told, EqualTo):
         return _clipped(span, told.value, told.value)
@@ -161,14 +187,14 @@ def _with_bounds(span: Span, told: Filter) -> Span:
     return span
 
 
-def _clipped(span: Span, first: int | None, last: int | None) -> Span:
+def _clipped(span: GroupSpan, first: int | None, last: int | None) -> GroupSpan:
     """The span of starts from `first` to `last`, both included."""
     lower, upper = span.lower, span.upper
     if first is not None:
         lower = max(lower or b"", _ordered(first))
     if last is not None and last + 1 in _INT64:
         upper = _ordered(last + 1) if upper is None else min(upper, _ordered(last + 1))
-    return Span(lower, upper)
+    return GroupSpan(lower, upper)
 
 
 def _ordered(number: int) -> bytes:

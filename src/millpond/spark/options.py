@@ -5,6 +5,8 @@
 | `pond` (or the path) | yes | yes | the pond's folder; else the session's `spark.millpond.pond` |
 | `map` | yes | yes | the map |
 | `columns` | yes | | names of the columns that are wanted, by commas |
+| `where` | yes | | a condition as `Map.scan` takes it: rows it refuses are not read |
+| `pushdown` | yes | | `true`: take Spark's filters too, see `sources.py` |
 | `partitions` | yes | | how many tasks read; by size unless told |
 | `key`, `time`, `value`, `start` … | | yes | columns of the rows, as the fields of `ColumnMapping` |
 | `max_rejects`, `rejects` | | yes | rows that may be rejected, and the JSON lines file that takes them |
@@ -39,18 +41,9 @@ __all__ = (
 _COLUMNS = tuple(each.name for each in fields(ColumnMapping))
 
 OPTIONS = (
-    "pond",
-    "path",
-    "map",
-    "columns",
-    "partitions",
-    *_COLUMNS,
-    "max_rejects",
-    "rejects",
-    "source",
-    "again",
-    "freeze",
-)
+    "pond", "path", "map", "columns", "where", "pushdown", "partitions", *_COLUMNS, "max_rejects", "rejects", "source",
+    "again", "freeze",
+)  # fmt: skip
 
 
 def check_options(options: Mapping[str, str]) -> None:

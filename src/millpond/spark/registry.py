@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from millpond.spark.functions import register_get_state
 from millpond.spark.ponds import POND, PondLike, pond_folder
-from millpond.spark.session import FILTER_PUSHDOWN
 from millpond.spark.sources import source_for
 
 __all__ = ("register",)
@@ -24,7 +23,6 @@ def register(session: SparkSession, pond: PondLike | None = None) -> None:
     """
     if pond is not None:
         session.conf.set(POND, str(pond_folder(pond)))
-    session.conf.set(FILTER_PUSHDOWN, "true")
     named = session.conf.get(POND, None)
     with _active(session):
         session.dataSource.register(source_for(None if named is None else pond_folder(named)))

@@ -14,10 +14,7 @@ from importlib.resources import as_file, files
 
 from pyspark.sql import SparkSession
 
-__all__ = ("FILTER_PUSHDOWN", "start")
-
-FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Off by default in Spark; without it a Python data source reads every row."""
+__all__ = ("start",)
 
 
 def start(
@@ -45,5 +42,4 @@ def _settings(memory: str, java: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        FILTER_PUSHDOWN: "true",
     }

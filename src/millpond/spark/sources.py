@@ -3,8 +3,11 @@
 A read is planned once: the map is frozen if it moved on, and the snapshot that counts then is what all tasks read,
 one task for each group of ranges. Tasks open files of the snapshot only, never the shard.
 
-Spark's Python sources are told filters, not columns: say which columns you want with `option("columns", "key,temp")`
-or with a schema, and the others are neither decoded nor sent.
+Say what you want with `option("columns", "key, temp")` (or a schema) and `option("where", "key = 'JFK'")`: other
+columns are not sent, and rows of other keys not even looked at. Spark does not tell Python sources which columns a
+query uses. It may tell its filters, but what it tells for one query it keeps for the next query over the same frame,
+and for the other side of a join of a frame with itself (Spark 4.1 to 4.3). So filters are taken from Spark only with
+`option("pushdown", "true")`, for a frame that one query uses once, and where the session allows it.
 """
 
 from __future__ import annotations
@@ -23,15 +26,15 @@ from millpond.maps.columns import presented_schema
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.present import check_columns, present
 from millpond.maps.snapshots import SnapshotManifest
-from millpond.maps.thawed import Span, spans, thaw
-from millpond.spark.filters import Pushed, push_filters
+from millpond.maps.thawed import GroupSpan, spans, thaw
+from millpond.spark.filters import Pushed, push_condition, push_filters
 from millpond.spark.jobs import check_rows
-from millpond.spark.options import check_options, comma_list, load_settings, number, pond_option
+from millpond.spark.options import check_options, comma_list, load_settings, number, pond_option, switch
 from millpond.spark.ponds import opened
 from millpond.spark.sinks import MapWriter
 from millpond.stores.objects import open_objects
 
-__all__ = ("MapReader", "MapSource", "RangeGroup", "as_spark_holds", "source_for")
+__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "as_spark_holds", "source_for")
 
 TASK_BYTES = 16 << 20
 """About as much of a snapshot as one task reads; fewer bytes make more tasks than they are worth."""
@@ -73,9 +76,11 @@ class MapSource(DataSource):
         with opened(self.pond) as pond:
             opened_map = pond.map(str(self.map))
             _check_schema(opened_map.definition, schema)
+            pushed = push_condition(opened_map.definition, self.options.get("where"))
             manifest = opened_map.freeze()
             where = str(opened_map.objects.where)
-        return MapReader(where, manifest, schema.names, number(self.options, "partitions"))
+        made = PushingReader if switch(self.options, "pushdown", default=False) else MapReader
+        return made(where, manifest, schema.names, pushed, number(self.options, "partitions"))
 
     def writer(self, schema: StructType, overwrite: bool) -> MapWriter:
         """A writer of rows that look like `schema`."""
@@ -121,7 +126,7 @@ def as_spark_holds(rows: pa.RecordBatch) -> pa.RecordBatch:
 class RangeGroup(InputPartition):
     """What one task reads."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: GroupSpan) -> None:
         super().__init__(span)
         self.span = span
 
@@ -129,18 +134,14 @@ class RangeGroup(InputPartition):
 class MapReader(DataSourceReader):
     """One read of one snapshot."""
 
-    def __init__(self, where: str, manifest: SnapshotManifest, columns: Sequence[str], tasks: int | None) -> None:
+    def __init__(
+        self, where: str, manifest: SnapshotManifest, columns: Sequence[str], pushed: Pushed, tasks: int | None
+    ) -> None:
         self.where = where
         self.manifest = manifest
         self.columns = list(columns)
+        self.pushed = pushed
         self.tasks = tasks
-        self.pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters that a snapshot can skip by; answer the others."""
-        definition = self.manifest.definition
-        self.pushed, left = push_filters(definition, presented_schema(definition), filters)
-        return left
 
     def partitions(self) -> Sequence[RangeGroup]:
         """One for each group of ranges."""
@@ -160,7 +161,17 @@ class MapReader(DataSourceReader):
         if self.pushed.where is None:
             shown = present(definition, rows, self.columns)
         else:
-            # The condition may be about columns that are not wanted: Spark does not send those filters, but may.
+            # The condition may be about columns that are not wanted.
             shown = present(definition, rows).filter(self.pushed.where).select(self.columns)
         for start in range(0, shown.num_rows, BATCH_ROWS):
             yield as_spark_holds(shown.slice(start, BATCH_ROWS))
+
+
+class PushingReader(MapReader):
+    """A read that takes filters from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters that a snapshot can skip by; answer the others."""
+        definition = self.manifest.definition
+        self.pushed, left = push_filters(self.pushed, definition, presented_schema(definition), filters)
+        return left

@@ -1,0 +1,171 @@
+"""Enriching events in Spark, two cores: as-of lookups in a map, written to nowhere.
+
+The rivals, over the same events from the same Parquet files:
+* a `mapInArrow` that hands rows through: what any trip through Python costs that carries whole rows;
+* a broadcast join with one plain row for each key, which knows nothing of time: Spark's best case;
+* the as-of join that Spark SQL can do: events and states together, sorted by a window, the last state taken along.
+
+The last one's answers are compared with ours.
+
+    python bench/enrich.py            5 M events, 1 M keys with 10 rows each
+    python bench/enrich.py --quick    a tenth of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+import millpond
+from _measure import Contest, print_table, rounds
+from millpond import spark as mp
+
+ROWS_PER_KEY = 10
+START_MS = 1_600_000_000_000
+STEP_MS = 60_000
+FILES = 4
+GOALS = {"mapInArrow, rows passed through": 0.85, "broadcast join, no times": 1.0, "union and window in SQL": 4.0}
+
+
+def names(numbers: np.ndarray) -> pa.Array:
+    digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 8, "0")
+    return pc.binary_join_element_wise(pa.scalar("device-"), digits, "")
+
+
+def instants(millis: np.ndarray) -> pa.Array:
+    # Whole microseconds, which is what Spark would write.
+    return pa.array(millis * 1000, pa.timestamp("us", tz="UTC"))
+
+
+def write_states(folder: Path, keys: int) -> None:
+    """Ten states of every key, as Parquet; and one plain row for each key."""
+    draw = np.random.default_rng(1)
+    for number in range(ROWS_PER_KEY):
+        times = START_MS + STEP_MS * number + draw.integers(0, STEP_MS, keys)
+        table = pa.table({"key": names(np.arange(keys)), "effective_time": instants(times), "value": draw.random(keys)})
+        (folder / "states").mkdir(parents=True, exist_ok=True)
+        parquet.write_table(table, folder / "states" / f"{number}.parquet")
+    plain = pa.table({"key": names(np.arange(keys)), "value": draw.random(keys)})
+    parquet.write_table(plain, folder / "plain.parquet")
+
+
+def write_events(folder: Path, keys: int, count: int) -> None:
+    """Events of random keys, known and (one in twenty) unknown, at random times."""
+    draw = np.random.default_rng(2)
+    (folder / "events").mkdir(parents=True)
+    for number in range(FILES):
+        size = count // FILES
+        table = pa.table({
+            "id": np.arange(number * size, (number + 1) * size),
+            "key": names(draw.integers(0, keys + keys // 20, size)),
+            "at": instants(START_MS + draw.integers(0, STEP_MS * ROWS_PER_KEY, size)),
+            "amount": draw.random(size),
+            "kind": pa.array(np.array(["view", "click", "buy"])[draw.integers(0, 3, size)]),
+        })  # fmt: skip
+        parquet.write_table(table, folder / "events" / f"{number}.parquet")
+
+
+def load_states(folder: Path) -> None:
+    with millpond.open(folder / "pond") as pond:
+        states = pond.create_map("states", kind="temporal_state", value="double")
+        for file in sorted((folder / "states").iterdir()):
+            states.load(parquet.read_table(file))
+        states.freeze()
+
+
+def pass_through(events: DataFrame) -> DataFrame:
+    def through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    return events.mapInArrow(through, events.schema)
+
+
+UNION_AND_WINDOW = """
+    with timeline as (
+        select id, key, at, amount, kind, cast(null as double) as state, 1 as event from events
+        union all
+        select null, key, effective_time, null, null, value, 0 from states
+    ), carried as (
+        select *, last_value(state) ignore nulls over (
+            partition by key order by at, event rows between unbounded preceding and current row) as value
+        from timeline
+    )
+    select id, key, at, amount, kind, value from carried where event = 1
+"""
+
+
+def ways(session: SparkSession, folder: Path) -> dict[str, Callable[[], DataFrame]]:
+    """What is measured: planning the query is a part of it, as a user would feel it."""
+    events = session.read.parquet(str(folder / "events"))
+    events.createOrReplaceTempView("events")
+    session.read.parquet(str(folder / "states")).createOrReplaceTempView("states")
+    plain = session.read.parquet(str(folder / "plain.parquet"))
+    return {
+        "millpond": lambda: mp.enrich(
+            events, pond=folder / "pond", map="states", key="key", at="at", into="value"
+        ),
+        "mapInArrow, rows passed through": lambda: pass_through(events),
+        "broadcast join, no times": lambda: events.join(sf.broadcast(plain), "key", "left"),
+        "union and window in SQL": lambda: session.sql(UNION_AND_WINDOW),
+    }  # fmt: skip
+
+
+def run(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def total(frame: DataFrame) -> tuple[int, float]:
+    counted, summed = frame.select(sf.count("value"), sf.sum("value")).collect()[0]
+    return counted, round(summed, 3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, three rounds")
+    parser.add_argument("--without-window", action="store_true", help="leave out the slowest rival")
+    told = parser.parse_args()
+    scale = 10 if told.quick else 1
+    root = Path(tempfile.mkdtemp(prefix="millpond-bench-", dir=os.environ.get("BENCH_DIR")))
+    try:
+        print_table([measure(root, 5_000_000 // scale, 1_000_000 // scale, told.quick, told.without_window)])
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def measure(root: Path, events: int, keys: int, quick: bool, without_window: bool) -> Contest:
+    write_events(root, keys, events)
+    write_states(root, keys)
+    load_states(root)
+    session = mp.start("local[2]", app="bench", memory="4g", settings={"spark.local.dir": str(root / "local")})
+    contest = Contest(f"enrich, {keys * ROWS_PER_KEY // 1_000_000} M states", events)
+    measured = ways(session, root)
+    if without_window:
+        del measured["union and window in SQL"]
+    else:
+        assert total(measured["millpond"]()) == total(measured["union and window in SQL"]())
+    for way in measured.values():
+        run(way())
+    for _ in rounds(quick):
+        for name, way in measured.items():
+            contest.run(name, lambda way=way: run(way()))
+    session.stop()
+    for name in measured:
+        if name in GOALS:
+            ratio = contest.median(name) / contest.median("millpond")
+            print(f"{name}: {ratio:.2f}× (wanted: at least {GOALS[name]}×)")
+    return contest
+
+
+if __name__ == "__main__":
+    main()
