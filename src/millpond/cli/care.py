@@ -39,7 +39,10 @@ def condense(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Drop rows that only confirm what is known; join sessions that overlap or touch."""
-    _tend("condensing", lambda each: each.condense(before=before), names, all_maps, pond, as_json=json)
+    _tend(
+        "condensing", lambda each: each.condense(before=before), names, all_maps, pond, as_json=json,
+        setting=None if before else "condense_ms",
+    )  # fmt: skip
 
 
 def retain(
@@ -47,7 +50,10 @@ def retain(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Delete rows that are older than the map keeps them."""
-    _tend("retaining", lambda each: each.retain(before=before), names, all_maps, pond, as_json=json)
+    _tend(
+        "retaining", lambda each: each.retain(before=before), names, all_maps, pond, as_json=json,
+        setting=None if before else "retain_ms",
+    )  # fmt: skip
 
 
 def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondFolder = _HERE, json: Json = False) -> None:
@@ -56,13 +62,19 @@ def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondFolder 
 
 
 def _tend(
-    doing: str, act: Callable[[Map], Any], names: list[str] | None, all_maps: bool, pond: Path, *, as_json: bool
-) -> None:
+    doing: str, act: Callable[[Map], Any], names: list[str] | None, all_maps: bool, pond: Path, *, as_json: bool,
+    setting: str | None = None,
+) -> None:  # fmt: skip
+    """Do it to the maps named; with --all, to those whose settings ask for it."""
     if bool(names) == all_maps:
         raise typer.BadParameter("name one map or several, or say --all")
     told: list[dict[str, Any]] = []
     with existing_pond(pond) as opened:
-        chosen = opened.maps() if all_maps else [opened.map(name) for name in names or ()]
+        chosen = [opened.map(name) for name in names or ()]
+        if all_maps:
+            chosen = [
+                each for each in opened.maps() if setting is None or getattr(each.definition, setting) is not None
+            ]
         with screen.progress(doing, total=len(chosen), unit="maps", quiet=as_json) as advance:
             for each in chosen:
                 told.append({"map": each.name} | _facts(act(each)))
@@ -70,7 +82,9 @@ def _tend(
     if as_json:
         for report in told:
             screen.print_json(report)
-    elif told:
+    elif not told:
+        screen.say("no map asks for it")
+    else:
         screen.print_table(
             ["map", "rows before", "removed", "rows after", "size before", "size after", ""],
             [

@@ -134,10 +134,10 @@ def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
         screen.say(f"{', '.join(result.maps)}: the same data had been loaded before; nothing was changed")
     else:
         for name, count in result.maps.items():
-            screen.say(f"loaded {count:,} rows into {name} in {result.seconds:.1f} s")
+            screen.say(f"loaded {count:,} {'row' if count == 1 else 'rows'} into {name} in {result.seconds:.1f} s")
     if result.rejected:
         where = f", see {rejects}" if rejects else "; --rejects FILE writes them down with their reasons"
-        screen.say(f"rejected {result.rejected:,} rows{where}")
+        screen.say(f"rejected {result.rejected:,} {'row' if result.rejected == 1 else 'rows'}{where}")
 
 
 def split_targets(targets: list[str]) -> tuple[str | None, list[str]]:

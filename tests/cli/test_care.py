@@ -1,0 +1,38 @@
+"""`millpond care --all` tends the maps whose settings ask for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millpond.cli.main import app
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> str:
+    folder = str(tmp_path / "pond")
+    for name, setting in (("kept", []), ("tidied", ["--condense", "30d"])):
+        made = CliRunner().invoke(
+            app, ["create", name, "--kind", "temporal_state", "--value", "long", *setting, "--pond", folder]
+        )
+        assert made.exit_code == 0, made.output
+    return folder
+
+
+def tended(*arguments: str) -> list[str]:
+    told = CliRunner().invoke(app, ["care", *arguments, "--json"])
+    assert told.exit_code == 0, told.output
+    return [json.loads(line)["map"] for line in told.output.splitlines()]
+
+
+def test_all_are_those_with_the_setting(pond: str) -> None:
+    assert tended("condense", "--all", "--pond", pond) == ["tidied"]
+    assert tended("retain", "--all", "--pond", pond) == []
+    assert tended("compact", "--all", "--pond", pond) == ["kept", "tidied"]
+
+
+def test_all_are_all_when_told_before_when(pond: str) -> None:
+    assert tended("condense", "--all", "--before", "2020-01-01T00:00Z", "--pond", pond) == ["kept", "tidied"]
