@@ -1,0 +1,37 @@
+"""What `docs/spark.md` shows runs as it stands, and it names every option there is."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond.spark.options import OPTIONS
+from tests.docs.snippets import ROOT, snippets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_page_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(each.text for each in snippets("docs/spark.md") if each.language == "python")
+    try:
+        exec(compile(code, "docs/spark.md", "exec"), {})
+    finally:
+        spark.conf.unset("spark.millpond.pond")
+        spark.catalog.dropTempView("flights")
+    assert "BOEING 737-824" in capfd.readouterr().out
+
+
+def test_every_option_is_named() -> None:
+    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", page[page.index("| option |") : page.index("## Read")]))
+    assert set(OPTIONS) - {"path"} <= named
