@@ -211,3 +211,19 @@ def test_a_load_may_come_between_two_changes(shard: Shard) -> None:
         # A row that was condensed before the late one came cannot speak against it any more.
         found = [shard.get(b"key%02d" % key, time) for time in range(20)]
         assert found == [b"\x07" + value.encode() for value in expected]
+
+
+@pytest.mark.parametrize("kind", [Kind.SESSION, Kind.TEMPORAL_STATE])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("rows_per_change", [2, 3, 4])
+def test_a_group_is_cut_in_the_order_it_is_read(
+    tmp_path: Path, kind: Kind, scheme: Scheme, rows_per_change: int
+) -> None:
+    """Interned keys lie in the order of their ids: a key that came later may sort before one that came first."""
+    opened = Shard(tmp_path / "shard", definition(kind, scheme))
+    for key, count in (("z", 1), ("a", 5), ("", 6)):
+        spans = [(time, time + 1) if kind is Kind.SESSION else (time,) for time in range(-3, count - 3)]
+        put(opened, [((key, *span), None if kind is Kind.SESSION else "v") for span in spans])
+    condense(opened, opened.definition, 1_000, clock=CLOCK, rows_per_change=rows_per_change)
+    assert opened.stats().rows == 3
+    opened.close()

@@ -196,8 +196,9 @@ def _condense_states(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, before
     gone = redundant(definition, rows, before_ms)
     following = chunk.following
     if chunk.split:
-        # Go on from the last row that stays: the next rows are compared with it.
-        following = Place(chunk.table, chunk.keys[int(np.flatnonzero(~gone)[-1])])
+        # Go on from the last row of the cut group that stays: the next rows are compared with it.
+        stays = int(np.flatnonzero(~gone[: rows.last_read + 1])[-1])
+        following = Place(chunk.table, chunk.keys[int(rows.places[stays])])
     if gone.any() and isinstance(store, PlainStore) and _overflowing(store, tx):
         # Rows of one key may lie in two tables by their size: look at all of them together.
         rows = rows_of_keys(store, tx, _touched(definition, rows, gone).to_pylist())
@@ -233,7 +234,8 @@ def _condense_sessions(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, befo
         updated = _latest_updates(view, tx, rows, joined.run, len(joined.start), now_ms)[fresh].tolist()
     following = chunk.following
     if chunk.split:
-        last = pack_long(int(joined.start[-1]), plain=False) + pack_long(int(joined.end[-1]), plain=False)
+        cut = joined.run[rows.last_read]
+        last = pack_long(int(joined.start[cut]), plain=False) + pack_long(int(joined.end[cut]), plain=False)
         following = Place(chunk.table, chunk.keys[-1][:-16] + last)
     longest = int((joined.end[fresh] - joined.start[fresh]).max(initial=0))
     deleted = rows.addresses.filter(pa.array(gone))

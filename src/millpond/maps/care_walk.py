@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 import lmdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.maps.address import address_bytes
@@ -50,13 +52,22 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """The addresses of rows, in their order, and the stored bytes of each: equal bytes are equal values."""
+    """The addresses of rows, in their order, and the stored bytes of each: equal bytes are equal values.
+
+    `places`: where each row lay among those that were read, whose keys may be in another order (of their ids).
+    """
 
     addresses: pa.RecordBatch
     stored: Bytes
+    places: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return int(self.addresses.num_rows)
+
+    @property
+    def last_read(self) -> int:
+        """The number of the row that was read last."""
+        return int(np.argmax(self.places))
 
 
 def chunk_at(store: Store, tx: lmdb.Transaction, place: Place | None, rows_max: int) -> Chunk | None:
@@ -139,8 +150,8 @@ def _addresses(
 def _ordered(store: Store, addresses: pa.RecordBatch, stored: Bytes) -> GroupRows:
     order = sort_order(address_bytes(store.definition, addresses))
     if bool((order[1:] > order[:-1]).all()):
-        return GroupRows(addresses, stored)
-    return GroupRows(addresses.take(pa.array(order)), take(stored, order))
+        return GroupRows(addresses, stored, order)
+    return GroupRows(addresses.take(pa.array(order)), take(stored, order), order)
 
 
 def rows_of_keys(store: Store, tx: lmdb.Transaction, keys: list[bytes]) -> GroupRows:
