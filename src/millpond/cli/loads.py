@@ -69,6 +69,9 @@ def load(
     ] = None,
     null: Null = "",
     file_format: InputFormat = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Load data that was loaded before once more, over what came after it.")
+    ] = False,
     spark: Annotated[
         bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
     ] = None,
@@ -86,7 +89,7 @@ def load(
     )  # fmt: skip
     options = {
         "columns": columns, "written": file_format, "max_rejects": max_rejects, "rejects": rejects,
-        "effective_time": effective_time, "zone": zone, "null": null,
+        "effective_time": effective_time, "zone": zone, "null": null, "again": again,
     }  # fmt: skip
     with existing_pond(pond) as opened:
         if _by_spark(spark, master, files, file_format):
@@ -131,7 +134,8 @@ def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
         screen.print_json(asdict(result))
         return
     if result.duplicate_parts and not result.parts:
-        screen.say(f"{', '.join(result.maps)}: the same data had been loaded before; nothing was changed")
+        names = ", ".join(result.maps)
+        screen.say(f"{names}: the same data was loaded before, so nothing was changed; --again loads it once more")
     else:
         for name, count in result.maps.items():
             screen.say(f"loaded {count:,} {'row' if count == 1 else 'rows'} into {name} in {result.seconds:.1f} s")

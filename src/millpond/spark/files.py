@@ -54,11 +54,16 @@ class _PieceRead:
     error: MillpondError | None = None
 
 
+_Settings = tuple[str, str, int]
+"""What every attempt is told: the source, the salt of its parts, and how many rejects are enough."""
+
+
 def load_files(
     session: SparkSession, files: str | Path | Sequence[str | Path], pond: PondLike | None = None,
     map: str | None = None, *, columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None,
     max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None,
-    zone: str | None = None, null: str = "", source: str = "", freeze: bool = True, piece_bytes: int = PIECE_BYTES,
+    zone: str | None = None, null: str = "", source: str = "", again: bool = False, freeze: bool = True,
+    piece_bytes: int = PIECE_BYTES,
 ) -> LoadResult:  # fmt: skip
     """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
 
@@ -78,10 +83,12 @@ def load_files(
             open_.map(reading.map)
         pieces = [piece for file in found for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
-        job = begin_job(folder, SystemClock(), os.getpid())
+        clock = SystemClock()
+        job = begin_job(folder, clock, os.getpid())
+        salt = clock.random_id() if again else ""
         try:
             enough = max_rejects if rejects is None else max_rejects + ENOUGH
-            told = _read_all(session, pieces, reading, job, source, enough)
+            told = _read_all(session, pieces, reading, job, (source, salt, enough))
             with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
                 _tell_rejects(told, pieces, rejected)
             return _adopt(open_, told, source, rejected.count, freeze=freeze)
@@ -90,7 +97,7 @@ def load_files(
 
 
 def _read_all(
-    session: SparkSession, pieces: list[Piece], reading: Reading, job: Path, source: str, enough: int
+    session: SparkSession, pieces: list[Piece], reading: Reading, job: Path, settings: _Settings
 ) -> list[_PieceRead]:
     """All pieces, each read by a task.
 
@@ -100,7 +107,7 @@ def _read_all(
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                told = _read(number, pieces[number], reading, job, source, enough)
+                told = _read(number, pieces[number], reading, job, settings)
                 yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
 
     numbers = session.range(0, len(pieces), 1, len(pieces))
@@ -112,7 +119,7 @@ def _read_all(
     return told
 
 
-def _read(number: int, piece: Piece, reading: Reading, job: Path, source: str, enough: int) -> _PieceRead:
+def _read(number: int, piece: Piece, reading: Reading, job: Path, settings: _Settings) -> _PieceRead:
     """One task's attempt at a piece, on an executor."""
     last = 0
 
@@ -126,8 +133,10 @@ def _read(number: int, piece: Piece, reading: Reading, job: Path, source: str, e
             if read.rows is not None and read.definition is not None:
                 attempt.put(read.rows, read.definition)
 
+    source, salt, enough = settings
     try:
-        parts = run_attempt(Attempt(job, number, task_numbers()[1], source=source, enough=enough), take_all)
+        attempt = Attempt(job, number, task_numbers()[1], source=source, salt=salt, enough=enough)
+        parts = run_attempt(attempt, take_all)
     except MillpondError as error:
         return _PieceRead(number, None, error=error)
     return _PieceRead(number, parts, last)
