@@ -9,13 +9,16 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 
+from millpond.maps.cursors import between
 from millpond.maps.interned_store import InternedStore
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.pieces import Bytes
 from millpond.maps.plain_store import PlainStore
 from millpond.maps.tables import decode_rows
+from millpond.stores.lmdb_environment import Environment
+from millpond.stores.lmdb_pages import PAGE, RECORD_BYTES, Rest, read_pieces
 
-__all__ = ("column_of", "decoded", "gathered")
+__all__ = ("column_of", "decoded", "gathered", "whole_table")
 
 Pair = tuple[bytes, bytes]
 CHUNK_ROWS = 4096
@@ -57,3 +60,25 @@ def decoded(
             yield store.decode(tx, keys, values)
         else:
             yield decode_rows(definition, table, column_of(keys), column_of(values))
+
+
+def whole_table(
+    store: PlainStore, tx: lmdb.Transaction, env: Environment, table: str, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Canonical batches of all rows of one table, as the transaction sees it, straight from its pages.
+
+    Raises: `Corrupt` when the file is damaged.
+    """
+    definition, record = store.definition, tx.get(table.encode())
+    if record is None or len(record) != RECORD_BYTES or env.handle.stat()["psize"] != PAGE:
+        yield from decoded(definition, store, tx, table, iter(tx.cursor(db=store.dbs[table])), batch_rows)
+        return
+    for piece in read_pieces(env.path / "data.mdb", record, batch_rows):
+        if isinstance(piece, Rest):
+            pairs = between(tx.cursor(db=store.dbs[table]), piece.key, None)
+            yield from decoded(definition, store, tx, table, pairs, batch_rows)
+            return
+        keys, values = Bytes(piece.key_offsets, piece.keys), Bytes(piece.value_offsets, piece.values)
+        rows = decode_rows(definition, table, keys, values)
+        for start in range(0, rows.num_rows, batch_rows):
+            yield rows.slice(start, batch_rows)

@@ -149,6 +149,10 @@ class PlainStore:
 
     # -- rows in bulk ---------------------------------------------------------------------------------
 
+    def tables(self) -> list[str]:
+        """The row tables there are."""
+        return [name for name in self.names if name in self.dbs]
+
     def stream(
         self, tx: lmdb.Transaction, lower: int | None = None, upper: int | None = None,
         key_lower: bytes | None = None, key_upper: bytes | None = None,

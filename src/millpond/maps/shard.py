@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from millpond.errors import Closed, Corrupt, Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.chunks import decoded
+from millpond.maps.chunks import decoded, whole_table
 from millpond.maps.generation import Generation
 from millpond.maps.interned_store import InternedStore
 from millpond.maps.kinds import MapDefinition
@@ -373,6 +373,12 @@ class ShardView:
         if isinstance(keys, (pa.Array, pa.ChunkedArray)):
             keys = keys.to_pylist()
         if self.tx is None:
+            return
+        whole = all(bound is None for bound in (keys, lower, upper, key_lower, key_upper))
+        if whole and isinstance(self.store, PlainStore):
+            assert self.generation.env is not None
+            for table in self.store.tables():
+                yield from whole_table(self.store, self.tx, self.generation.env, table, batch_rows)
             return
         if keys is not None:
             tables = self.store.stream_keys(self.tx, keys, since, until)

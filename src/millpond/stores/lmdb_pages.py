@@ -1,0 +1,224 @@
+"""Whole tables read from the pages of an LMDB file, as columns: many times faster than a cursor's row after row.
+
+What a read transaction sees never changes: LMDB writes changed pages elsewhere, and keeps those of the transaction
+until it ends. So the tree of a table, from the root that the transaction tells, can be walked in the file itself.
+`lmdb_bulk.py` draws the pages.
+
+Invariants:
+* the transaction is open until the last piece was taken (the caller's to keep);
+* nothing outside the file is read, whatever its bytes say: damage is `Corrupt`, naming the file;
+* several rows under one key are left to LMDB: the reading ends before them, at the beginning of a page, and says where.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.compiled import kernel
+from millpond.errors import Corrupt
+
+__all__ = ("PAGE", "RECORD_BYTES", "Piece", "Rest", "read_pieces")
+
+U8 = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
+
+PAGE = 4096
+HEADER = 16
+NODE_HEADER = 8
+BRANCH, LEAF = 0x01, 0x02
+BIG_VALUE, SUB_TABLE, SEVERAL_ROWS = 0x01, 0x02, 0x04
+DAMAGED, SEVERAL = -1, -2
+
+RECORD_BYTES = 48
+_RECORD = struct.Struct("<IHHQQQQQ")
+
+DEPTH_MAX = 32
+LEAVES_AHEAD = 1024
+PIECE_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows in their order: offsets (int64, from 0) over bytes, for keys and for values."""
+
+    key_offsets: I64
+    keys: U8
+    value_offsets: I64
+    values: U8
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """From this key on, a cursor has to go on."""
+
+    key: bytes
+
+
+def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Rest]:
+    """All rows of a table, in pieces of about `rows_max` rows and 64 MiB.
+
+    `record` is what the unnamed table holds under the table's name, read in the transaction. It must be of an
+    environment with pages of `PAGE` bytes.
+
+    Raises: `Corrupt`.
+    """
+    _, _, depth, branches, leaf_count, _, entries, root = _RECORD.unpack(record)
+    if not entries:
+        return
+    pages: U8 = np.memmap(file, np.uint8, mode="r")
+    leaves = np.empty(min(leaf_count, len(pages) // PAGE), np.int64)
+    sound = 1 <= depth <= DEPTH_MAX and len(leaves) == leaf_count
+    if not sound or not _find_leaves(pages, root, depth, branches, leaves):
+        raise _damaged(file)
+    done = 0
+    while done < len(leaves):
+        counts = _counts(pages, leaves[done : done + LEAVES_AHEAD])
+        if counts.min() < 0:
+            raise _damaged(file)
+        taken = max(1, int(np.searchsorted(np.cumsum(counts), rows_max, side="right")))
+        piece = _piece(pages, leaves[done : done + taken], int(counts[:taken].sum()), file)
+        while piece is None and taken > 1:
+            taken //= 2
+            piece = _piece(pages, leaves[done : done + taken], int(counts[:taken].sum()), file)
+        assert piece is not None, "a page alone is a piece"
+        yield piece
+        if isinstance(piece, Rest):
+            return
+        done += taken
+
+
+def _piece(pages: U8, leaves: I64, rows: int, file: Path) -> Piece | Rest | None:
+    """The rows of these leaves; None when they are too many bytes, and of more than one leaf."""
+    key_offsets, value_offsets = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
+    told = _measure(pages, leaves, key_offsets, value_offsets)
+    if told == DAMAGED:
+        raise _damaged(file)
+    if told == SEVERAL:
+        base = int(leaves[0]) * PAGE
+        at = base + int.from_bytes(pages[base + HEADER : base + HEADER + 2].tobytes(), "little")
+        length = int.from_bytes(pages[at + 6 : at + 8].tobytes(), "little")
+        return Rest(pages[at + NODE_HEADER : at + NODE_HEADER + length].tobytes())
+    size = int(key_offsets[-1] + value_offsets[-1])
+    if size > PIECE_BYTES_MAX and len(leaves) > 1:
+        return None
+    keys, values = np.empty(int(key_offsets[-1]), np.uint8), np.empty(int(value_offsets[-1]), np.uint8)
+    _gather(pages, leaves, key_offsets, keys, value_offsets, values)
+    return Piece(key_offsets, keys, value_offsets, values)
+
+
+def _damaged(file: Path) -> Corrupt:
+    return Corrupt("the file is damaged", kind="space_damaged", hint="restore it from a copy", file=file)
+
+
+@kernel
+def _number(pages, at, width):  # type: ignore[no-untyped-def]
+    told = np.int64(0)
+    for k in range(width):
+        told |= np.int64(pages[at + k]) << np.int64(8 * k)
+    return told
+
+
+@kernel
+def _nodes(pages, page, kind):  # type: ignore[no-untyped-def]
+    """How many nodes a page has; below zero when there is no such page of this kind."""
+    if page < 2 or page >= len(pages) // PAGE:
+        return -1
+    base = page * PAGE
+    lower = _number(pages, base + 12, 2)
+    if not pages[base + 10] & kind or lower < HEADER or lower > PAGE or _number(pages, base, 8) != page:
+        return -1
+    return (lower - HEADER) // 2
+
+
+@kernel
+def _find_leaves(pages, root, depth, branches, leaves):  # type: ignore[no-untyped-def]
+    """Fill in the numbers of the leaf pages, in order; whether there were as many as the tree claims."""
+    page, place = np.empty(depth + 1, np.int64), np.zeros(depth + 1, np.int64)
+    page[0] = root
+    level = count = seen = 0
+    while level >= 0:
+        if level == depth - 1:
+            if count == len(leaves):
+                return False
+            leaves[count] = page[level]
+            count += 1
+            level -= 1
+            continue
+        nodes = _nodes(pages, page[level], BRANCH)
+        if place[level] == 0:
+            seen += 1
+            if nodes < 1 or seen > branches:
+                return False
+        if place[level] == nodes:
+            level -= 1
+            continue
+        base = page[level] * PAGE
+        at = _number(pages, base + HEADER + 2 * place[level], 2)
+        if at < HEADER or at + NODE_HEADER > PAGE:
+            return False
+        place[level] += 1
+        level += 1
+        page[level] = _number(pages, base + at, 6)
+        place[level] = 0
+    return count == len(leaves)
+
+
+@kernel
+def _counts(pages, leaves):  # type: ignore[no-untyped-def]
+    """How many rows each leaf has; below zero when it is none."""
+    told = np.empty(len(leaves), np.int64)
+    for i in range(len(leaves)):
+        told[i] = _nodes(pages, leaves[i], LEAF)
+    return told
+
+
+@kernel
+def _measure(pages, leaves, key_offsets, value_offsets):  # type: ignore[no-untyped-def]
+    """Fill in where keys and values will begin."""
+    row = 0
+    for leaf in leaves:
+        base = leaf * PAGE
+        for place in range(base + HEADER, base + _number(pages, base + 12, 2), 2):
+            at = _number(pages, place, 2)
+            if at < HEADER or at + NODE_HEADER > PAGE:
+                return DAMAGED
+            flags = pages[base + at + 4]
+            key, value = _number(pages, base + at + 6, 2), _number(pages, base + at, 4)
+            room = PAGE - at - NODE_HEADER - key
+            if flags & SEVERAL_ROWS:
+                return SEVERAL
+            if flags & SUB_TABLE or key == 0 or room < (8 if flags & BIG_VALUE else value):
+                return DAMAGED
+            if flags & BIG_VALUE:
+                first = _number(pages, base + at + NODE_HEADER + key, 8)
+                if first < 2 or first >= len(pages) // PAGE or first * PAGE + HEADER + value > len(pages):
+                    return DAMAGED
+            key_offsets[row + 1] = key_offsets[row] + key
+            value_offsets[row + 1] = value_offsets[row] + value
+            row += 1
+    return row
+
+
+@kernel
+def _gather(pages, leaves, key_offsets, keys, value_offsets, values):  # type: ignore[no-untyped-def]
+    row = 0
+    for leaf in leaves:
+        base = leaf * PAGE
+        for place in range(base + HEADER, base + _number(pages, base + 12, 2), 2):
+            at = base + _number(pages, place, 2)
+            is_big = pages[at + 4] & BIG_VALUE
+            at += NODE_HEADER
+            for k in range(key_offsets[row + 1] - key_offsets[row]):
+                keys[key_offsets[row] + k] = pages[at + k]
+            at += key_offsets[row + 1] - key_offsets[row]
+            if is_big:
+                at = _number(pages, at, 8) * PAGE + HEADER
+            for k in range(value_offsets[row + 1] - value_offsets[row]):
+                values[value_offsets[row] + k] = pages[at + k]
+            row += 1

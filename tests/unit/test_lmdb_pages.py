@@ -1,0 +1,150 @@
+"""A table read from its pages has the rows that a cursor finds, whoever wrote them and whatever is written since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.errors import Corrupt
+from millpond.stores.lmdb_bulk import BulkTable, write_environment
+from millpond.stores.lmdb_pages import PAGE, Piece, Rest, read_pieces
+
+Rows = list[tuple[bytes, bytes]]
+
+ROWS = st.dictionaries(
+    st.binary(min_size=1, max_size=511),
+    st.one_of(st.binary(max_size=20), st.integers(0, 20_000).map(lambda size: b"x" * size)),
+    max_size=60,
+)
+
+
+def cut(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
+    return [data[offsets[i] : offsets[i + 1]].tobytes() for i in range(len(offsets) - 1)]
+
+
+def told(pieces: Iterator[Piece | Rest]) -> tuple[Rows, bytes | None]:
+    """All rows, and the key from which a cursor has to go on."""
+    rows: Rows = []
+    for piece in pieces:
+        if isinstance(piece, Rest):
+            return rows, piece.key
+        rows += zip(cut(piece.key_offsets, piece.keys), cut(piece.value_offsets, piece.values), strict=True)
+    return rows, None
+
+
+@contextmanager
+def environment(folder: Path) -> Iterator[lmdb.Environment]:
+    with lmdb.open(str(folder), max_dbs=3, map_size=1 << 28, sync=False) as env:
+        yield env
+
+
+def read(folder: Path, tx: lmdb.Transaction, rows_max: int = 1000) -> tuple[Rows, bytes | None]:
+    return told(read_pieces(folder / "data.mdb", tx.get(b"rows"), rows_max))
+
+
+@settings(max_examples=40)
+@given(rows=ROWS, removed=st.integers(0, 30), rows_max=st.integers(1, 100))
+def test_what_lmdb_wrote(
+    tmp_path_factory: pytest.TempPathFactory, rows: dict[bytes, bytes], removed: int, rows_max: int
+) -> None:
+    folder = tmp_path_factory.mktemp("lmdb")
+    with environment(folder) as env:
+        table = env.open_db(b"rows")
+        with env.begin(write=True, db=table) as tx:
+            tx.cursor().putmulti(rows.items())
+        with env.begin(write=True, db=table) as tx:
+            for key in sorted(rows)[:removed]:
+                tx.delete(key)
+        with env.begin() as tx:
+            assert read(folder, tx, rows_max) == (sorted(rows.items())[removed:], None)
+
+
+@settings(max_examples=20)
+@given(rows=ROWS)
+def test_what_was_written_in_one_go(tmp_path_factory: pytest.TempPathFactory, rows: dict[bytes, bytes]) -> None:
+    folder = tmp_path_factory.mktemp("bulk")
+
+    def column(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        offsets = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
+        return offsets, np.frombuffer(b"".join(texts), np.uint8)
+
+    keys = sorted(rows)
+    with (folder / "data.mdb").open("wb") as target:
+        write_environment([BulkTable("rows", *column(keys), *column([rows[key] for key in keys]))], target.write)
+    with environment(folder) as env, env.begin() as tx:
+        assert read(folder, tx) == (sorted(rows.items()), None)
+
+
+def test_a_transaction_sees_its_own_moment(tmp_path: Path) -> None:
+    before = [(b"%08d" % number, b"old" * (number % 50)) for number in range(0, 20_000, 2)]
+    with environment(tmp_path) as env:
+        table = env.open_db(b"rows")
+        with env.begin(write=True, db=table) as tx:
+            tx.cursor().putmulti(before)
+        with env.begin() as reading:
+            pieces = read_pieces(tmp_path / "data.mdb", reading.get(b"rows"), 500)
+            first = next(pieces)
+            for number in range(1, 20_000, 97):
+                with env.begin(write=True, db=table) as tx:
+                    tx.put(b"%08d" % number, b"new")
+                    tx.delete(b"%08d" % (number - 1))
+            rows, rest = told(pieces)
+            assert isinstance(first, Piece)
+            assert (cut(first.key_offsets, first.keys) + [key for key, _ in rows], rest) == (
+                [k for k, _ in before],
+                None,
+            )
+        with env.begin() as tx:
+            after, _ = read(tmp_path, tx)
+            assert after == list(tx.cursor(db=table))
+
+
+def test_several_rows_under_one_key_are_left_to_a_cursor(tmp_path: Path) -> None:
+    with environment(tmp_path) as env:
+        table = env.open_db(b"rows", dupsort=True)
+        with env.begin(write=True, db=table) as tx:
+            tx.cursor().putmulti([(b"%08d" % number, b"one") for number in range(10_000)])
+            tx.put(b"%08d" % 7_000, b"two")
+        with env.begin() as tx:
+            rows, rest = read(tmp_path, tx)
+            assert rest is not None and rest <= b"%08d" % 7_000
+            cursor = tx.cursor(db=table)
+            assert cursor.set_range(rest)
+            assert [*rows, *cursor] == list(tx.cursor(db=table))
+
+
+def test_no_byte_of_the_file_leads_outside_it(tmp_path: Path) -> None:
+    with environment(tmp_path) as env:
+        table = env.open_db(b"rows")
+        with env.begin(write=True, db=table) as tx:
+            tx.cursor().putmulti([(b"%0200d" % number, b"v" * (number % 7)) for number in range(200)])
+            tx.put(b"large", b"x" * 9_000)
+        with env.begin() as tx:
+            record = tx.get(b"rows")
+    sound = (tmp_path / "data.mdb").read_bytes()
+    file = tmp_path / "damaged.mdb"
+    refused = 0
+    for page in range(2, len(sound) // PAGE):
+        for at in (*range(64), *range(64, PAGE, 97)):
+            damaged = bytearray(sound)
+            damaged[page * PAGE + at] ^= 0xFF
+            file.write_bytes(damaged)
+            try:
+                told(read_pieces(file, record, 50))
+            except Corrupt:
+                refused += 1
+    assert refused > 100
+    for at in range(len(record)):
+        wrong = bytearray(record)
+        wrong[at] ^= 0x7F
+        try:
+            told(read_pieces(tmp_path / "data.mdb", bytes(wrong), 50))
+        except Corrupt:
+            refused += 1
