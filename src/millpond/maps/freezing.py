@@ -21,6 +21,10 @@ from millpond.stores.objects import Objects
 
 __all__ = ("current_manifest", "refreeze")
 
+TOUCHED_MIN = 10_000
+TOUCHED_SHARE = 8
+"""A key read alone takes about as long as this many read in order."""
+
 _LOG = logging.getLogger(__name__)
 FREEZE_LOCK_SECONDS = 3600.0
 """A first freeze of a large map takes minutes; who comes meanwhile waits for it instead of doing it again."""
@@ -59,6 +63,11 @@ def refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManife
         return _refreeze(loading, objects, shard)
 
 
+def _too_many(touched: int, groups: int) -> bool:
+    """Whether to read the keys that were touched, one by one, would take longer than to read the whole map."""
+    return touched > TOUCHED_MIN and touched * TOUCHED_SHARE > groups
+
+
 def _refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManifest:
     base = current_manifest(loading, objects, shard.definition)
     register = current_snapshot(shard.definition.name)
@@ -70,8 +79,8 @@ def _refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManif
         if restored:
             base = None
         touched = None if base is None else view.touched_since(base.shard_version)
-        if touched is None:
-            base = None
+        if base is None or touched is None or _too_many(len(touched), base.groups):
+            base = touched = None
         rows = view.read_rows() if base is None else view.read_rows(touched)
         manifest = freeze(
             objects, shard.definition, rows, base=base, touched=touched, shard_version=view.version,
