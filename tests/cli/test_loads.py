@@ -1,0 +1,30 @@
+"""`millpond load` tells what it did; data that is known already changes nothing, unless it is to be loaded again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millpond.cli.main import app
+
+
+def run(*arguments: str) -> str:
+    told = CliRunner().invoke(app, list(arguments))
+    assert told.exit_code == 0, told.output
+    return told.output
+
+
+def test_data_that_is_known_is_loaded_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MILLPOND_POND", str(tmp_path / "pond"))
+    for name, value in (("old", 1), ("new", 2)):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"key": "a", "value": {value}}}\n')
+    run("create", "codes", "--kind", "state", "--value", "long")
+    assert "loaded 1 row into codes" in run("load", "codes", "old.jsonl")
+    run("load", "codes", "new.jsonl")
+    assert "nothing was changed" in run("load", "codes", "old.jsonl")
+    assert run("get", "codes", "a").strip() == "2"
+    assert "loaded 1 row into codes" in run("load", "codes", "old.jsonl", "--again")
+    assert run("get", "codes", "a").strip() == "1"
