@@ -37,3 +37,13 @@ def test_a_damaged_older_snapshot_does_not_hold_up_the_next(tmp_path: Path, capl
             codes.freeze()
         assert codes.lookup(["a"]).to_pylist() == [3]
         assert [record for record in caplog.records if index.name in record.getMessage()]
+
+
+def test_keys_that_clash_by_the_thousand_are_frozen(tmp_path: Path) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        codes = pond.create_map("codes", kind="state", value="long", scheme="hash", hash_bits=2)
+        names = [f"key {number}" for number in range(5_000)]
+        for load in (names[::2], names[1::2]):
+            codes.load([{"key": name, "value": int(name[4:])} for name in load])
+        assert codes.lookup([*names, "key 5000"]).to_pylist() == [*range(5_000), None]
+        assert sum(batch.num_rows for batch in codes.scan()) == 5_000

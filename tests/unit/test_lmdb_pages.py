@@ -120,6 +120,32 @@ def test_several_rows_under_one_key_are_left_to_a_cursor(tmp_path: Path) -> None
             assert [*rows, *cursor] == list(tx.cursor(db=table))
 
 
+@pytest.mark.parametrize("few", [0, 30_000])
+def test_so_many_rows_under_one_key_that_they_are_a_table(tmp_path: Path, few: int) -> None:
+    with environment(tmp_path) as env:
+        table = env.open_db(b"rows", dupsort=True)
+        with env.begin(write=True, db=table) as tx:
+            tx.cursor().putmulti([(b"a%08d" % number, b"one") for number in range(few)])
+            tx.cursor().putmulti([(b"b", b"%0200d" % number) for number in range(3_000)])
+            tx.cursor().putmulti([(b"c%08d" % number, b"one") for number in range(few)])
+        with env.begin() as tx:
+            rows, rest = read(tmp_path, tx)
+            assert rest is not None
+            cursor = tx.cursor(db=table)
+            assert cursor.set_range(rest)
+            assert [*rows, *cursor] == list(tx.cursor(db=table))
+
+
+def test_a_file_that_was_unlinked_is_left_to_a_cursor(tmp_path: Path) -> None:
+    with environment(tmp_path) as env:
+        table = env.open_db(b"rows")
+        with env.begin(write=True, db=table) as tx:
+            tx.put(b"a", b"1")
+        with env.begin() as tx:
+            (tmp_path / "data.mdb").unlink()
+            assert read(tmp_path, tx) == ([], b"")
+
+
 def test_no_byte_of_the_file_leads_outside_it(tmp_path: Path) -> None:
     with environment(tmp_path) as env:
         table = env.open_db(b"rows")

@@ -33,6 +33,7 @@ HEADER = 16
 NODE_HEADER = 8
 BRANCH, LEAF = 0x01, 0x02
 BIG_VALUE, SUB_TABLE, SEVERAL_ROWS = 0x01, 0x02, 0x04
+DUPLICATES = 0x04
 DAMAGED, SEVERAL = -1, -2
 
 RECORD_BYTES = 48
@@ -55,7 +56,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """From this key on, a cursor has to go on."""
+    """From this key on, or from the first, a cursor has to go on."""
 
     key: bytes
 
@@ -68,15 +69,27 @@ def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Re
 
     Raises: `Corrupt`.
     """
-    _, _, depth, branches, leaf_count, _, entries, root = _RECORD.unpack(record)
+    _, flags, depth, branches, leaf_count, _, entries, root = _RECORD.unpack(record)
     if not entries:
         return
-    pages: U8 = np.memmap(file, np.uint8, mode="r")
+    try:
+        pages: U8 = np.memmap(file, np.uint8, mode="r")
+    except FileNotFoundError:
+        # Unlinked since: who has it open goes on reading it.
+        yield Rest(b"")
+        return
     leaves = np.empty(min(leaf_count, len(pages) // PAGE), np.int64)
     sound = 1 <= depth <= DEPTH_MAX and len(leaves) == leaf_count
-    if not sound or not _find_leaves(pages, root, depth, branches, leaves):
+    found = _find_leaves(pages, root, depth, branches, leaves) if sound else DAMAGED
+    if found == DAMAGED:
         raise _damaged(file)
-    done = 0
+    # With several rows under one key, pages of the tables below are counted here too. Else the count is right, and
+    # where it is not, LMDB is asked instead.
+    if found > leaf_count or (found < leaf_count and not flags & DUPLICATES):
+        yield Rest(b"")
+        return
+    leaves = leaves[:found]
+    done = rows = 0
     while done < len(leaves):
         counts = _counts(pages, leaves[done : done + LEAVES_AHEAD])
         if counts.min() < 0:
@@ -91,6 +104,9 @@ def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Re
         if isinstance(piece, Rest):
             return
         done += taken
+        rows += len(piece.key_offsets) - 1
+    if rows != entries:
+        raise _damaged(file)
 
 
 def _piece(pages: U8, leaves: I64, rows: int, file: Path) -> Piece | Rest | None:
@@ -138,14 +154,14 @@ def _nodes(pages, page, kind):  # type: ignore[no-untyped-def]
 
 @kernel
 def _find_leaves(pages, root, depth, branches, leaves):  # type: ignore[no-untyped-def]
-    """Fill in the numbers of the leaf pages, in order; whether there were as many as the tree claims."""
+    """Fill in the numbers of the leaf pages, in order; how many, or one more than the tree claims."""
     page, place = np.empty(depth + 1, np.int64), np.zeros(depth + 1, np.int64)
     page[0] = root
     level = count = seen = 0
     while level >= 0:
         if level == depth - 1:
             if count == len(leaves):
-                return False
+                return count + 1
             leaves[count] = page[level]
             count += 1
             level -= 1
@@ -153,20 +169,22 @@ def _find_leaves(pages, root, depth, branches, leaves):  # type: ignore[no-untyp
         nodes = _nodes(pages, page[level], BRANCH)
         if place[level] == 0:
             seen += 1
-            if nodes < 1 or seen > branches:
-                return False
+            if nodes < 1:
+                return DAMAGED
+            if seen > branches:
+                return len(leaves) + 1
         if place[level] == nodes:
             level -= 1
             continue
         base = page[level] * PAGE
         at = _number(pages, base + HEADER + 2 * place[level], 2)
         if at < HEADER or at + NODE_HEADER > PAGE:
-            return False
+            return DAMAGED
         place[level] += 1
         level += 1
         page[level] = _number(pages, base + at, 6)
         place[level] = 0
-    return count == len(leaves)
+    return count
 
 
 @kernel
