@@ -34,6 +34,7 @@ from millpond.maps.handle import Map
 from millpond.maps.manifests import manifest_name
 from millpond.maps.snapshots import SnapshotManifest, freeze
 from millpond.stores import ranges
+from millpond.stores.files import sync
 from millpond.stores.objects import Objects, open_objects
 
 KINDS = ("temporal_state", "ranged_state")
@@ -102,7 +103,8 @@ def copy_environment(held: Map, target: Path) -> None:
     target.mkdir()
     with held.shard.view() as view:
         assert view.generation.env is not None
-        view.generation.env.copy_compact(target)
+        view.generation.env.handle.copy(str(target), compact=True)
+    sync(target / "data.mdb")
 
 
 def measure(held: Map, keys: int, rows: int, runs: int, scratch: Path) -> Measured:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from millpond.errors import Corrupt
 from millpond.stores.lmdb_bulk import BulkTable, write_environment
-from millpond.stores.lmdb_pages import PAGE, Piece, Rest, read_pieces
+from millpond.stores.lmdb_format import PAGE
+from millpond.stores.lmdb_pages import Piece, Rest, read_pieces
 
 Rows = list[tuple[bytes, bytes]]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millpond.maps.loading import LoadResult
     from millpond.pond import Pond
 
-__all__ = ("HERE_BYTES_MAX", "load", "register", "split_targets", "value_columns")
+__all__ = ("HERE_BYTES_MAX", "load", "register", "split_targets")
 
 HERE_BYTES_MAX = 1 << 30
 """Above this, Spark reads in parallel what one process would read alone; below it, starting Spark costs more."""
@@ -80,7 +80,7 @@ def load(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
-    from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.inputs.mapping import ColumnMapping, value_columns
 
     name, files = split_targets(targets)
     columns = ColumnMapping(
@@ -163,19 +163,3 @@ def split_targets(targets: list[str]) -> tuple[str | None, list[str]]:
             "no file to load", kind="no_input", map=targets[0], hint=f"such as: millpond load {targets[0]} rows.csv"
         )
     return (targets[0] if named else None), files
-
-
-def value_columns(given: list[str]) -> str | dict[str, str] | None:
-    """What `--value` says: one column, or a column for each field.
-
-    >>> value_columns(["country"])
-    'country'
-    >>> value_columns(["built=year", "seats"])
-    {'built': 'year', 'seats': 'seats'}
-    """
-    if not given:
-        return None
-    if len(given) == 1 and "=" not in given[0]:
-        return given[0]
-    pairs = (piece.partition("=") for piece in given)
-    return {field.strip(): (column or field).strip() for field, _, column in pairs}

@@ -18,7 +18,7 @@ import lmdb
 
 from millpond.kernel.steps import step
 from millpond.maps.shard import Shard, generation_folder, read_generation
-from millpond.stores.files import remove_tree, sync_folder
+from millpond.stores.files import remove_tree, sync
 from millpond.stores.lmdb_errors import translated
 
 __all__ = ("compact_shard",)
@@ -71,8 +71,8 @@ def _write_copy(tx: lmdb.Transaction, source: lmdb.Environment, target: Path, si
             env.sync(True)
     except lmdb.Error as error:
         raise translated(error, target) from error
-    sync_folder(target)
-    sync_folder(target.parent)
+    sync(target)
+    sync(target.parent)
 
 
 def _copy_table(tx: lmdb.Transaction, source: lmdb.Environment, env: lmdb.Environment, name: bytes) -> None:

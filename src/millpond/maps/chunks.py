@@ -16,7 +16,8 @@ from millpond.maps.pieces import Bytes
 from millpond.maps.plain_store import PlainStore
 from millpond.maps.tables import decode_rows
 from millpond.stores.lmdb_environment import Environment
-from millpond.stores.lmdb_pages import PAGE, RECORD_BYTES, Rest, read_pieces
+from millpond.stores.lmdb_format import PAGE
+from millpond.stores.lmdb_pages import RECORD_BYTES, Rest, read_pieces
 
 __all__ = ("column_of", "decoded", "gathered", "whole_table")
 
@@ -70,10 +71,8 @@ def whole_table(
     Raises: `Corrupt` when the file is damaged.
     """
     definition, record = store.definition, tx.get(table.encode())
-    if record is None or len(record) != RECORD_BYTES or env.handle.stat()["psize"] != PAGE:
-        yield from decoded(definition, store, tx, table, iter(tx.cursor(db=store.dbs[table])), batch_rows)
-        return
-    for piece in read_pieces(env.path / "data.mdb", record, batch_rows):
+    readable = record is not None and len(record) == RECORD_BYTES and env.handle.stat()["psize"] == PAGE
+    for piece in read_pieces(env.path / "data.mdb", record, batch_rows) if readable else (Rest(b""),):
         if isinstance(piece, Rest):
             pairs = between(tx.cursor(db=store.dbs[table]), piece.key, None)
             yield from decoded(definition, store, tx, table, pairs, batch_rows)

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +111,7 @@ def load_data(
         result = commit_load(loading, parts, source=source, rejected=rejected.count)
     finally:
         remove_tree(folder)
-    return LoadResult(
-        load=result.load, rows=result.rows, rejected=result.rejected, parts=result.parts,
-        duplicate_parts=result.duplicate_parts, maps=result.maps, seconds=loading.clock.monotonic() - began,
-    )  # fmt: skip
+    return replace(result, seconds=loading.clock.monotonic() - began)
 
 
 def _write(writer: PartWriter, batches: Iterable[Normalised], rejected: RejectWriter) -> None:

@@ -37,7 +37,7 @@ from millpond.kernel.steps import step
 from millpond.maps.catalogue import find_map, list_maps
 from millpond.maps.current import current_snapshot
 from millpond.maps.parts import PartFile, PartManifest, verify_part
-from millpond.stores.files import move, remove_tree, sync_folder, write_file_atomically
+from millpond.stores.files import move, remove_tree, sync, write_file_atomically
 from millpond.stores.locks import alone
 
 __all__ = ("Committed", "Loads", "Queued", "Quarantined", "series_of")
@@ -127,8 +127,8 @@ class Loads:
         for folder in {Path(part.folder).parent for part in parts}:
             with suppress(OSError):  # others may still write there
                 folder.rmdir()
-        sync_folder(received)
-        sync_folder(received.parent)
+        sync(received)
+        sync(received.parent)
         step("load.received")
         manifests = [part.manifest for part in parts]
         committed = self.space.write(lambda tx: self._enter(tx, load, manifests, source))

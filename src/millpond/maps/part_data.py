@@ -14,7 +14,7 @@ import xxhash
 
 from millpond.maps.pieces import run_ends, to_list
 from millpond.maps.tables import HASHED, TableRows
-from millpond.stores.files import checksum_file, sync_file
+from millpond.stores.files import checksum_file, sync
 from millpond.stores.lmdb_bulk import BulkTable, write_environment
 
 __all__ = ("write_data",)
@@ -27,7 +27,7 @@ def write_data(file: Path, tables: Sequence[TableRows]) -> tuple[int, str]:
     """
     if any(each.table == HASHED and not run_ends(each.keys).all() for each in tables):
         _write_rows(file.parent, tables)
-        sync_file(file)
+        sync(file)
         return file.stat().st_size, checksum_file(file)
     summed = xxhash.xxh3_128()
     with file.open("xb") as target:

@@ -33,7 +33,7 @@ from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.part_data import write_data
 from millpond.maps.part_rows import part_rows_of
 from millpond.maps.tables import TableRows
-from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync_file, sync_folder, write_file_atomically
+from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync, write_file_atomically
 
 __all__ = ("PART_FORMAT", "PartFile", "PartManifest", "PartWriter", "open_part", "read_manifest", "verify_part")
 
@@ -206,7 +206,7 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
     told = asdict(manifest)
     signed = json.dumps({**told, "checksum": _checksum(told)}, indent=1)
     write_file_atomically(folder / "manifest.json", signed.encode())
-    sync_folder(folder.parent)
+    sync(folder.parent)
     step("part.sealed")
     return PartFile(str(folder), manifest)
 
@@ -215,7 +215,7 @@ def _write_touched(file: Path, keys: pa.Array) -> None:
     schema = pa.schema([pa.field("key", pa.binary())])
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(pa.record_batch([keys], schema=schema))
-    sync_file(file)
+    sync(file)
 
 
 def _bounds(definition: MapDefinition, rows: pa.RecordBatch) -> tuple[list[int] | None, list[int] | None]:

@@ -23,11 +23,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from millpond.errors import Conflict
+from millpond.maps.file_loads import Intake
 from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.kinds import MapDefinition
-from millpond.maps.parts import PartFile, PartWriter
+from millpond.maps.parts import PartFile
 from millpond.stores.files import remove_tree
 
 __all__ = ("Attempt", "TaskParts", "joined", "rejects_of", "run_attempt", "task_numbers")
@@ -100,13 +101,11 @@ class Attempt:
         self.job = job
         self.partition = partition
         self.folder = job / f"{partition:06d}-{task}"
-        self.source = source
-        self.salt = salt
         self.enough = enough
         self._rows = 0
         self._rejected = 0
         self._rejects: list[pa.RecordBatch] = []
-        self._writers: dict[str, PartWriter] = {}
+        self._intake = Intake(self.folder, source=source, salt=salt)
         self._check_running()
 
     @property
@@ -126,7 +125,7 @@ class Attempt:
 
     def put(self, rows: pa.RecordBatch, definition: MapDefinition) -> None:
         """Take canonical rows for one map."""
-        self._writer(definition).write(rows)
+        self._intake.take(definition, rows)
 
     def reject(self, rejected: pa.RecordBatch, *, first_row: int = 0) -> None:
         """Take rows that cannot be stored, as `faults.REJECTED`, of a batch that began at row `first_row`."""
@@ -135,19 +134,13 @@ class Attempt:
             positions = pc.add(rejected.column("row"), first_row)
             self._rejects.append(rejected.set_column(0, REJECTED.field("row"), positions))
 
-    def _writer(self, definition: MapDefinition) -> PartWriter:
-        if definition.name not in self._writers:
-            folder = self.folder / definition.name
-            self._writers[definition.name] = PartWriter(definition, folder, source=self.source, salt=self.salt)
-        return self._writers[definition.name]
-
     def finish(self) -> TaskParts:
         """Seal what was taken.
 
         Raises: `Conflict` when the job is over; then nothing is left of the attempt.
         """
         self._check_running()
-        parts = [] if self.hopeless else [part for each in self._writers.values() for part in each.finish()]
+        parts = [] if self.hopeless else self._intake.finish()
         told = TaskParts(self.partition, tuple(parts), self._rejected, self._write_rejects())
         self._check_running()
         return told

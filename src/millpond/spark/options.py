@@ -24,7 +24,7 @@ from pathlib import Path
 
 from millpond.clock import Clock
 from millpond.errors import Invalid
-from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.inputs.mapping import ColumnMapping, value_columns
 from millpond.spark.jobs import LoadSettings
 
 __all__ = (
@@ -35,7 +35,6 @@ __all__ = (
     "number",
     "pond_option",
     "switch",
-    "value_columns",
 )
 
 _COLUMNS = tuple(each.name for each in fields(ColumnMapping))
@@ -78,23 +77,6 @@ def comma_list(text: str | None) -> list[str] | None:
     return None if text is None else [piece.strip() for piece in text.split(",") if piece.strip()]
 
 
-def value_columns(text: str | None) -> str | dict[str, str] | None:
-    """The column of the value, or one for each field.
-
-    >>> value_columns("country")
-    'country'
-    >>> value_columns("built=year, seats")
-    {'built': 'year', 'seats': 'seats'}
-    """
-    names = comma_list(text)
-    if not names:
-        return None
-    if len(names) == 1 and "=" not in names[0]:
-        return names[0]
-    pairs = (name.partition("=") for name in names)
-    return {field.strip(): (column or field).strip() for field, _, column in pairs}
-
-
 def number(options: Mapping[str, str], name: str) -> int | None:
     """A whole number of at least 0.
 
@@ -126,7 +108,7 @@ def load_settings(options: Mapping[str, str], clock: Clock) -> LoadSettings:
     """
     columns = {name: options.get(name) for name in _COLUMNS if name != "value"}
     return LoadSettings(
-        columns=ColumnMapping(**columns, value=value_columns(options.get("value"))),
+        columns=ColumnMapping(**columns, value=value_columns(comma_list(options.get("value")) or ())),
         max_rejects=number(options, "max_rejects") or 0,
         rejects=options.get("rejects"),
         source=options.get("source", ""),

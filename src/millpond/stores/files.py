@@ -21,8 +21,7 @@ __all__ = (
     "disk_errors",
     "move",
     "remove_tree",
-    "sync_file",
-    "sync_folder",
+    "sync",
     "sweep_removed",
     "write_file_atomically",
 )
@@ -43,18 +42,9 @@ def disk_errors(place: Path) -> Iterator[None]:
         raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sync_file(file: Path) -> None:
-    """Make the bytes of a file durable."""
-    handle = os.open(file, os.O_RDONLY)
+def sync(place: Path) -> None:
+    """Make the bytes of a file durable, or the names in a folder."""
+    handle = os.open(place, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -74,15 +64,15 @@ def write_file_atomically(file: Path, data: bytes | memoryview) -> None:
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-        sync_folder(file.parent)
+        sync(file.parent)
 
 
 def move(source: Path, target: Path) -> None:
     """Rename within one file system, durably."""
     source.rename(target)
-    sync_folder(target.parent)
+    sync(target.parent)
     if source.parent != target.parent:
-        sync_folder(source.parent)
+        sync(source.parent)
 
 
 def remove_tree(folder: Path) -> None:

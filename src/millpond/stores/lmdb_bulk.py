@@ -24,35 +24,40 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from millpond.compiled import kernel
+from millpond.stores.lmdb_format import (
+    BIG_VALUE,
+    BRANCH,
+    DUPLICATES,
+    HEADER,
+    I64,
+    LEAF,
+    META,
+    NODE_HEADER,
+    OVERFLOW,
+    PAGE,
+    SUB_TABLE,
+    TABLE,
+    U8,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ("BulkTable", "write_environment")
 
-U8 = npt.NDArray[np.uint8]
-I64 = npt.NDArray[np.int64]
-
-PAGE = 4096
-HEADER = 16
 ROOM = PAGE - HEADER
-NODE_HEADER = 8
 NODE_BYTES_MAX = 2038
 """A node that is larger keeps its value on overflow pages: two nodes must fit a page."""
 
-BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
-BIG_VALUE, SUB_TABLE = 0x01, 0x02
-DUPLICATES, INTEGER_KEYS = 0x04, 0x08
+INTEGER_KEYS = 0x08
 NO_PAGE = (1 << 64) - 1
 MAGIC, DATA_VERSION = 0xBEEFC0DE, 1
 
 CHUNK_PAGES = 256
 """A megabyte is filled, handed to the disk while it is still in the cache, and filled again."""
 
-_TABLE = struct.Struct("<IHHQQQQQ")
 _PAGE_HEADER = struct.Struct("<QHHHH")
 _NODE = struct.Struct("<HHHH")
 _META = struct.Struct("<IIQQ")
@@ -96,8 +101,8 @@ def write_environment(tables: Sequence[BulkTable], put: Callable[[memoryview], A
 
 def _meta(number: int, tables: int | None, pages: int) -> bytes:
     """A meta page: of the empty environment (`tables` None), or of the one transaction that filled it."""
-    free = _TABLE.pack(PAGE, INTEGER_KEYS, 0, 0, 0, 0, 0, NO_PAGE)
-    main = _TABLE.pack(0, 0, 1, 0, 1, 0, tables, 2) if tables else _TABLE.pack(0, 0, 0, 0, 0, 0, 0, NO_PAGE)
+    free = TABLE.pack(PAGE, INTEGER_KEYS, 0, 0, 0, 0, 0, NO_PAGE)
+    main = TABLE.pack(0, 0, 1, 0, 1, 0, tables, 2) if tables else TABLE.pack(0, 0, 0, 0, 0, 0, 0, NO_PAGE)
     told = _PAGE_HEADER.pack(number, 0, META, 0, 0) + _META.pack(MAGIC, DATA_VERSION, 0, pages * PAGE)
     return (told + free + main + struct.pack("<QQ", pages - 1, number)).ljust(PAGE, b"\x00")
 
@@ -147,7 +152,7 @@ class _Plan:
         depth = 1 + len(self.branches) if leaves else 0
         root = self.first_page + leaves + self.branch_pages - 1 if leaves else NO_PAGE
         flags = DUPLICATES if self.table.duplicates else 0
-        return _TABLE.pack(
+        return TABLE.pack(
             0, flags, depth, self.branch_pages, leaves, self.overflow_pages, len(self.table), root
         )  # fmt: skip
 

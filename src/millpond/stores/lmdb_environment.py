@@ -144,23 +144,6 @@ class Environment:
                 self._writer = None
         return done[0]
 
-    def copy_compact(self, target: Path) -> None:
-        """Write a copy without its free pages into the folder `target`, and sync it.
-
-        Raises:
-            Unavailable: the disk is full.
-            Corrupt: the file is damaged.
-        """
-        self._enter()
-        try:
-            self._environment.copy(str(target), compact=True)
-        except lmdb.Error as error:
-            raise translated(error, target) from error
-        finally:
-            self._leave()
-        with (target / "data.mdb").open("rb") as written:
-            os.fsync(written.fileno())
-
     def _attempt(self, act: Callable[[lmdb.Transaction], T]) -> tuple[T] | None:
         """What `act` returned, committed; None when the map was full, and nothing was done."""
         transaction = self._begin(write=True)

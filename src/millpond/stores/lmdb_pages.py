@@ -12,32 +12,34 @@ Invariants:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from millpond.compiled import kernel
 from millpond.errors import Corrupt
+from millpond.stores.lmdb_format import (
+    BIG_VALUE,
+    BRANCH,
+    DUPLICATES,
+    HEADER,
+    I64,
+    LEAF,
+    NODE_HEADER,
+    PAGE,
+    SEVERAL_ROWS,
+    SUB_TABLE,
+    TABLE,
+    U8,
+)  # fmt: skip
 
-__all__ = ("PAGE", "RECORD_BYTES", "Piece", "Rest", "read_pieces")
+__all__ = ("RECORD_BYTES", "Piece", "Rest", "read_pieces")
 
-U8 = npt.NDArray[np.uint8]
-I64 = npt.NDArray[np.int64]
-
-PAGE = 4096
-HEADER = 16
-NODE_HEADER = 8
-BRANCH, LEAF = 0x01, 0x02
-BIG_VALUE, SUB_TABLE, SEVERAL_ROWS = 0x01, 0x02, 0x04
-DUPLICATES = 0x04
 DAMAGED, SEVERAL = -1, -2
 
-RECORD_BYTES = 48
-_RECORD = struct.Struct("<IHHQQQQQ")
+RECORD_BYTES = TABLE.size
 
 DEPTH_MAX = 32
 LEAVES_AHEAD = 1024
@@ -69,7 +71,7 @@ def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Re
 
     Raises: `Corrupt`.
     """
-    _, flags, depth, branches, leaf_count, _, entries, root = _RECORD.unpack(record)
+    _, flags, depth, branches, leaf_count, _, entries, root = TABLE.unpack(record)
     if not entries:
         return
     try:

@@ -29,7 +29,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, Unauthenticated
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from millpond.errors import Invalid, NotFound, Unavailable
-from millpond.stores.files import disk_errors, sync_folder
+from millpond.stores.files import disk_errors, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,7 +207,7 @@ class FolderObjects(Objects):
             _write_whole(partial, memoryview(data))
             _make_folder(target.parent, self.root)
             os.replace(partial.name, target)  # noqa: PTH105 - the names are text already
-            sync_folder(target.parent)
+            sync(target.parent)
 
     @contextmanager
     def _partial(self) -> Iterator[BinaryIO]:
@@ -242,8 +242,8 @@ class FolderObjects(Objects):
         with self._told(name), disk_errors(renamed):
             _make_folder(renamed.parent, self.root)
             source.replace(renamed)
-            sync_folder(renamed.parent)
-            sync_folder(source.parent)
+            sync(renamed.parent)
+            sync(source.parent)
 
     def settle(self, under: str) -> None:
         """Make sure that what can be seen right below the folder `under` survives a crash, whoever put it there.
@@ -253,7 +253,7 @@ class FolderObjects(Objects):
         """
         folder = self.root / _checked(under)
         if folder.is_dir():
-            sync_folder(folder)
+            sync(folder)
 
     def local_path(self, name: str) -> Path | None:
         """Where the object's file lies, whether or not it is there."""
@@ -304,4 +304,4 @@ def _make_folder(folder: Path, root: Path) -> None:
         return
     _make_folder(folder.parent, root)
     folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
+    sync(folder.parent)

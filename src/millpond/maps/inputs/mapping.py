@@ -10,7 +10,7 @@ from typing import Any
 from millpond.errors import Invalid
 from millpond.maps.kinds import Kind, MapDefinition, ScalarType
 
-__all__ = ("ColumnMapping", "Columns", "find_columns", "json_columns", "mapping_of")
+__all__ = ("ColumnMapping", "Columns", "find_columns", "json_columns", "mapping_of", "value_columns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,22 @@ class ColumnMapping:
     key_start: str | None = None
     key_end: str | None = None
     timeout: str | None = None
+
+
+def value_columns(given: Sequence[str]) -> str | dict[str, str] | None:
+    """What a list of columns says of the value: one column, or a column for each field.
+
+    >>> value_columns(["country"])
+    'country'
+    >>> value_columns(["built=year", "seats"])
+    {'built': 'year', 'seats': 'seats'}
+    """
+    if not given:
+        return None
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    pairs = (piece.partition("=") for piece in given)
+    return {field.strip(): (column or field).strip() for field, _, column in pairs}
 
 
 def mapping_of(columns: ColumnMapping | Mapping[str, Any] | None) -> ColumnMapping | None:
