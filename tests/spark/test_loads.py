@@ -111,7 +111,7 @@ def test_an_attempt_that_fails_leaves_nothing(pond: Pond, numbers: Map) -> None:
 
     def fail(attempt: Attempt) -> None:
         attempt.take(pa.RecordBatch.from_pydict({"key": ["a"], "value": [1]}), numbers.definition)
-        attempt._writer(numbers.definition).finish()
+        attempt.finish()
         raise RuntimeError("cut short")
 
     with pytest.raises(RuntimeError, match="cut short"):
