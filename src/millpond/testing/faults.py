@@ -6,6 +6,7 @@ A crash test runs a child that calls `arm()` first, with one of these in its env
 |---|---|
 | `MILLPOND_STEPS_LOG=path` | the step's name is appended to the file as one line |
 | `MILLPOND_KILL_AT=name` or `name:3` | SIGKILL at the first (third) such step; name `*` means any |
+| `MILLPOND_KILL_FILE=path` | the same as the file says, from when it is there: for a process that runs already |
 
 It runs once with the log to learn the steps, then once for each of them with the kill. The log is written before
 the kill, so its last line names the step at which the process died.
@@ -26,9 +27,10 @@ from millpond.kernel.steps import listening
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ("KILL_AT", "STEPS_LOG", "arm", "flip_byte", "occurrences", "truncate")
+__all__ = ("KILL_AT", "KILL_FILE", "STEPS_LOG", "arm", "flip_byte", "occurrences", "truncate")
 
 KILL_AT = "MILLPOND_KILL_AT"
+KILL_FILE = "MILLPOND_KILL_FILE"
 STEPS_LOG = "MILLPOND_STEPS_LOG"
 
 
@@ -47,6 +49,22 @@ class _Killer:
             taken = self.seen.total() if self.name == "*" else self.seen[self.name]
             if self.name in (name, "*") and taken == self.count:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _FileKiller:
+    """A killer that is told by a file when to begin, and what to wait for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.killer: _Killer | None = None
+        self.lock = threading.Lock()
+
+    def __call__(self, name: str) -> None:
+        with self.lock:
+            if self.killer is None and self.path.exists():
+                self.killer = _Killer(self.path.read_text(encoding="ascii").strip())
+        if self.killer is not None:
+            self.killer(name)
 
 
 def _recorder(path: Path) -> Callable[[str], None]:
@@ -70,6 +88,8 @@ def arm(*, log: str | None = None, kill_at: str | None = None) -> ExitStack:
         armed.enter_context(listening(_recorder(Path(log))))
     if chosen := kill_at or os.environ.get(KILL_AT):
         armed.enter_context(listening(_Killer(chosen)))
+    if told := os.environ.get(KILL_FILE):
+        armed.enter_context(listening(_FileKiller(Path(told))))
     return armed
 
 

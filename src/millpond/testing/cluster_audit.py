@@ -1,0 +1,148 @@
+"""Holding a cluster against the model: every node is asked by itself, and all must tell the same.
+
+What is checked of each node:
+* it stands at the position of the primary, with the same chain, and has nothing left to merge;
+* each map holds exactly the model's rows, by scan, by `get` and by remote lookup; digests agree;
+* `verify` finds nothing; each part it lists is kept, or put aside with a reason where that was expected.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+
+from millpond.maps.columns import INSTANT
+from millpond.testing.cluster import wait_for
+from millpond.testing.models import bits_of
+from millpond.testing.rows import presented, presented_rows
+
+if TYPE_CHECKING:
+    from millpond.maps.kinds import MapDefinition
+    from millpond.testing.cluster import Cluster
+    from millpond.testing.models import MapModel
+
+__all__ = ("audit_cluster", "parts_of", "position_of", "settle", "told")
+
+SETTLE_SECONDS = 60.0
+QUESTIONS_MAX = 40
+
+World = Mapping[str, tuple["MapDefinition", "MapModel"]]
+
+
+def told(cluster: Cluster, number: int, path: str, **query: object) -> Any:
+    """What a node answers to a GET, as Python values."""
+    answer = cluster.ask(number, "GET", f"{path}?{urlencode(query)}" if query else path)
+    assert answer.status == 200, (number, path, answer.status, answer.body[:2000])
+    return answer.json()
+
+
+def position_of(cluster: Cluster, number: int) -> tuple[int, str]:
+    """How far a node's log reaches."""
+    node = told(cluster, number, "/v1/node")
+    return int(node["position"]), str(node["chain"])
+
+
+def parts_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
+    """The parts a node lists."""
+    listed = told(cluster, number, "/v1/parts")
+    return list(listed["parts"] if isinstance(listed, dict) else listed)
+
+
+def _unmerged(cluster: Cluster, number: int) -> list[dict[str, Any]]:
+    return [part for part in parts_of(cluster, number) if part["state"] in ("waiting", "merging")]
+
+
+def settle(cluster: Cluster, nodes: Iterable[int] | None = None, seconds: float = SETTLE_SECONDS) -> int:
+    """Wait until the nodes (all: None) stand at one position and have merged all of it; that position."""
+    numbers = list(range(len(cluster.nodes)) if nodes is None else nodes)
+
+    def level() -> bool:
+        return len({position_of(cluster, number) for number in numbers}) == 1
+
+    def merged() -> bool:
+        return not any(_unmerged(cluster, number) for number in numbers)
+
+    try:
+        wait_for(level, "the nodes to stand at one position", seconds)
+        wait_for(merged, "the nodes to merge what they have", seconds)
+    except AssertionError as error:
+        states = {number: (position_of(cluster, number), _unmerged(cluster, number)) for number in numbers}
+        raise AssertionError(f"{error}: {states}") from None
+    return position_of(cluster, numbers[0])[0]
+
+
+def audit_cluster(
+    cluster: Cluster, world: World, *, nodes: Sequence[int] | None = None, put_aside: bool = False, full: bool = True
+) -> None:  # fmt: skip
+    """All nodes agree with each other and with the model; `put_aside`: some parts may lie in quarantine."""
+    numbers = list(range(len(cluster.nodes)) if nodes is None else nodes)
+    position = settle(cluster, numbers)
+    digests = {name: set[str]() for name in world}
+    for number in numbers:
+        known = {each["name"] for each in _maps_of(cluster, number)}
+        assert world.keys() <= known, (number, known)
+        for name, (definition, model) in world.items():
+            _audit_rows(cluster, number, definition, model)
+            answer = told(cluster, number, f"/v1/maps/{name}/digest")
+            assert (answer["position"], answer["rows"]) == (position, len(model.rows)), (number, name, answer)
+            digests[name].add(answer["digest"])
+        _audit_health(cluster, number, put_aside=put_aside, full=full)
+    assert all(len(each) == 1 for each in digests.values()), digests
+
+
+def _maps_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
+    listed = told(cluster, number, "/v1/maps")
+    return list(listed["maps"] if isinstance(listed, dict) else listed)
+
+
+def _audit_rows(cluster: Cluster, number: int, definition: MapDefinition, model: MapModel) -> None:
+    place = f"/v1/maps/{definition.name}"
+    answer = cluster.ask(number, "POST", f"{place}/scan", body={})
+    assert answer.status == 200, (number, place, answer.body[:2000])
+    held = presented_rows(definition, _table(answer.body))
+    wanted = presented(definition, model.scan())
+    missing, more = [row for row in wanted if row not in held][:3], [row for row in held if row not in wanted][:3]
+    assert held == wanted, (number, definition.name, len(held), len(wanted), "missing", missing, "more", more)
+    _audit_answers(cluster, number, definition, model)
+
+
+def _table(body: bytes) -> pa.Table:
+    with pa.ipc.open_stream(io.BytesIO(body)) as reader:
+        return reader.read_all()
+
+
+def _audit_answers(cluster: Cluster, number: int, definition: MapDefinition, model: MapModel) -> None:
+    """Some questions in bulk, a few of them one by one; for maps with text keys and declared scalar values."""
+    if not definition.kind.keyed or not definition.kind.valued or definition.value is None:
+        return
+    addresses = sorted(model.rows)
+    chosen = addresses[:: max(1, len(addresses) // QUESTIONS_MAX)]
+    keys = [str(address[0]) for address in chosen] + ["nobody at all"]
+    times = [int(address[-1]) + 1 for address in chosen] + [0] if definition.kind.timed else None
+    asked = {"key": pa.array(keys)} | ({} if times is None else {"at": pa.array(times, pa.int64()).cast(INSTANT)})
+    sink = io.BytesIO()
+    table = pa.table(asked)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    answer = cluster.ask(number, "POST", f"/v1/maps/{definition.name}/lookup", body=sink.getvalue())
+    assert answer.status == 200, (number, definition.name, answer.body[:2000])
+    wanted = [model.answer(key, times[at] if times else 0) for at, key in enumerate(keys)]
+    found = _table(answer.body).column("value").to_pylist()
+    assert bits_of(found) == bits_of(wanted), (number, definition.name, keys, found, wanted)
+    for at in range(0, len(keys), max(1, len(keys) // 3)):
+        query = {"key": keys[at]} | ({"at": times[at]} if times else {})
+        single = told(cluster, number, f"/v1/maps/{definition.name}/get", **query)
+        assert single["value"] == wanted[at], (number, query, single, wanted[at])
+
+
+def _audit_health(cluster: Cluster, number: int, *, put_aside: bool, full: bool) -> None:
+    for part in parts_of(cluster, number):
+        assert part["state"] == "kept" or (put_aside and part["state"] == "quarantined" and part["reason"]), part
+    answer = cluster.ask(number, "POST", "/v1/verify", body={"full": full})
+    assert answer.status == 200, (number, answer.body[:2000])
+    report = answer.json()
+    assert not report["problems"], (number, report["problems"])

@@ -1,0 +1,116 @@
+"""The line that breaks does what it is told, and nothing else."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond.testing.broken_line import BrokenLine, Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def line() -> Iterator[BrokenLine]:
+    """A line to somebody who says everything back."""
+
+    def serve(listener: socket.socket) -> None:
+        while True:
+            try:
+                call, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=echo, args=(call,), daemon=True).start()
+
+    def echo(call: socket.socket) -> None:
+        with call:
+            try:
+                while data := call.recv(1 << 16):
+                    call.sendall(data)
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        with BrokenLine(listener.getsockname()[1]) as opened:
+            yield opened
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def call(line: BrokenLine) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", line.port), timeout=10)
+
+
+def heard(link: socket.socket, count: int) -> bytes:
+    """What comes, up to so many bytes or the end; what ends it does not matter."""
+    told = b""
+    try:
+        while len(told) < count and (data := link.recv(count - len(told))):
+            told += data
+    except ConnectionError:
+        pass
+    return told
+
+
+def test_everything_passes_unchanged(line: BrokenLine) -> None:
+    with call(line) as link:
+        data = bytes(range(256)) * 4096
+        threading.Thread(target=link.sendall, args=(data,)).start()
+        assert heard(link, len(data)) == data
+
+
+def test_a_line_is_cut_after_so_many_bytes_of_what_was_meant(line: BrokenLine) -> None:
+    trouble = line.trouble(Trouble("cut", match=b"PUT /a", after=10))
+    with call(line) as other, call(line) as link:
+        other.sendall(b"GET /a" + b"x" * 100)
+        assert len(heard(other, 106)) == 106
+        link.sendall(b"HEAD PUT /a" + b"x" * 100)
+        assert len(heard(link, 200)) <= len(b"HEAD PUT /a") + 10
+    assert trouble.struck.is_set()
+    with call(line) as link:
+        link.sendall(b"PUT /a" + b"x" * 100)
+        assert len(heard(link, 106)) == 106
+
+
+def test_an_answer_is_lost_though_the_question_arrived(line: BrokenLine) -> None:
+    line.trouble(Trouble("cut", match=b"POST", down=True))
+    with call(line) as link:
+        link.sendall(b"POST it")
+        assert heard(link, 7) == b""
+
+
+def test_a_byte_is_flipped(line: BrokenLine) -> None:
+    line.trouble(Trouble("flip", match=b"put ", after=2))
+    with call(line) as link:
+        link.sendall(b"put abcdef")
+        assert heard(link, 10) == b"put ab" + bytes([ord("c") ^ 0xFF]) + b"def"
+
+
+def test_what_is_held_comes_when_the_line_is_mended(line: BrokenLine) -> None:
+    trouble = line.trouble(Trouble("hold", match=b"go", after=1))
+    with call(line) as link:
+        link.sendall(b"go12")
+        assert heard(link, 3) == b"go1"
+        assert trouble.struck.wait(10)
+        line.mend()
+        assert heard(link, 1) == b"2"
+
+
+def test_a_line_that_is_cut_carries_nothing_until_it_is_mended(line: BrokenLine) -> None:
+    with call(line) as link:
+        link.sendall(b"a")
+        assert heard(link, 1) == b"a"
+        line.cut()
+        assert heard(link, 1) == b""
+    with pytest.raises(ConnectionError), call(line) as link:
+        link.sendall(b"a")
+        if not link.recv(1):
+            raise ConnectionResetError
+    line.mend()
+    with call(line) as link:
+        link.sendall(b"b")
+        assert heard(link, 1) == b"b"
