@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.kinds import MapDefinition
 
-__all__ = ("Advance", "Intake", "file_reading", "load_files", "guard_rejects")
+__all__ = ("Advance", "Intake", "file_reading", "guard_rejects", "load_files", "name_of", "seal_files")
 
 Advance: TypeAlias = Callable[[int, int], None]
 """Told of progress: the rows and the bytes read since the last time."""
@@ -92,18 +92,35 @@ def load_files(
     """Load files, see `Pond.load_files`."""
     began = loading.clock.monotonic()
     files = find_files(targets, written)
-    guard_rejects(rejects, files)
-    source = source or ", ".join(file.path for file in files[:3]) + (" …" if len(files) > 3 else "")
+    source = source or name_of(files)
     folder = writer_folder(loading.folder, loading.clock)
-    intake = Intake(folder, source=source, salt=loading.clock.random_id() if again else "")
+    salt = loading.clock.random_id() if again else ""
     try:
-        with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
-            for file in files:
-                _read_file(file, reading, intake, rejected, advance or _quiet)
-        result = commit_load(loading, intake.finish(), source=source, rejected=rejected.count)
+        parts, rejected = seal_files(
+            files, reading, folder, max_rejects=max_rejects, rejects=rejects, source=source, salt=salt, advance=advance
+        )
+        result = commit_load(loading, parts, source=source, rejected=rejected)
     finally:
         remove_tree(folder)
     return replace(result, seconds=loading.clock.monotonic() - began)
+
+
+def name_of(files: Sequence[InputFile]) -> str:
+    """What a load of these files is called where nobody named it."""
+    return ", ".join(file.path for file in files[:3]) + (" …" if len(files) > 3 else "")
+
+
+def seal_files(
+    files: Sequence[InputFile], reading: Reading, folder: Path, *, max_rejects: int = 0,
+    rejects: str | Path | None = None, source: str = "", salt: str = "", advance: Advance | None = None,
+) -> tuple[list[PartFile], int]:  # fmt: skip
+    """Files as sealed parts below `folder`, and how many rows were rejected, see `Pond.load_files`."""
+    guard_rejects(rejects, files)
+    intake = Intake(folder, source=source, salt=salt)
+    with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
+        for file in files:
+            _read_file(file, reading, intake, rejected, advance or _quiet)
+    return intake.finish(), rejected.count
 
 
 def _quiet(_rows: int, _bytes: int) -> None:

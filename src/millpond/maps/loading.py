@@ -24,7 +24,7 @@ from millpond.maps.parts import PartFile, PartWriter
 from millpond.maps.shard import Shard
 from millpond.stores.files import remove_tree
 
-__all__ = ("LoadResult", "Loading", "commit_load", "host_name", "load_data", "writer_folder")
+__all__ = ("LoadResult", "Loading", "commit_load", "host_name", "load_data", "seal_data", "writer_folder")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +100,30 @@ def load_data(
     began = loading.clock.monotonic()
     folder = writer_folder(loading.folder, loading.clock)
     salt = loading.clock.random_id() if again else ""
-    writer = PartWriter(definition, folder, source=source, salt=salt)
-    mapping = mapping_of(columns)
-    zone = None if zone is None else check_zone(zone)
     try:
-        with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
-            batches = batches_of(data, definition, mapping)
-            _write(writer, (normalise(batch, definition, mapping, zone=zone) for batch in batches), rejected)
-        parts = writer.finish()
-        result = commit_load(loading, parts, source=source, rejected=rejected.count)
+        parts, rejected = seal_data(
+            definition, data, folder, columns=columns, max_rejects=max_rejects, rejects=rejects, zone=zone,
+            source=source, salt=salt,
+        )  # fmt: skip
+        result = commit_load(loading, parts, source=source, rejected=rejected)
     finally:
         remove_tree(folder)
     return replace(result, seconds=loading.clock.monotonic() - began)
+
+
+def seal_data(
+    definition: MapDefinition, data: Any, folder: Path, *, columns: ColumnMapping | Mapping[str, Any] | None = None,
+    max_rejects: int = 0, rejects: str | Path | None = None, zone: str | None = None, source: str = "",
+    salt: str = "",
+) -> tuple[list[PartFile], int]:  # fmt: skip
+    """Rows of any form as sealed parts below `folder`, and how many were rejected, see `Map.load`."""
+    writer = PartWriter(definition, folder, source=source, salt=salt)
+    mapping = mapping_of(columns)
+    zone = None if zone is None else check_zone(zone)
+    with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
+        batches = batches_of(data, definition, mapping)
+        _write(writer, (normalise(batch, definition, mapping, zone=zone) for batch in batches), rejected)
+    return writer.finish(), rejected.count
 
 
 def _write(writer: PartWriter, batches: Iterable[Normalised], rejected: RejectWriter) -> None:
