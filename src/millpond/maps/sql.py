@@ -3,8 +3,8 @@
     select key, count(*), avg(temp) from weather where key in ('JFK', 'LGA') group by key
     select f.*, get_state('weather', origin, time_hour).temp from flights f
 
-* A map's table is read as a stream by `scan`: DuckDB hands down the columns and conditions it can, and they
-  become reads of just the keys and times they name.
+* A map's table is read as a stream by the map's own `scan`, wherever it lies: DuckDB hands down the columns and
+  conditions it can, and they become reads of just the keys and times they name.
 * `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
   answer has the map's own type; the map is named by a literal, so that the type is known before the query runs.
 * A query reads. It gets a database of its own, in memory, locked: no files, no network, no extensions, no settings.
@@ -25,15 +25,13 @@ import pyarrow.dataset as pads
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.columns import INSTANT, presented_schema
 from millpond.maps.lookup import answer_type
-from millpond.maps.scan import scan
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.kinds import MapDefinition
-    from millpond.maps.lookup import Snapshot
-    from millpond.maps.shard import Shard
+    from millpond.maps.predicates import Where
 
-__all__ = ("Asked", "AskedMap", "query")
+__all__ = ("Asked", "AskedMap", "Lookups", "query")
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
@@ -50,16 +48,21 @@ _TOKEN = re.compile(
 _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of several
 
 
+class Lookups(Protocol):
+    """What answers many keys at their times, as `Snapshot.lookup` does."""
+
+    def lookup(self, keys: Any, at: Any = None) -> pa.Array: ...
+
+
 class AskedMap(Protocol):
-    """What SQL needs of a map."""
+    """What SQL needs of a map. Its snapshot is taken once a query, when the first key is asked."""
 
     @property
     def name(self) -> str: ...
     @property
     def definition(self) -> MapDefinition: ...
-    @property
-    def shard(self) -> Shard: ...
-    def snapshot(self) -> Snapshot: ...
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
+    def snapshot(self) -> Lookups: ...
 
 
 class Asked(Protocol):
@@ -180,7 +183,7 @@ class _Run:
         )
 
     def _lookup(self, asked: AskedMap) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
-        opened: list[Snapshot] = []
+        opened: list[Lookups] = []
         timed = asked.definition.kind.timed
 
         def by_time(keys: Any, at: Any) -> Any:
@@ -221,7 +224,7 @@ class _MapTable(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return presented_schema(self._asked.definition)
 
     def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _MapScan:
-        reader = scan(self._asked.shard, self._asked.definition, filter, columns)
+        reader = self._asked.scan(filter, columns)
         batches = self._run.noting(iter(reader))
         return _MapScan(pa.RecordBatchReader.from_batches(reader.schema, batches))
 
