@@ -1,0 +1,270 @@
+"""Maps in XSLT: the extension function `stroom:lookup`, so that stylesheets written for Stroom ask a pond.
+
+    from lxml import etree
+    from millpond import xslt
+
+    transform = etree.XSLT(etree.parse("events.xsl"), extensions=xslt.functions(pond))
+    transform(etree.parse("events.xml"))
+
+    stroom:lookup(map, key[, time[, ignoreWarnings[, trace]]])
+
+| the map's value | the answer |
+|---|---|
+| XML | its top nodes, a node set |
+| a struct | an element called as the map, with a child for each field that has a value |
+| anything else | its text |
+| the key is in a session | the text of the key |
+| there is none | the empty node set |
+
+`map1/map2` asks `map2` with the text of `map1`'s answer as its key. Times are instants; left out, it is now: one now
+for all lookups of a transformation, so that the same question has the same answer from its first line to its last.
+
+Invariants:
+* A miss is no error; a map that does not exist and a time that is not understood are, unless warnings are ignored.
+* No value is ever parsed with a document type, an entity or a fetch.
+* Answers are remembered for one transformation, at most `ANSWERS_MAX` of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from lxml import etree
+
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Invalid, NotFound
+from millpond.maps.inputs.times import parse_instant
+from millpond.maps.kinds import Kind
+
+__all__ = ("ANSWERS_MAX", "NAMESPACE", "functions")
+
+NAMESPACE = "stroom"
+"""The namespace of the functions, which is the word itself."""
+
+ANSWERS_MAX = 1_000
+_STATE = "millpond.xslt"
+
+_log = logging.getLogger("millpond.xslt")
+
+Answer = str | list[Any]
+"""Text, or nodes: elements and texts between them."""
+
+
+class _Asked(Protocol):
+    """What a lookup needs of a map, here or on a node."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> Kind: ...
+    def get(self, key: Any, at: Any = None) -> Any: ...
+
+
+class _Holder(Protocol):
+    def map(self, name: str, /) -> Any: ...
+
+
+def functions(
+    pond: _Holder, *, at: object = None, clock: Clock | None = None
+) -> dict[tuple[str, str], Callable[..., Answer]]:
+    """The extensions to hand to `lxml.etree.XSLT`: `stroom:lookup`, asking a pond in a folder or on nodes.
+
+    `at` is the time of lookups that name none, in place of now: that of the stream which is transformed, say.
+
+    Raises: `Invalid` for an `at` that is no instant. A transformation raises what a lookup does: `NotFound` for a map,
+        `Invalid` for a time, `Unavailable` when no node answers.
+    """
+    known = clock or SystemClock()
+    told = None if at is None else parse_instant(at)
+
+    def lookup(context: Any, *arguments: Any) -> Answer:
+        run = context.eval_context.get(_STATE)
+        if run is None:
+            run = context.eval_context[_STATE] = _Run(pond, known.now_ms() if told is None else told)
+        return run.answer(_question(arguments))
+
+    return {(NAMESPACE, "lookup"): lookup}
+
+
+# -- the question -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    maps: str
+    key: str | None
+    time: str | None
+    timed: bool
+    ignore_warnings: bool
+    trace: bool
+
+
+def _question(arguments: Sequence[Any]) -> _Question:
+    if not 2 <= len(arguments) <= 5:
+        raise Invalid(
+            "stroom:lookup takes 2 to 5 arguments", kind="lookup_arguments", found=len(arguments),
+            hint="write stroom:lookup(map, key, time, ignoreWarnings, trace); the last three may be left out",
+        )  # fmt: skip
+    maps, key, time, ignore_warnings, trace = (*arguments, None, None, None)[:5]
+    return _Question(
+        maps=_text(maps) or "", key=_text(key), time=_text(time), timed=len(arguments) > 2,
+        ignore_warnings=_is_true(ignore_warnings), trace=_is_true(trace),
+    )  # fmt: skip
+
+
+def _text(given: Any) -> str | None:
+    """What XPath's `string()` makes of an argument; None for an empty node set."""
+    if isinstance(given, list):
+        return _text(given[0]) if given else None
+    if etree.iselement(given):
+        return "".join(given.itertext())
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    if isinstance(given, float):
+        return str(int(given)) if given.is_integer() else repr(given)
+    return None if given is None else str(given)
+
+
+def _is_true(given: Any) -> bool:
+    return given is True or _text(given) == "true"
+
+
+# -- one transformation -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one transformation has asked so far."""
+
+    pond: _Holder
+    now_ms: int
+    maps: dict[str, _Asked] = field(default_factory=dict)
+    answers: OrderedDict[tuple[str, str, int], Answer] = field(default_factory=OrderedDict)
+
+    def answer(self, question: _Question) -> Answer:
+        """The answer; empty for a fault whose warnings are ignored."""
+        try:
+            at = self._instant(question)
+            found = [] if question.key is None else self._chained(question.maps, question.key, at)
+        except (Invalid, NotFound) as error:
+            if not question.ignore_warnings:
+                raise
+            _log.warning("lookup left empty: %s", error)
+            return []
+        if question.trace:
+            _log.info(
+                "lookup: map=%s key=%s at=%s %s", question.maps, question.key, question.time or _iso(at),
+                "found" if found else "not found",
+            )  # fmt: skip
+        return found
+
+    def _instant(self, question: _Question) -> int:
+        if not question.timed:
+            return self.now_ms
+        try:
+            return parse_instant(question.time)
+        except Invalid as error:
+            raise Invalid(
+                "stroom:lookup does not understand its time", kind="lookup_time", map=question.maps, key=question.key,
+                time=repr(question.time or ""), hint="write an instant with a zone, such as 2013-02-08T18:00:00.000Z",
+            ) from error  # fmt: skip
+
+    def _chained(self, maps: str, key: str, at: int) -> Answer:
+        names = maps.lower().split("/")  # no map has a capital in its name
+        if not all(names):
+            raise Invalid(
+                "stroom:lookup needs the name of a map", kind="lookup_map", map=repr(maps),
+                hint="write 'map', or 'map1/map2' to ask map2 with what map1 answers",
+            )  # fmt: skip
+        for name in names[:-1]:
+            found = self._remembered(name, key, at)
+            if not found:
+                return []
+            key = found if isinstance(found, str) else "".join(_text(node) or "" for node in found)
+        return self._remembered(names[-1], key, at)
+
+    def _remembered(self, name: str, key: str, at: int) -> Answer:
+        asked = (name, key, at)
+        if asked in self.answers:
+            self.answers.move_to_end(asked)
+            return self.answers[asked]
+        found = self.answers[asked] = self._asked(name, key, at)
+        if len(self.answers) > ANSWERS_MAX:
+            self.answers.popitem(last=False)
+        return found
+
+    def _asked(self, name: str, key: str, at: int) -> Answer:
+        map = self.maps.get(name)
+        if map is None:
+            map = self.maps[name] = self.pond.map(name)
+        try:
+            found = map.get(key, at=at)
+        except Invalid as error:
+            if error.kind == "key_number":  # a text is in no range of numbers
+                return []
+            raise
+        if found is None:
+            return []
+        return key if map.kind is Kind.SESSION else _answer(map.name, found)
+
+
+# -- the answer ---------------------------------------------------------------------------------------
+
+
+def _answer(name: str, value: Any) -> Answer:
+    if isinstance(value, dict):
+        return [_struct(name, value)]
+    if isinstance(value, str):
+        return _nodes(value) or value
+    return _scalar(value)
+
+
+def _struct(name: str, value: dict[str, Any]) -> Any:
+    told = etree.Element(name)
+    for field_name, inner in value.items():
+        if inner is not None:
+            etree.SubElement(told, _element_name(field_name)).text = inner if isinstance(inner, str) else _scalar(inner)
+    return told
+
+
+def _element_name(name: str) -> str:
+    """A field's name with `_` for what the name of an element cannot hold.
+
+    >>> _element_name("wind speed"), _element_name("3d")
+    ('wind_speed', '_3d')
+    """
+    told = re.sub(r"[^\w.-]", "_", name)
+    return told if re.match(r"[^\W\d]", told) else f"_{told}"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _nodes(text: str) -> list[Any]:
+    """The nodes of a value that is XML; none when it is text that only looks like it."""
+    trimmed = text.strip()
+    if not (trimmed.startswith("<") and trimmed.endswith(">")):
+        return []
+    # Inside an element a document type is malformed, so there are no entities to expand.
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+    try:
+        holder = etree.fromstring(f"<value>{trimmed}</value>", parser)
+    except etree.XMLSyntaxError:
+        return []
+    return [piece for element in holder for piece in (element, element.tail) if piece is not None]
+
+
+def _iso(millis: int) -> str:
+    return _scalar(datetime.fromtimestamp(millis / 1000, UTC))
