@@ -128,7 +128,12 @@ class ValueType:
         """Spark's DDL words, which `parse_value_type` reads back."""
         if self.scalar:
             return str(self.scalar)
-        return ", ".join(f"{name} {scalar}" for name, scalar in self.fields)
+        return ", ".join(f"{_quoted(name)} {scalar}" for name, scalar in self.fields)
+
+
+def _quoted(name: str) -> str:
+    """A field's name in backticks where it would not be read back without them."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name}`"
 
 
 _FIELD = re.compile(r"^\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s*$")
@@ -141,6 +146,8 @@ def parse_value_type(text: str) -> ValueType:
     'long'
     >>> str(parse_value_type("temp double, code: string"))
     'temp double, code string'
+    >>> str(parse_value_type("`wind speed` double"))
+    '`wind speed` double'
 
     Raises: `Invalid` naming the word that is not a type, or the field that is given twice.
     """
