@@ -1,0 +1,1 @@
+"""Nodes: ponds that are served, those who keep them alike, and those who ask them."""

@@ -1,0 +1,66 @@
+"""Errors on their way between a node and who asked: one form, both directions.
+
+    {"error": "Invalid", "kind": "map_name", "message": …, "hint": …, "values": {…}}
+
+What a node answers is final: a *refusal*, raised as the class it was. What is no node's answer is told apart: a proxy
+that cannot reach its node (`None`: a broken line), or something else that listens at the address.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from millpond import errors
+from millpond.errors import Internal, Invalid, MillpondError
+
+__all__ = ("from_wire", "to_wire")
+
+_GATEWAY = (502, 503, 504)
+
+
+def to_wire(error: MillpondError) -> dict[str, Any]:
+    """An error as JSON; values that JSON has no form for become text.
+
+    >>> to_wire(Invalid("no", kind="map_name", map="1x"))["values"]
+    {'map': '1x'}
+    """
+    return {
+        "error": type(error).__name__, "kind": error.kind, "message": error.message, "hint": error.hint,
+        "values": {name: _plain(value) for name, value in error.values.items()},
+    }  # fmt: skip
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value if isinstance(value, str | int | float | bool | type(None)) else str(value)
+
+
+def from_wire(node: str, status: int, body: bytes) -> MillpondError | None:
+    """The error that a node answered; None when the answer comes from a proxy that did not reach it."""
+    told = _understood(body)
+    cls = None if told is None else getattr(errors, str(told.get("error")), None)
+    if told is not None and isinstance(cls, type) and issubclass(cls, MillpondError):
+        values = told.get("values")
+        values = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
+        for taken in ("kind", "hint", "message"):
+            values.pop(taken, None)
+        return cls(str(told.get("message")), kind=told.get("kind"), hint=told.get("hint"), **values)
+    if status in _GATEWAY:
+        return None
+    if status >= 500:
+        return Internal("the node failed", kind="node_failed", node=node, status=status, hint="see the node's log")
+    return Invalid(
+        "what answers there is no Millpond node", kind="not_a_node", node=node, status=status,
+        hint="name the address that 'millpond serve' prints, such as http://localhost:7433",
+    )  # fmt: skip
+
+
+def _understood(body: bytes) -> Mapping[str, Any] | None:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None

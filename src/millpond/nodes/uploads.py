@@ -1,0 +1,262 @@
+"""A load over the network: parts to every node, then one entry at the primary, then every node at that entry.
+
+1. `upload_parts`: the bundle of each part goes to all nodes at once, streamed from its folder; after a line broke it
+   goes on where the node stopped receiving, and a node that has the part is not sent it again. When one node fails, the
+   others stop: nothing has been entered, and what was uploaded expires.
+2. `enter_load`: the primary enters the load. It is durable then, and has an id drawn here, so that asking again after
+   an answer was lost enters nothing twice.
+3. every other node is told to come up to that entry; with `synchronise`, all wait until it is merged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import xxhash
+
+from millpond.clock import Clock
+from millpond.errors import Conflict, MillpondError, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.loading import LoadResult
+from millpond.maps.parts import PartFile
+from millpond.nodes.bundles import bundle_size, open_bundle_stream
+from millpond.nodes.lines import Broken
+from millpond.nodes.transport import Connection, Nodes, Outcome
+
+__all__ = ("Advance", "come_up_to", "discard_parts", "enter_load", "upload_parts")
+
+Advance: TypeAlias = Callable[[int, int], None]
+"""Told of progress: the bytes sent since the last time, and all that are to be sent."""
+
+ANSWER_SECONDS = 20.0
+"""A node that is asked to come up to an entry answers at least so often how it stands."""
+PAUSE_SECONDS = 0.05
+MERGED_SECONDS_MAX = 3600.0
+"""How long `synchronise` waits; what waits longer is merged all the same."""
+_STILL_WORKING = ("merge_slow", "node_behind")
+
+
+class _Stopped(Exception):
+    """Another node failed, so this one is sent no more."""
+
+
+# -- 1: parts to every node ---------------------------------------------------------------------------
+
+
+def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | None = None) -> None:
+    """Bring every part to every node.
+
+    Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what all nodes refuse for
+    one reason is raised as that.
+    """
+    bundles = [_Bundle(part) for part in parts]
+    stop = threading.Event()
+    told = _Progress(advance, sum(each.size for each in bundles) * len(nodes.connections))
+
+    def bring(node: Connection) -> None:
+        try:
+            for bundle in bundles:
+                _Upload(node.until(stop), bundle, stop, told).run()
+        except _Stopped:
+            return
+        except BaseException:
+            stop.set()
+            raise
+
+    outcomes = nodes.all(bring, stop=stop)
+    failed = [each for each in outcomes if each.error is not None]
+    if failed:
+        raise _not_everywhere(failed, len(outcomes))
+    step("upload.everywhere")
+
+
+def discard_parts(nodes: Nodes, part_ids: Sequence[str]) -> None:
+    """Let nodes forget uploads that nobody will enter; those that cannot be reached let them expire."""
+
+    def discard(node: Connection) -> None:
+        for part in part_ids:
+            with suppress(MillpondError):
+                node.once.request("DELETE", f"/v1/parts/{part}/upload")
+
+    nodes.all(discard)
+
+
+def _not_everywhere(failed: Sequence[Outcome[Any]], count: int) -> MillpondError:
+    errors = [each.error for each in failed if each.error is not None]
+    first = errors[0]
+    alike = all(type(error) is type(first) and error.kind == first.kind for error in errors)
+    if alike and len(errors) == count and not isinstance(first, Unavailable):
+        return first  # it is no node that is wrong
+    return Unavailable(
+        "the load is not on every node, so it is on none", kind="load_not_everywhere", failed=_reasons(failed),
+        hint="mend what is named and load the same data again",
+    )  # fmt: skip
+
+
+def _reasons(failed: Sequence[Outcome[Any]]) -> str:
+    return "; ".join(f"{each.node}: {_told(each.error)}" for each in failed if each.error is not None)
+
+
+def _told(error: MillpondError) -> str:
+    values = ", ".join(f"{name}={value}" for name, value in error.values.items() if name != "node")
+    return error.message + (f" ({values})" if values else "")
+
+
+class _Progress:
+    """Adds up what several threads send."""
+
+    def __init__(self, advance: Advance | None, total: int) -> None:
+        self._advance, self._total, self._lock = advance, total, threading.Lock()
+
+    def __call__(self, count: int) -> None:
+        if self._advance is not None and count:
+            with self._lock:
+                self._advance(count, self._total)
+
+
+class _Bundle:
+    """A part as it is sent: its length and checksum are the same for every node."""
+
+    def __init__(self, part: PartFile) -> None:
+        self.part, self.folder = part.manifest, Path(part.folder)
+        self.size = bundle_size(self.folder)
+        self.path = f"/v1/parts/{self.part.id}/upload"
+        summed = xxhash.xxh3_128()
+        for chunk in open_bundle_stream(self.folder):
+            summed.update(chunk)
+        self.checksum = summed.hexdigest()
+
+
+class _Upload:
+    """One part on its way to one node."""
+
+    def __init__(self, node: Connection, bundle: _Bundle, stop: threading.Event, told: _Progress) -> None:
+        self.node, self.bundle, self.stop, self.told = node, bundle, stop, told
+        self.counted = 0  # bytes that progress was told of
+        self.reached = -1  # the furthest the node ever had
+        self.tried = 0  # attempts since it had more than before
+
+    def run(self) -> None:
+        """Send what the node lacks.
+
+        Raises: what it refuses; `Unavailable` when the line breaks too often without getting further.
+        """
+        self.node.persist(self._send, enough=lambda _: self.tried >= self.node.attempts)
+        self._count(self.bundle.size)
+
+    def _send(self) -> None:
+        self.tried += 1
+        state = self.node.ask("GET", self.bundle.path).json()
+        if state["state"] in ("here", "known"):
+            return
+        offset = int(state["offset"]) if state["state"] == "partial" else 0
+        if offset > self.reached:
+            self.reached, self.tried = offset, 1
+        headers = {
+            "Content-Type": "application/zip", "Content-Length": str(self.bundle.size - offset),
+            "Upload-Map": self.bundle.part.map, "Upload-Length": str(self.bundle.size),
+            "Upload-Offset": str(offset), "Upload-Checksum": self.bundle.checksum,
+        }  # fmt: skip
+        try:
+            self.node.ask("PUT", self.bundle.path, headers=headers, body=self._chunks(offset))
+        except Conflict as error:
+            if error.kind != "upload_offset":
+                raise
+            raise Broken("somebody else uploads the same part", sent=True) from None
+        step("upload.sent")
+
+    def _chunks(self, offset: int) -> Iterator[bytes]:
+        sent = offset
+        for chunk in open_bundle_stream(self.bundle.folder, offset):
+            if self.stop.is_set():
+                raise _Stopped
+            yield chunk
+            sent += len(chunk)
+            self._count(sent)
+
+    def _count(self, upto: int) -> None:
+        # What is sent a second time is no progress.
+        self.told(max(0, upto - self.counted))
+        self.counted = max(self.counted, upto)
+
+
+# -- 2 and 3: entered once, known everywhere ----------------------------------------------------------
+
+
+def enter_load(
+    nodes: Nodes, parts: Sequence[PartFile], *, load_id: str, clock: Clock, source: str = "", rejected: int = 0,
+    stream: tuple[str, int] | None = None, synchronise: bool = False,
+) -> LoadResult:  # fmt: skip
+    """Enter uploaded parts as one load; their folders need not be there any more.
+
+    Raises:
+        Unavailable: kind `load_unconfirmed` when the primary's answer was lost; kind `load_behind`, naming nodes and
+            reasons, when it is entered, but some node has not come up to it. Both may be repeated.
+        Corrupt: kind `part_quarantined`, with `synchronise`.
+    """
+    began = clock.monotonic()
+    asked = {
+        "load_id": load_id, "parts": [part.manifest.id for part in parts], "source": source, "rejected": rejected,
+        "stream": None if stream is None else list(stream),
+    }  # fmt: skip
+    try:
+        told = nodes.on_primary(lambda node: node.request("POST", "/v1/loads", json=asked)).json()
+    except Unavailable as error:
+        if error.kind != "node_unreachable":
+            raise
+        raise Unavailable(
+            "the primary did not say whether the load is entered", kind="load_unconfirmed", load=load_id,
+            node=error.values.get("node"), reason=error.values.get("reason"),
+            hint="load the same data again: what is entered is not entered twice",
+        ) from error  # fmt: skip
+    step("upload.entered")
+    _everywhere(nodes, told, clock, synchronise=synchronise)
+    maps: dict[str, int] = {}
+    for part in parts:
+        maps[part.manifest.map] = maps.get(part.manifest.map, 0) + part.manifest.rows
+    return LoadResult(
+        load=told["load"], rows=sum(maps.values()), rejected=rejected, parts=told["parts"],
+        duplicate_parts=told["duplicate_parts"], maps=maps, seconds=clock.monotonic() - began,
+        position=told["position"], synchronised=synchronise or bool(told.get("synchronised")),
+    )  # fmt: skip
+
+
+def _everywhere(nodes: Nodes, told: dict[str, Any], clock: Clock, *, synchronise: bool) -> None:
+    outcomes = come_up_to(nodes, told["position"], clock, applied=synchronise)
+    failed = [each for each in outcomes if each.error is not None]
+    for each in failed:
+        if each.error is not None and each.error.kind == "part_quarantined":
+            raise each.error
+    if failed:
+        entered = ", ".join(each.node for each in outcomes if each.error is None)
+        raise Unavailable(
+            "the load is entered, but not every node has it yet", kind="load_behind", load=told["load"],
+            entered=entered or nodes.primary().url, failed=_reasons(failed),
+            hint="what is named catches up by itself; loading the same data again is safe",
+        )  # fmt: skip
+
+
+def come_up_to(nodes: Nodes, position: int, clock: Clock, *, applied: bool) -> list[Outcome[int]]:
+    """Let every node come up to a position of the log, and with `applied` merge what that brings."""
+    until = clock.monotonic() + (MERGED_SECONDS_MAX if applied else nodes.settings.read_timeout / 1000)
+    pause = threading.Event()
+
+    def come(node: Connection) -> int:
+        if not applied and node.url == nodes.primary().url:
+            return position
+        while True:
+            asked = {"position": position, "applied": applied, "timeout": ANSWER_SECONDS}
+            try:
+                return int(
+                    node.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS).json()["position"]
+                )
+            except Unavailable as error:
+                if error.kind not in _STILL_WORKING or clock.monotonic() > until:
+                    raise
+            pause.wait(PAUSE_SECONDS)
+
+    return nodes.all(come, stop=pause)
