@@ -74,9 +74,11 @@ class _Call:
 
     def _pass(self, data: bytes, target: socket.socket, down: bool) -> bool:
         """Hand bytes on, as far as the trouble lets them; False when the connection is over."""
-        seen = 0
-        if not down:
-            seen = self._notice(data)
+        if down:
+            self.line.bytes_down += len(data)
+        else:
+            self.line.bytes_up += len(data)
+        seen = 0 if down else self._notice(data)
         with self.lock:
             trouble = self.trouble
             strikes = trouble is not None and trouble.down == down and len(data) - seen > self.left
@@ -133,7 +135,7 @@ class BrokenLine:
 
     def __init__(self, target: int, *, port: int = 0) -> None:
         self.target = target
-        self.bytes_up = self.bytes_down = 0
+        self.bytes_up = self.bytes_down = 0  # roughly, when several connections carry at once
         self._troubles: list[Trouble] = []
         self._calls: set[_Call] = set()
         self._lock = threading.Lock()

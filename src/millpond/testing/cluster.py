@@ -33,7 +33,7 @@ from millpond.testing.broken_line import BrokenLine
 from millpond.testing.faults import KILL_FILE, STEPS_LOG
 from millpond.testing.served import CLOCK_FILE
 
-__all__ = ("Answer", "Cluster", "ServedNode", "free_port", "wait_for")
+__all__ = ("Answer", "Cluster", "Place", "ServedNode", "free_port", "wait_for")
 
 READY_SECONDS = 90.0
 LOG_LINES_SHOWN = 60
@@ -63,6 +63,15 @@ def free_port() -> int:
     raise AssertionError("no port is free")
 
 
+def _toml(value: object) -> str:
+    """A value in the words of TOML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml(told)}" for name, told in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(told) for told in value) + "]"
+    return json.dumps(value)
+
+
 def wait_for(true: Callable[[], object], what: str, seconds: float = 30.0) -> None:
     """Ask again and again until it is so.
 
@@ -87,12 +96,22 @@ class Answer:
         return json.loads(self.body)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node runs: `folder` holds its data, `space` is the network namespace of its process."""
+
+    folder: Path | None = None
+    host: str = "127.0.0.1"
+    space: str | None = None
+
+
 class ServedNode:
     """One node: its folder, its ports, and its process when there is one."""
 
-    def __init__(self, folder: Path, number: int, *, line: bool) -> None:
+    def __init__(self, folder: Path, number: int, place: Place, *, line: bool) -> None:
         self.number = number
-        self.folder = folder / f"node{number}"
+        self.place = place
+        self.folder = place.folder or folder / f"node{number}"
         self.log = folder / f"node{number}.log"
         self.config = folder / f"node{number}.toml"
         self.steps = folder / f"node{number}.steps"
@@ -110,7 +129,7 @@ class ServedNode:
     @property
     def direct_url(self) -> str:
         """Where it is reached whatever happens to its line."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.place.host}:{self.port}"
 
     @property
     def runs(self) -> bool:
@@ -128,15 +147,14 @@ class Cluster:
 
     def __init__(
         self, folder: Path, count: int = 3, *, lines: bool = False, settings: Mapping[str, object] | None = None,
-        folders: Mapping[int, Path] | None = None,
+        places: Mapping[int, Place] | None = None,
     ) -> None:  # fmt: skip
-        """`settings` as in `millpond.toml`, for all nodes; `folders`: where data of some nodes lie instead."""
+        """`settings` as in `millpond.toml`, for all nodes; `places` for those that are not on the loopback."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.settings = {**QUICK, **(settings or {})}
-        self.nodes = [ServedNode(folder, number, line=lines) for number in range(count)]
-        for number, place in (folders or {}).items():
-            self.nodes[number].folder = place
+        chosen = places or {}
+        self.nodes = [ServedNode(folder, number, chosen.get(number, Place()), line=lines) for number in range(count)]
         self._pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=120))
 
     @property
@@ -149,31 +167,34 @@ class Cluster:
         """What `millpond.open` takes."""
         return ",".join(self.urls)
 
-    def start(self, *numbers: int, wait: bool = True) -> None:
-        """Start these nodes (all: none given), and wait until they are ready."""
+    def start(self, *numbers: int, wait: bool = True, kill_at: str | None = None) -> None:
+        """Start these nodes (all: none given), and wait until they are ready; `kill_at` is armed from their start."""
         chosen = [self.nodes[number] for number in numbers or range(len(self.nodes))]
         for node in chosen:
+            assert not node.runs, f"node {node.number} runs"
+            node.kill_file.unlink(missing_ok=True)
+            if kill_at is not None:
+                node.kill_file.write_text(kill_at, encoding="ascii")
             self._start(node)
         if wait:
             for node in chosen:
                 self.wait_ready(node.number)
 
     def _start(self, node: ServedNode) -> None:
-        assert not node.runs, f"node {node.number} runs"
-        node.kill_file.unlink(missing_ok=True)
-        told = {**self.settings, "data": str(node.folder), "host": "127.0.0.1", "port": node.port,
+        told = {**self.settings, "data": str(node.folder), "host": node.place.host, "port": node.port,
                 "url": node.url, "nodes": self.urls}  # fmt: skip
-        node.config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+        node.config.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in told.items()))
         env = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         env |= {
             "MILLPOND_CONFIG": str(node.config), STEPS_LOG: str(node.steps), KILL_FILE: str(node.kill_file),
             CLOCK_FILE: str(node.clock_file), "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1",
         }  # fmt: skip
+        within = ["ip", "netns", "exec", node.place.space] if node.place.space else []
         with node.log.open("ab") as log:
             log.write(b"=== start\n")
             log.flush()
             node.process = subprocess.Popen(
-                [sys.executable, "-m", "millpond.testing.served", "serve"],
+                [*within, sys.executable, "-m", "millpond.testing.served", "serve"],
                 cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
@@ -247,6 +268,8 @@ class Cluster:
         Raises: `urllib3.exceptions.HTTPError` when it cannot be reached.
         """
         told = {**(headers or {})}
+        if token := self.settings.get("token"):
+            told["Authorization"] = f"Bearer {token}"
         if isinstance(body, Mapping):
             body, told["Content-Type"] = json.dumps(body).encode(), "application/json"
         response = self._pool.request(method, self.nodes[number].direct_url + path, body=body, headers=told)
