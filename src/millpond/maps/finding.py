@@ -20,6 +20,7 @@ from millpond.maps.groups import Directories, Groups, gather_table, rows_of
 from millpond.maps.hashing import byte_column, hash_keys, key_array
 from millpond.maps.intervals import Intervals, find_ranges, find_ranges_as_of, locate, spread
 from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.narrowing import Narrowing
 from millpond.maps.questions import instants_of, numbers_of, one_array
 from millpond.maps.radix import I64, U64
 from millpond.maps.search import as_of, bucket_order, find_groups, innermost, only_row, order_bits
@@ -56,8 +57,12 @@ class Found:
 class Finder:
     """Searches the groups of one snapshot."""
 
-    def __init__(self, definition: MapDefinition, groups: Groups, intervals: Callable[[Groups], Intervals]) -> None:
+    def __init__(
+        self, definition: MapDefinition, groups: Groups, intervals: Callable[[Groups], Intervals],
+        narrowing: Narrowing | None = None,
+    ) -> None:  # fmt: skip
         self.definition = definition
+        self.narrowing = narrowing
         self.groups = groups
         self._load_intervals = intervals
         self._columns: dict[str, RowColumn] = {}
@@ -87,6 +92,8 @@ class Finder:
         """
         array = one_array(keys)
         instants, known = instants_of(self.definition, at, len(array))
+        if self.narrowing is not None:
+            self.narrowing.check(self.definition, array, instants, known)
         search = self._find_keyed if self.definition.kind.keyed else self._find_ranged
         found = search(array, instants)
         if len(known):

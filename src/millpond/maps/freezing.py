@@ -14,10 +14,11 @@ from millpond.kernel.steps import step
 from millpond.maps.current import Current, current_snapshot
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.loading import Loading
+from millpond.maps.narrowed import collect_narrowed
 from millpond.maps.shard import Shard
 from millpond.maps.snapshots import SnapshotManifest, collect, freeze, load_manifest
 from millpond.stores.locks import alone
-from millpond.stores.objects import Objects
+from millpond.stores.objects import FolderObjects, Objects
 
 __all__ = ("current_manifest", "refreeze")
 
@@ -43,10 +44,12 @@ def current_manifest(loading: Loading, objects: Objects, definition: MapDefiniti
         return None
 
 
-def refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManifest:
+def refreeze(
+    loading: Loading, objects: Objects, shard: Shard, *, wait_seconds: float = FREEZE_LOCK_SECONDS
+) -> SnapshotManifest:
     """The manifest of the shard as it is now: the one that counts, or a new one when the shard moved on.
 
-    Raises: `Unavailable` when the disk is full, or another process freezes this map for long.
+    Raises: `Unavailable` when the disk is full, or another process freezes this map for longer than `wait_seconds`.
     """
     current = current_manifest(loading, objects, shard.definition)
     if current is not None and current.shard_version == shard.version:
@@ -59,7 +62,7 @@ def refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManife
     )
     shard.folder.mkdir(parents=True, exist_ok=True)
     # Alone, so that nobody collects the files of a manifest that does not count yet.
-    with alone(shard.folder / "freeze.lock", FREEZE_LOCK_SECONDS, busy):
+    with alone(shard.folder / "freeze.lock", wait_seconds, busy):
         return _refreeze(loading, objects, shard)
 
 
@@ -98,6 +101,8 @@ def _refreeze(loading: Loading, objects: Objects, shard: Shard) -> SnapshotManif
     shard.touched.forget(manifest.shard_version)
     try:
         collect(objects, manifest, now_ms=loading.clock.now_ms())
+        if isinstance(objects, FolderObjects):
+            collect_narrowed(objects, manifest, now_ms=loading.clock.now_ms())
     except Corrupt as error:
         # An older snapshot is damaged. The new one counts already; what only the old one holds stays on the disk.
         _LOG.warning("%s; millpond verify sets it aside", error)

@@ -1,6 +1,7 @@
 """Who still reads a snapshot: locks on small files, which end with their process.
 
     leases/<manifest id>.lock    held (shared) by everybody who has that snapshot open
+    pins/<manifest id>.json      until when it is kept for somebody who will come: a job that is planned, not begun
 
 Locks are `flock`s: the machine lets go of them when a process dies, however it dies. They exist only where objects
 are files of this machine; elsewhere (a bucket) `collect` goes by age alone.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import weakref
 from typing import TYPE_CHECKING
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from millpond.stores.objects import Objects
 
-__all__ = ("Lease", "end_lease")
+__all__ = ("Lease", "end_lease", "pin", "pinned_until")
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -88,19 +90,53 @@ def _is_at(handle: int, file: Path) -> bool:
         return False
 
 
-def end_lease(objects: Objects, id_: str) -> bool:
-    """Take a snapshot's manifest away unless somebody holds it; whether it is away."""
+def _pin_name(id_: str) -> str:
+    return f"pins/{id_}.json"
+
+
+def pin(objects: Objects, id_: str, until_ms: int) -> None:
+    """Keep a snapshot's files until then, whether or not somebody has it open; a later pin stays.
+
+    Raises: `NotFound` when the snapshot is gone already.
+    """
+    lease = Lease(objects, id_)
+    try:
+        if pinned_until(objects, id_) < until_ms:
+            objects.put(_pin_name(id_), json.dumps({"until_ms": until_ms}).encode())
+    finally:
+        lease.release()
+
+
+def pinned_until(objects: Objects, id_: str) -> int:
+    """Until when a snapshot is kept for those who will come; 0 when nobody said so."""
+    try:
+        return int(json.loads(objects.get(_pin_name(id_)).to_pybytes())["until_ms"])
+    except NotFound:
+        return 0
+
+
+def end_lease(objects: Objects, id_: str, now_ms: int) -> bool:
+    """Take a snapshot's manifest away unless somebody holds it or it is pinned; whether it is away."""
     file = _file(objects, id_)
     if file is None:
-        objects.delete(manifest_name(id_))
-        return True
+        return _take_away(objects, id_, now_ms)
     try:
         handle = _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     try:
-        objects.delete(manifest_name(id_))
+        if not _take_away(objects, id_, now_ms):
+            return False
         file.unlink(missing_ok=True)
     finally:
         os.close(handle)
+    return True
+
+
+def _take_away(objects: Objects, id_: str, now_ms: int) -> bool:
+    # Whoever pins holds the lease meanwhile, so what is read here counts.
+    if pinned_until(objects, id_) > now_ms:
+        return False
+    objects.delete(manifest_name(id_))
+    objects.delete(_pin_name(id_))
     return True

@@ -57,7 +57,9 @@ class Snapshot:
         self._finder: Finder | None = None
         try:
             groups = open_layers(objects, manifest, verify=verify)
-            self._finder = Finder(self.definition, groups, partial(load_intervals, objects, manifest))
+            self._finder = Finder(
+                self.definition, groups, partial(load_intervals, objects, manifest), manifest.narrowing
+            )
         except BaseException:
             self._lease.release()
             raise
@@ -89,7 +91,7 @@ class Snapshot:
         `keys`: text, bytes or whole numbers (ranged maps: whole numbers); an Arrow array, chunked, dictionary-encoded
         or not, or a list. `at`: one instant, or a column of as many as keys; integers are UTC milliseconds.
 
-        Raises: `Invalid` for keys or times that are not such; `Closed`.
+        Raises: `Invalid` for keys or times that are not such, or that the snapshot was not made for; `Closed`.
         """
         found = self.find(keys, at)
         return self.take(found)

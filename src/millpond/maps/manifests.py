@@ -4,6 +4,7 @@
     indexes/<id>.arrow       one per layer, see `stores/range_index.py`
     ranges/<id>.arrow        the groups themselves
     intervals/<id>.arrow     maps of ranges: which range answers for each number, see `intervals.py`
+    narrowed/<spec>/…        the same again, for snapshots of some keys or of a window of time, see `narrowing.py`
 
 Invariants:
 * A manifest is written after all files it names, and none of them is ever written again: who can read the manifest
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
+from millpond.maps.narrowing import Narrowing
 from millpond.stores.range_index import content_id
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ("Layer", "SnapshotManifest", "list_manifests", "load_manifest", "manifest_name", "store_manifest")
 
 FORMAT = 1
+NARROWED_FORMAT = 2
+"""Readers that know nothing of bounds must not take a narrowed snapshot for a whole one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class SnapshotManifest:
     """What a snapshot is made of, and of which state of which map it speaks.
 
     `shard_version` is the version of the shard it was frozen from; `intervals` the id of the index over the ranges
-    of a ranged map.
+    of a ranged map. `narrowing` says what a narrowed one answers for.
     """
 
     map: str
@@ -59,6 +63,7 @@ class SnapshotManifest:
     created_ms: int
     layers: tuple[Layer, ...]
     intervals: str | None = None
+    narrowing: Narrowing | None = None
 
     @property
     def id(self) -> str:
@@ -86,6 +91,10 @@ class SnapshotManifest:
     def to_bytes(self) -> bytes:
         """JSON with one way to be: names in order, no spaces."""
         told = asdict(self) | {"format": FORMAT, "kind": str(self.kind)}
+        if self.narrowing is None:
+            del told["narrowing"]
+        else:
+            told["format"] = NARROWED_FORMAT
         return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
@@ -96,13 +105,15 @@ class SnapshotManifest:
         """
         told: dict[str, Any] = json.loads(data)
         found = told.pop("format", None)
-        if found != FORMAT:
+        narrowing = told.pop("narrowing", None)
+        if found != (FORMAT if narrowing is None else NARROWED_FORMAT):
             raise Invalid(
                 "the snapshot has a format this version does not know", kind="snapshot_format", found=found,
                 hint="read it with the version that wrote it, or a newer one",
             )  # fmt: skip
         layers = tuple(Layer(**layer) for layer in told.pop("layers"))
-        return cls(**(told | {"kind": Kind(told["kind"]), "layers": layers}))
+        bounds = None if narrowing is None else Narrowing(**narrowing)
+        return cls(**(told | {"kind": Kind(told["kind"]), "layers": layers, "narrowing": bounds}))
 
 
 def manifest_name(id_: str) -> str:

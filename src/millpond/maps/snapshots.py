@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from millpond.maps.kinds import MapDefinition
+    from millpond.maps.narrowing import Narrowing
     from millpond.stores.objects import Objects
 
 __all__ = (
@@ -73,11 +74,13 @@ def freeze(
     touched: pa.Array | None = None,
     shard_version: int,
     created_ms: int,
+    narrowing: Narrowing | None = None,
 ) -> SnapshotManifest:
     """Write a snapshot: of all `rows`; or, on top of `base`, of the rows of just the `touched` keys.
 
     `rows` are canonical and unique by address, in any order; a touched key without rows is gone. Ranged maps name
-    what was touched by `frozen.range_order_keys`.
+    what was touched by `frozen.range_order_keys`. `narrowing` says for which questions the rows suffice, when they are
+    not those of the whole map.
 
     Raises: `Unavailable` when the place is full; the snapshots before it are untouched then.
     """
@@ -96,6 +99,7 @@ def freeze(
         shard_version=shard_version, created_ms=created_ms,
         layers=tuple(Layer(index.id, index.count, index.size) for index in layers),
         intervals=None if definition.kind.keyed else _write_intervals(objects, definition, layers),
+        narrowing=narrowing,
     )  # fmt: skip
     store_manifest(objects, manifest)
     return manifest
@@ -243,7 +247,8 @@ class Collected:
 def collect(objects: Objects, manifest: SnapshotManifest, *, now_ms: int, keep_ms: int = KEEP_MS) -> Collected:
     """Remove the files that neither `manifest`, the one that counts, nor a snapshot still needed refers to.
 
-    A replaced snapshot is needed while somebody has it open, and for `keep_ms` from when it was replaced.
+    A replaced snapshot is needed while somebody has it open, while it is pinned, and for `keep_ms` from when it was
+    replaced.
     Never call it while another freezes here: the files of a freeze that is under way look like nobody's.
     """
     kept, ended = [manifest], 0
@@ -252,14 +257,14 @@ def collect(objects: Objects, manifest: SnapshotManifest, *, now_ms: int, keep_m
         if other == manifest:
             continue
         replaced_ms = others[number + 1].created_ms if number + 1 < len(others) else other.created_ms
-        if now_ms < replaced_ms + keep_ms or not end_lease(objects, other.id):
+        if now_ms < replaced_ms + keep_ms or not end_lease(objects, other.id, now_ms):
             kept.append(other)
         else:
             ended += 1
     for named in list(objects.list("leases")):  # of those who came too late
         id_ = named.name.removeprefix("leases/").removesuffix(".lock")
         if id_ not in {each.id for each in kept}:
-            end_lease(objects, id_)
+            end_lease(objects, id_, now_ms)
     step("collect.manifests_removed")
     needed = {name for each in kept for name in _files(objects, each)}
     files = size = 0
