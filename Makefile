@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-full lint check docs format bench lock clean
+.PHONY: help setup java demo test test-full lint check docs format bench soak lock clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,7 +46,11 @@ format: $(READY) ## rewrite the code in the project's style
 	@$(BIN)/ruff format
 
 bench: $(READY) java ## every benchmark, one after another
-	@for claim in bench/[a-z]*.py; do echo "== $$claim"; $(BIN)/python $$claim || exit 1; done
+	@for claim in $(filter-out bench/soak.py,$(wildcard bench/[a-z]*.py)); do \
+		echo "== $$claim"; $(BIN)/python $$claim || exit 1; done
+
+soak: $(READY) ## three nodes at work for MINUTES=30: every answer right, nothing grows
+	@$(BIN)/python bench/soak.py --minutes $(or $(MINUTES),30)
 
 lock: $(READY) ## requirements.lock anew, from pyproject.toml
 	@$(BIN)/python -m pip install -q pip-tools

@@ -1,0 +1,96 @@
+"""Rivals that are servers: started on a loopback port or a socket of their own, ended with the benchmark."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ("bare_server", "nginx_server", "redis_server", "wait_port")
+
+NGINX = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 64; }}
+http {{
+  access_log off; client_max_body_size 0; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  server {{ listen 127.0.0.1:{port}; location / {{ root {folder}/files; dav_methods PUT DELETE; sendfile on; }} }}
+}}
+"""
+
+BARE = """
+import sys, uvicorn
+from fastapi import FastAPI
+from fastapi.responses import Response
+app = FastAPI()
+@app.get("/bare")
+def bare(): return Response(b'{"found":true}', media_type="application/json")
+@app.get("/bare_async")
+async def bare_async(): return Response(b'{"found":true}', media_type="application/json")
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False)
+"""
+
+
+def wait_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until somebody listens."""
+    for _ in range(400):
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"{process.args!r} does not listen")
+
+
+@contextmanager
+def _running(command: list[str], port: int) -> Iterator[int]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        wait_port(port, process)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def nginx_server(folder: Path, port: int) -> Iterator[int | None]:
+    """An nginx that takes files by PUT into `<folder>/files`; None when there is none to start."""
+    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    if program is None:
+        yield None
+        return
+    (folder / "files").mkdir(parents=True)
+    folder.chmod(0o755)
+    config = folder / "nginx.conf"
+    config.write_text(("user root;" if Path("/proc/self").owner() == "root" else "") + NGINX.format(**locals()))
+    with _running([program, "-c", str(config), "-e", f"{folder}/error.log"], port) as ready:
+        yield ready
+
+
+@contextmanager
+def redis_server(port: int) -> Iterator[int | None]:
+    """A Redis that keeps everything in memory only; None when there is none to start."""
+    program = shutil.which("redis-server")
+    if program is None:
+        yield None
+        return
+    with _running(
+        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"], port
+    ) as ready:
+        yield ready
+
+
+@contextmanager
+def bare_server(port: int) -> Iterator[int]:
+    """The same kind of server as a node's, with routes that do nothing."""
+    with _running([sys.executable, "-c", BARE, str(port)], port) as ready:
+        yield ready

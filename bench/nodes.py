@@ -1,0 +1,237 @@
+"""Storage nodes: merging what is sent to them, taking uploads, and bringing a snapshot up to date.
+
+* **merging**: one node is sent sealed parts, each a load of its own, for 1, 4 and 16 maps; from the first byte until
+  all is merged. Beside it the same parts committed and merged by a pond in this process, without any network;
+* **uploads**: bundles sent to a node, which checks every byte and has them on disk when it answers, and the same bytes
+  PUT to an nginx, which does neither;
+* **snapshots**: a reader fetches a map of a million keys whole; then, after 1 % of the keys changed, what is new.
+
+    python bench/nodes.py            full size
+    python bench/nodes.py --quick    a tenth of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import urllib3
+from xxhash import xxh3_128_hexdigest
+
+import millpond
+from _measure import Contest, print_table, rounds
+from _servers import nginx_server
+from millpond.maps.columns import canonical_schema
+from millpond.maps.parts import PartFile
+from millpond.testing.cluster import Cluster, free_port
+
+WRITERS = 4
+
+
+def name_of(numbers: np.ndarray) -> pa.Array:
+    return pa.array([f"device-{number:08d}" for number in numbers.tolist()])
+
+
+def seal(pond: Any, name: str, rows: int, seed: int) -> PartFile:
+    """A part of random keys."""
+    random = np.random.default_rng(seed)
+    keys = name_of(np.sort(random.choice(1_000_000, rows, replace=False))).cast(pa.binary())
+    writer = pond.part_writer(name)
+    definition = pond.map(name).definition
+    writer.write(pa.RecordBatch.from_arrays([keys, pa.array(random.integers(0, 1 << 40, rows))],
+                                            schema=canonical_schema(definition)))  # fmt: skip
+    (part,) = writer.finish()
+    return part
+
+
+# -- merging ------------------------------------------------------------------------------------------
+
+
+def bench_merging(folder: Path, maps: int, parts: int, rows: int, quick: bool) -> list[str]:
+    """Both ways, in turn."""
+    seconds: dict[str, list[float]] = {"node": [], "embedded": []}
+    for number in range(len(rounds(quick))):
+        with ExitStack() as stack:
+            cluster = stack.enter_context(Cluster(folder / f"node{maps}-{rows}-{number}", 1))
+            for way, place in (("node", cluster.url), ("embedded", folder / f"embedded{maps}-{rows}-{number}")):
+                pond = stack.enter_context(millpond.open(place))
+                seconds[way].append(_merged(pond, maps, parts, rows, parallel=way == "node"))
+    told = {way: float(np.median(each)) for way, each in seconds.items()}
+    return [
+        f"{maps}", f"{parts} × {rows:,}", f"{told['node']:.2f} s", f"{parts / told['node']:.0f}",
+        f"{parts * rows / told['node'] / 1e6:.2f} M", f"{told['embedded']:.2f} s",
+        f"{told['embedded'] / told['node']:.2f}×",
+    ]  # fmt: skip
+
+
+def _merged(pond: Any, maps: int, parts: int, rows: int, *, parallel: bool) -> float:
+    names = [f"m{number}" for number in range(maps)]
+    for name in names:
+        pond.create_map(name, kind="state", value="long")
+    sealed = [seal(pond, names[number % maps], rows, number) for number in range(parts)]
+    began = time.perf_counter()
+    if parallel:
+        with ThreadPoolExecutor(WRITERS) as pool:
+            list(pool.map(lambda part: pond.commit_load([part]), sealed))
+        pond.merge(wait=True)
+    else:
+        for part in sealed:
+            pond.commit_load([part])
+    taken = time.perf_counter() - began
+    assert pond.map(names[0]).info()["rows"] > 0
+    return taken
+
+
+# -- uploads ------------------------------------------------------------------------------------------
+
+
+def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Contest | None:
+    from millpond.nodes.bundles import write_bundle
+
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(folder / "node", 1))
+        port = stack.enter_context(nginx_server(folder / "nginx", free_port()))
+        if port is None:
+            print("uploads: there is no nginx to compare with; install nginx-light")
+            return None
+        pond: Any = stack.enter_context(millpond.open(cluster.url))
+        pond.create_map("m", kind="state", value="long")
+        bundles = {}
+        for number in range(count):
+            part = seal(pond, "m", size_rows, number)
+            sink = io.BytesIO()
+            write_bundle(Path(part.folder), sink)
+            bundles[part.manifest.id] = sink.getvalue()
+        size = sum(len(each) for each in bundles.values())
+        contest = Contest(f"upload {count} × {size / count / 2**20:.1f} MiB", size)
+        ours = urllib3.HTTPConnectionPool("127.0.0.1", cluster.nodes[0].port, maxsize=WRITERS)
+        theirs = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=WRITERS)
+        for _ in rounds(quick):
+            contest.run("millpond", lambda: _send_all(bundles, lambda part, body: _put_part(ours, part, body)))
+            contest.run("nginx PUT", lambda: _send_all(bundles, lambda part, body: _put_file(theirs, part, body)))
+            for part in bundles:
+                assert ours.request("DELETE", f"/v1/parts/{part}/upload").status in (200, 204)
+                theirs.request("DELETE", f"/{part}")
+    return contest
+
+
+def _send_all(bundles: dict[str, bytes], put: Callable[[str, bytes], None]) -> None:
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(lambda item: put(*item), bundles.items()))
+
+
+def _put_part(pool: urllib3.HTTPConnectionPool, part: str, body: bytes) -> None:
+    headers = {
+        "Upload-Map": "m", "Upload-Length": str(len(body)), "Upload-Offset": "0",
+        "Upload-Checksum": xxh3_128_hexdigest(body),
+    }  # fmt: skip
+    answer = pool.request("PUT", f"/v1/parts/{part}/upload", body=body, headers=headers)
+    assert answer.status == 200, answer.data
+
+
+def _put_file(pool: urllib3.HTTPConnectionPool, part: str, body: bytes) -> None:
+    answer = pool.request("PUT", f"/{part}", body=body)
+    assert answer.status in (201, 204), answer.data
+
+
+# -- snapshots ----------------------------------------------------------------------------------------
+
+
+def bench_snapshots(folder: Path, keys: int, quick: bool) -> list[list[str]]:
+    """What a reader waits for and what it fetches: the node has frozen before."""
+    settings = {"min_time_to_keep_snapshots": "0s"}
+    whole: list[tuple[float, int]] = []
+    fresh: list[tuple[float, int]] = []
+    with Cluster(folder / "node", 1, settings=settings, lines=True) as cluster:
+        with millpond.open(cluster.url) as pond:
+            target: Any = pond.create_map("m", kind="temporal_state", value="double")
+            every = np.repeat(np.arange(keys), 10)
+            times = pa.array(np.tile(np.arange(10) * 1000, keys), pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+            table = pa.table(
+                {"key": name_of(every), "effective_time": times, "value": np.random.default_rng(1).random(len(every))}
+            )
+            target.load(table, synchronise=True)
+        for number in rounds(quick):
+            cache = folder / f"cache{number}"
+            os.environ["MILLPOND_SNAPSHOT_CACHE"] = str(cache)
+            with millpond.open(cluster.url) as pond:
+                _freeze(cluster)
+                whole.append(_fetched(cluster, pond))
+                some = np.random.default_rng(10 + number).choice(keys, keys // 100, replace=False)
+                at = pa.array(np.full(len(some), 20_000 + number), pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+                changed = pa.table({"key": name_of(some), "effective_time": at, "value": some.astype(float)})
+                pond.map("m").load(changed, synchronise=True)
+                _freeze(cluster)
+                fresh.append(_fetched(cluster, pond))
+            shutil.rmtree(cache)
+    told = []
+    first = np.median([taken for taken, _ in whole]), np.median([size for _, size in whole])
+    for act, each in (("the whole snapshot", whole), ("after 1 % changed", fresh)):
+        taken, size = np.median([one for one, _ in each]), np.median([one for _, one in each])
+        told.append(
+            [act, f"{taken:.3f} s", f"{size / 1e6:.1f} MB", f"{first[0] / taken:.1f}×", f"{first[1] / size:.1f}×"]
+        )
+    return told
+
+
+def _freeze(cluster: Cluster) -> None:
+    answer = cluster.ask(0, "GET", "/v1/maps/m/snapshot")
+    assert answer.status == 200, answer.body
+
+
+def _fetched(cluster: Cluster, pond: Any) -> tuple[float, int]:
+    line = cluster.nodes[0].line
+    assert line is not None
+    before = line.bytes_down
+    began = time.perf_counter()
+    pond.map("m").snapshot()
+    return time.perf_counter() - began, line.bytes_down - before
+
+
+def table(head: list[str], lines: list[list[str]]) -> None:
+    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    for line in lines:
+        print("| " + " | ".join(line) + " |")
+    print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of it, three rounds")
+    parser.add_argument("--only", choices=("merging", "uploads", "snapshots"))
+    told = parser.parse_args()
+    scale = 10 if told.quick else 1
+    root = Path(tempfile.mkdtemp(prefix="millpond-nodes-", dir=os.environ.get("BENCH_DIR")))
+    os.environ["MILLPOND_SNAPSHOT_CACHE"] = str(root / "cache")
+    try:
+        if told.only in (None, "merging"):
+            lines = [
+                bench_merging(root / "merging", maps, parts // scale, rows, told.quick)
+                for parts, rows in ((640, 1_000), (80, 100_000)) for maps in (1, 4, 16)
+            ]  # fmt: skip
+            table(["maps", "parts × rows", "median", "parts/s", "rows/s", "embedded", "the node is faster by"], lines)
+        if told.only in (None, "uploads"):
+            sizes = ((1_000_000, 16), (20_000, 200))
+            contests = [bench_uploads(root / f"uploads{rows}", rows, count // (4 if told.quick else 1), told.quick)
+                        for rows, count in sizes]  # fmt: skip
+            print_table([each for each in contests if each is not None])
+        if told.only in (None, "snapshots"):
+            lines = bench_snapshots(root / "snapshots", 1_000_000 // scale, told.quick)
+            table(["a reader fetches", "median", "bytes", "faster", "less"], lines)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
