@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,8 @@ def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Cont
         ours = urllib3.HTTPConnectionPool("127.0.0.1", cluster.nodes[0].port, maxsize=WRITERS)
         theirs = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=WRITERS)
         for _ in rounds(quick):
-            contest.run("millpond", lambda: _send_all(bundles, lambda part, body: _put_part(ours, part, body)))
-            contest.run("nginx PUT", lambda: _send_all(bundles, lambda part, body: _put_file(theirs, part, body)))
+            contest.run("millpond", lambda: _send_all(bundles, partial(_put_part, ours)))
+            contest.run("nginx PUT", lambda: _send_all(bundles, partial(_put_file, theirs)))
             for part in bundles:
                 assert ours.request("DELETE", f"/v1/parts/{part}/upload").status in (200, 204)
                 theirs.request("DELETE", f"/{part}")
