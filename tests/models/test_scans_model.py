@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.maps.columns import INSTANT, presented_schema
 from millpond.maps.kinds import Kind, MapDefinition, Scheme
+from millpond.maps.predicate_words import scan_elsewhere, worded
 from millpond.maps.predicates import predicate
 from millpond.maps.scan import candidate_rows, scan
 from millpond.maps.shard import Shard
@@ -26,9 +28,12 @@ from millpond.testing.rows import canonical_of, presented, presented_rows
 from millpond.testing.strategies import EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from millpond.maps.lookup import Snapshot
+    from millpond.maps.predicates import Where
     from millpond.testing.models import Row
     from millpond.testing.strategies import Pools
 
@@ -125,6 +130,9 @@ class OneMap:
     def maps(self) -> list[OneMap]:
         return [self]
 
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        return scan(self.shard, self.definition, where, columns)
+
     def snapshot(self) -> Snapshot:
         raise AssertionError("nothing is looked up here")
 
@@ -161,6 +169,8 @@ def test_a_scan_gives_the_rows_a_condition_takes(
         assert presented_rows(definition, scan(shard, definition, text).read_all()) == expected, text
         expression = predicate(definition, text).expression
         assert presented_rows(definition, scan(shard, definition, expression).read_all()) == expected, expression
+        told = scan_elsewhere(partial(scan, shard, definition), definition, expression, None).read_all()
+        assert presented_rows(definition, told) == expected, worded(definition, expression)
     if "\0" not in text:
         answer = query(OneMap(definition, shard), f"select * from m where {text}")
         assert presented_rows(definition, answer.cast(presented_schema(definition))) == expected, text

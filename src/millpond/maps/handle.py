@@ -17,6 +17,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.times import parse_instant
 from millpond.maps.kinds import Kind, MapDefinition, parse_duration
 from millpond.maps.loading import Loading, LoadResult, load_data
+from millpond.maps.questions import single_key
 from millpond.maps.shard import Shard
 from millpond.maps.values import python_value
 from millpond.stores.objects import Objects
@@ -79,17 +80,8 @@ class Map:
 
         Raises: `Invalid` for a key or time the map cannot have.
         """
-        time = self._instant(at)
-        if not self.kind.keyed:
-            if isinstance(key, str) and key.strip().lstrip("-").isdigit():
-                key = int(key)
-            if not isinstance(key, int):
-                raise Invalid("a ranged map is asked by number", kind="key_number", map=self.name, key=repr(key))
-            if not -(1 << 63) <= key < 1 << 63:
-                return None
-            found = self.shard.get(key, time)
-        else:
-            found = self.shard.get(key if isinstance(key, bytes) else str(key).encode(), time)
+        time, asked = self._instant(at), single_key(self.definition, key)
+        found = None if asked is None else self.shard.get(asked, time)
         if found is None:
             return None
         if isinstance(found, tuple):

@@ -46,7 +46,7 @@ from millpond.maps.predicate_tree import (
 from millpond.maps.present import column_unknown
 from millpond.maps.spans import Span
 
-__all__ = ("Predicate", "Where", "predicate")
+__all__ = ("Predicate", "Where", "condition_of", "predicate")
 
 Where: TypeAlias = str | pc.Expression | Sequence[Any] | None
 
@@ -76,15 +76,25 @@ def predicate(definition: MapDefinition, where: Where) -> Predicate:
     if where is None or (isinstance(where, list | tuple) and not where):
         return Predicate(None, (), {})
     schema = presented_schema(definition)
+    told = condition_of(definition, where)
     if isinstance(where, pc.Expression):
-        told = parts_of(where)
         return Predicate(where, tuple(schema.names), spans_of(told))
+    return Predicate(_expression(told, schema), tuple(dict.fromkeys(columns_of(told))), spans_of(told))
+
+
+def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequence[Any]) -> Condition:
+    """A condition as a tree; its values are of the columns' types, but for those of pyarrow's expressions.
+
+    Raises: as `predicate`.
+    """
+    if isinstance(where, pc.Expression):
+        return parts_of(where)
+    schema = presented_schema(definition)
     told = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
     for name in columns_of(told):
         if name not in schema.names:
             raise column_unknown(definition, name)
-    typed = _typed(told, schema)
-    return Predicate(_expression(typed, schema), tuple(dict.fromkeys(columns_of(typed))), spans_of(typed))
+    return _typed(told, schema)
 
 
 def _of_tuples(told: Sequence[Any]) -> Condition:

@@ -18,7 +18,21 @@ from millpond.maps.inputs.times import parse_instant, to_millis
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.radix import I64
 
-__all__ = ("instants_of", "numbers_of", "one_array")
+__all__ = ("instants_of", "numbers_of", "one_array", "single_key")
+
+
+def single_key(definition: MapDefinition, key: str | bytes | int) -> bytes | int | None:
+    """One key as the shard stores it, for maps of ranges a number; None for a number that no range can hold.
+
+    Raises: `Invalid` when a map of ranges is asked for something else.
+    """
+    if definition.kind.keyed:
+        return key if isinstance(key, bytes) else str(key).encode()
+    if isinstance(key, str) and key.strip().removeprefix("-").isdecimal():
+        key = int(key)
+    if not isinstance(key, int):
+        raise Invalid("a ranged map is asked by number", kind="key_number", map=definition.name, key=repr(key))
+    return key if -(1 << 63) <= key < 1 << 63 else None
 
 
 def one_array(column: Any) -> pa.Array:
