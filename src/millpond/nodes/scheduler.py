@@ -1,0 +1,301 @@
+"""The clockwork of a node: jobs that run by themselves, each at its own interval, seen, told to run, and paused.
+
+    job ──interval──▶ run ──▶ outcome: in words and numbers, and what failed
+              ▲
+              └── now, also while it is paused
+
+Invariants:
+* A job runs at most once at a time. What is due while it runs is not run twice afterwards.
+* A job told to run starts after it was told: who waits for it sees what was there when they asked.
+* A job that fails shows its error and runs again when it is due; no job ever stops another.
+* Pauses survive a restart: `jobs.json` names the paused jobs.
+* After `stop` no job runs, and none is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from apscheduler.executors.pool import ThreadPoolExecutor as DuePool
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from millpond.clock import Clock
+from millpond.errors import Closed, Corrupt, Internal, MillpondError, NotFound, Unavailable
+from millpond.stores.files import write_file_atomically
+
+__all__ = ("WAIT_SECONDS", "Job", "JobRun", "JobStatus", "Outcome", "Scheduler")
+
+THREADS = 4
+WAIT_SECONDS = 600.0
+"""How long `run` waits for a job unless told."""
+
+_log = logging.getLogger("millpond.jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run did: in words, in numbers, and what went wrong for some of what it tended."""
+
+    told: str
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work with a name. `interval_ms` 0: only when told. `work` is given what says that it should come to an end."""
+
+    name: str
+    purpose: str
+    interval_ms: int
+    work: Callable[[threading.Event], Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRun:
+    """A run that has ended. `error` is None when all went well; the rest may have been done all the same."""
+
+    began_ms: int
+    seconds: float
+    told: str
+    numbers: Mapping[str, int]
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job as it stands. `next_ms` is None while it is paused, or never runs by itself."""
+
+    name: str
+    purpose: str
+    interval_ms: int
+    paused: bool
+    running_since_ms: int | None
+    next_ms: int | None
+    runs: int
+    failures: int
+    last: JobRun | None
+
+
+@dataclass(slots=True)
+class _Course:
+    """A job and where it has got to. Guarded by the scheduler's condition, but for `busy`."""
+
+    job: Job
+    busy: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the job runs."""
+    begun: int = 0
+    ended: int = 0
+    failures: int = 0
+    called: bool = False
+    """Whether a run was asked for that has not begun."""
+    paused: bool = False
+    running_since_ms: int | None = None
+    last: JobRun | None = None
+
+
+class Scheduler:
+    """Runs jobs; `start` it, and `stop` it before what the jobs work on is closed."""
+
+    def __init__(self, jobs: Iterable[Job], *, state: Path, clock: Clock) -> None:
+        self._courses = {job.name: _Course(job) for job in jobs}
+        self._state, self._clock = state, clock
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._clockwork: BackgroundScheduler | None = None
+        # Who is told to run does not queue behind what is due.
+        self._told_pool = ThreadPoolExecutor(max(1, len(self._courses)), thread_name_prefix="job")
+
+    def start(self) -> None:
+        """Begin: every job for the first time when its interval has passed.
+
+        Raises: `Corrupt` when the file with the pauses cannot be read: better than to run what was paused.
+        """
+        assert self._clockwork is None, "started once"
+        paused = _read_paused(self._state)
+        quiet = logging.getLogger("millpond.jobs.clockwork")
+        quiet.setLevel(logging.ERROR)  # that a job is still running when it is due again is no news
+        clockwork = self._clockwork = BackgroundScheduler(
+            timezone=UTC, logger=quiet, executors={"default": DuePool(THREADS)}, daemon=True,
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        )  # fmt: skip
+        clockwork.start()
+        for name, course in self._courses.items():
+            course.paused = name in paused
+            if course.job.interval_ms:
+                clockwork.add_job(
+                    self._due, "interval", seconds=course.job.interval_ms / 1000, args=[course], id=name,
+                )  # fmt: skip
+                if course.paused:
+                    clockwork.pause_job(name)
+
+    def stop(self) -> None:
+        """End: running jobs come to an end, no other begins. Stopping twice is harmless."""
+        with self._changed:
+            # Nobody asks the clockwork from here on: it holds its locks until the last job has ended.
+            clockwork, self._clockwork = self._clockwork, None
+            self._stopping.set()
+            self._changed.notify_all()
+        if clockwork is not None:
+            clockwork.shutdown(wait=True)
+            self._told_pool.shutdown(wait=True, cancel_futures=True)
+
+    # -- seen -----------------------------------------------------------------------------------------
+
+    def status(self, name: str | None = None) -> list[JobStatus]:
+        """All jobs in the order they were given, or one.
+
+        Raises: `NotFound`.
+        """
+        courses = self._courses.values() if name is None else [self._course(name)]
+        with self._changed:
+            return [self._told(course) for course in courses]
+
+    def _told(self, course: _Course) -> JobStatus:
+        job, clockwork = course.job, self._clockwork
+        entry = clockwork.get_job(job.name) if clockwork is not None else None
+        following = None if entry is None or entry.next_run_time is None else entry.next_run_time
+        return JobStatus(
+            name=job.name, purpose=job.purpose, interval_ms=job.interval_ms, paused=course.paused,
+            running_since_ms=course.running_since_ms, runs=course.ended, failures=course.failures, last=course.last,
+            next_ms=None if following is None else int(following.timestamp() * 1000),
+        )  # fmt: skip
+
+    # -- told -----------------------------------------------------------------------------------------
+
+    def run(self, name: str, *, wait: bool = True, timeout: float = WAIT_SECONDS) -> JobStatus:
+        """Run a job now, also when it is paused; answer when this run has ended, or at once without `wait`.
+
+        Raises: `NotFound`; `Unavailable` when it has not ended in time (it goes on); `Closed` when the node stops.
+        """
+        course = self._course(name)
+        with self._changed:
+            self._running()
+            wanted = course.begun + 1
+            if not course.called:
+                course.called = True
+                self._told_pool.submit(self._called, course)
+            if wait:
+                self._await(course, wanted, timeout)
+        return self.status(name)[0]
+
+    def _await(self, course: _Course, wanted: int, timeout: float) -> None:
+        over = self._changed.wait_for(lambda: course.ended >= wanted or self._stopping.is_set(), timeout)
+        if course.ended >= wanted:
+            return
+        if over:
+            raise self._stopped()
+        raise Unavailable(
+            "the job has not ended yet", kind="job_slow", job=course.job.name, seconds=timeout,
+            hint="it goes on; see millpond jobs",
+        )  # fmt: skip
+
+    def pause(self, name: str) -> JobStatus:
+        """Do not run a job by itself any more, until it is resumed. A run that is going on ends as it would.
+
+        Raises: `NotFound`; `Unavailable` when that cannot be written down.
+        """
+        return self._set_paused(self._course(name), True)
+
+    def resume(self, name: str) -> JobStatus:
+        """Run a job by itself again, when it is due next.
+
+        Raises: `NotFound`; `Unavailable` when that cannot be written down.
+        """
+        return self._set_paused(self._course(name), False)
+
+    def _set_paused(self, course: _Course, paused: bool) -> JobStatus:
+        name = course.job.name
+        with self._changed:
+            clockwork = self._running()
+            told = {each for each, other in self._courses.items() if other.paused} - {name}
+            write_file_atomically(
+                self._state, json.dumps({"paused": sorted(told | {name} if paused else told)}).encode()
+            )
+            course.paused = paused
+            if clockwork.get_job(name) is not None:
+                (clockwork.pause_job if paused else clockwork.resume_job)(name)
+        return self.status(name)[0]
+
+    def _course(self, name: str) -> _Course:
+        course = self._courses.get(name)
+        if course is None:
+            raise NotFound(
+                "there is no such job", kind="job_not_found", job=name, hint=f"one of: {', '.join(self._courses)}"
+            )
+        return course
+
+    def _running(self) -> BackgroundScheduler:
+        if self._clockwork is None or self._stopping.is_set():
+            raise self._stopped()
+        return self._clockwork
+
+    def _stopped(self) -> Closed:
+        return Closed("the node's jobs are stopped", kind="jobs_stopped", hint="ask again when the node is up")
+
+    # -- at work, in the threads of the pool ----------------------------------------------------------
+
+    def _due(self, course: _Course) -> None:
+        # Whoever runs it now does what is due: the next time comes soon enough.
+        if course.busy.acquire(blocking=False):
+            try:
+                self._work(course)
+            finally:
+                course.busy.release()
+
+    def _called(self, course: _Course) -> None:
+        with course.busy:
+            self._work(course)
+
+    def _work(self, course: _Course) -> None:
+        if self._stopping.is_set():
+            return
+        began_ms, began = self._clock.now_ms(), self._clock.monotonic()
+        with self._changed:
+            course.begun += 1
+            course.called = False
+            course.running_since_ms = began_ms
+        outcome = self._outcome(course.job)
+        error = "; ".join(outcome.faults) or None
+        with self._changed:
+            course.last = JobRun(
+                began_ms=began_ms, seconds=self._clock.monotonic() - began, told=outcome.told,
+                numbers=outcome.numbers, error=error,
+            )  # fmt: skip
+            course.ended += 1
+            course.failures += error is not None
+            course.running_since_ms = None
+            self._changed.notify_all()
+
+    def _outcome(self, job: Job) -> Outcome:
+        try:
+            outcome = job.work(self._stopping)
+        except MillpondError as error:
+            outcome = Outcome("failed", faults=(str(error),))
+        except Exception as error:
+            _log.exception("job failed: %s", job.name)
+            outcome = Outcome("failed", faults=(str(Internal(f"{type(error).__name__}: {error}", job=job.name)),))
+        for fault in outcome.faults:
+            _log.warning("job %s: %s", job.name, fault)
+        return outcome
+
+
+def _read_paused(file: Path) -> set[str]:
+    if not file.exists():
+        return set()
+    try:
+        told: Any = json.loads(file.read_bytes())
+        return {str(name) for name in told["paused"]}
+    except (ValueError, TypeError, KeyError) as error:
+        raise Corrupt(
+            "cannot read which jobs are paused", kind="jobs_damaged", file=file,
+            hint="remove the file, start the node, and pause again what should be",
+        ) from error  # fmt: skip

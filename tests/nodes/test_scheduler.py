@@ -1,0 +1,197 @@
+"""Jobs run when they are due and when they are told, one at a time, and say how it went."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from millpond.clock import SystemClock
+from millpond.errors import Closed, Corrupt, Invalid, NotFound, Unavailable
+from millpond.nodes.scheduler import Job, Outcome, Scheduler
+
+SECONDS = 20.0
+Work = Callable[[threading.Event], Outcome]
+Start = Callable[..., Scheduler]
+
+
+def done(_stopping: threading.Event) -> Outcome:
+    return Outcome("tended 2 maps", {"maps": 2})
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a scheduler of jobs given as `name=work` or `name=(work, interval)`."""
+    started: list[Scheduler] = []
+
+    def begin(**works: Work | tuple[Work, int]) -> Scheduler:
+        jobs = []
+        for name, told in works.items():
+            work, interval = told if isinstance(told, tuple) else (told, 0)
+            jobs.append(Job(name, f"Does {name}.", interval, work))
+        scheduler = Scheduler(jobs, state=tmp_path / "jobs.json", clock=SystemClock())
+        scheduler.start()
+        started.append(scheduler)
+        return scheduler
+
+    yield begin
+    for scheduler in started:
+        scheduler.stop()
+
+
+class Gate:
+    """Work that says it has begun, and ends when it is let."""
+
+    def __init__(self) -> None:
+        self.begun, self.open = threading.Semaphore(0), threading.Semaphore(0)
+        self.at_work = 0
+
+    def __call__(self, _stopping: threading.Event) -> Outcome:
+        self.at_work += 1
+        assert self.at_work == 1, "one at a time"
+        self.begun.release()
+        assert self.open.acquire(timeout=SECONDS)
+        self.at_work -= 1
+        return Outcome("passed")
+
+
+def test_a_job_that_is_due_runs_by_itself_again_and_again(start: Start) -> None:
+    ran = threading.Semaphore(0)
+
+    def work(_stopping: threading.Event) -> Outcome:
+        ran.release()
+        return Outcome("ran")
+
+    scheduler = start(tick=(work, 20))
+    for _ in range(3):
+        assert ran.acquire(timeout=SECONDS)
+    (told,) = scheduler.status()
+    assert told.next_ms is not None
+    assert not told.paused
+
+
+def test_a_job_without_an_interval_runs_only_when_told(start: Start) -> None:
+    scheduler = start(tend=done)
+    (before,) = scheduler.status()
+    assert (before.runs, before.last, before.next_ms) == (0, None, None)
+    after = scheduler.run("tend")
+    assert (after.runs, after.failures, after.running_since_ms) == (1, 0, None)
+    assert after.last is not None
+    assert (after.last.told, after.last.numbers, after.last.error) == ("tended 2 maps", {"maps": 2}, None)
+    assert abs(after.last.began_ms - SystemClock().now_ms()) < 1000 * SECONDS
+    assert after.last.seconds >= 0
+
+
+def test_told_while_it_runs_it_runs_once_more_and_not_twice_at_once(start: Start) -> None:
+    gate = Gate()
+    scheduler = start(slow=gate)
+    scheduler.run("slow", wait=False)
+    assert gate.begun.acquire(timeout=SECONDS)
+    (running,) = scheduler.status()
+    assert running.running_since_ms is not None
+    waiting = [threading.Thread(target=scheduler.run, args=("slow",)) for _ in range(3)]
+    for each in waiting:
+        each.start()
+    scheduler.run("slow", wait=False)
+    gate.open.release()
+    assert gate.begun.acquire(timeout=SECONDS), "the run that was asked for while the first went on"
+    gate.open.release()
+    # Whoever asked later than the second began waits for a third.
+    gate.open.release()
+    for each in waiting:
+        each.join(SECONDS)
+        assert not each.is_alive()
+    (told,) = scheduler.status()
+    assert told.runs in (2, 3)
+    assert told.failures == 0
+
+
+def test_who_does_not_wait_long_enough_is_told_and_the_job_goes_on(start: Start) -> None:
+    gate = Gate()
+    scheduler = start(slow=gate)
+    with pytest.raises(Unavailable) as raised:
+        scheduler.run("slow", timeout=0.01)
+    assert raised.value.kind == "job_slow"
+    gate.open.release(2)
+    assert scheduler.run("slow").runs == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Invalid("the map is strange", kind="strange", map="m"), "the map is strange. map=m"),
+        (KeyError("x"), "KeyError: 'x'. job=bad"),
+    ],
+)
+def test_a_failing_job_shows_its_error_and_stops_no_other(start: Start, error: Exception, told: str) -> None:
+    def fail(_stopping: threading.Event) -> Outcome:
+        raise error
+
+    scheduler = start(bad=fail, good=done)
+    failed = scheduler.run("bad")
+    assert failed.last is not None
+    assert (failed.failures, failed.last.error) == (1, told)
+    assert scheduler.run("good").failures == 0
+    assert scheduler.run("bad").failures == 2
+
+
+def test_faults_of_some_maps_are_the_error_of_a_run_that_did_the_rest(start: Start) -> None:
+    scheduler = start(some=lambda _: Outcome("2 of 3 maps", {"maps": 2}, ("map a: broken", "map b: broken")))
+    last = scheduler.run("some").last
+    assert last is not None
+    assert (last.told, last.error) == ("2 of 3 maps", "map a: broken; map b: broken")
+
+
+def test_a_paused_job_runs_only_when_told_and_stays_paused_over_a_restart(start: Start, tmp_path: Path) -> None:
+    scheduler = start(tick=(done, 20), other=(done, 1_000_000))
+    assert scheduler.pause("tick").paused
+    assert scheduler.status("tick")[0].next_ms is None
+    runs = scheduler.run("tick").runs
+    assert scheduler.run("tick").runs == runs + 1
+    scheduler.stop()
+
+    again = start(tick=(done, 20), other=(done, 1_000_000))
+    assert [(each.name, each.paused, each.next_ms is None) for each in again.status()] == [
+        ("tick", True, True), ("other", False, False),
+    ]  # fmt: skip
+    assert not again.resume("tick").paused
+    assert again.status("tick")[0].next_ms is not None
+    assert json.loads((tmp_path / "jobs.json").read_text()) == {"paused": []}
+
+
+def test_pauses_that_cannot_be_read_are_not_forgotten_in_silence(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "jobs.json").write_text("{")
+    with pytest.raises(Corrupt) as raised:
+        start(tick=done)
+    assert raised.value.kind == "jobs_damaged"
+
+
+def test_an_unknown_job_is_named_with_those_there_are(start: Start) -> None:
+    scheduler = start(merge=done, retain=done)
+    for act in (scheduler.run, scheduler.pause, scheduler.resume, scheduler.status):
+        with pytest.raises(NotFound, match="one of: merge, retain"):
+            act("merg")
+
+
+def test_stopping_lets_a_job_come_to_an_end_and_begins_no_other(start: Start) -> None:
+    begun = threading.Event()
+
+    def long(stopping: threading.Event) -> Outcome:
+        begun.set()
+        assert stopping.wait(SECONDS)
+        return Outcome("came to an end")
+
+    scheduler = start(long=long, other=done)
+    scheduler.run("long", wait=False)
+    assert begun.wait(SECONDS)
+    scheduler.stop()
+    (told, _) = scheduler.status()
+    assert told.last is not None
+    assert told.last.told == "came to an end"
+    for act in (scheduler.run, scheduler.pause):
+        with pytest.raises(Closed):
+            act("other")
+    scheduler.stop()
