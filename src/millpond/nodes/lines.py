@@ -25,10 +25,19 @@ from millpond.errors import Invalid, MillpondError, Unavailable
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
-__all__ = ("Broken", "Busy", "Sockets", "breaking", "node_urls", "unreachable")
+__all__ = ("Broken", "Busy", "Sockets", "breaking", "is_url", "node_urls", "unreachable")
 
 CONNECTIONS_KEPT = 8
 """Idle connections to one node that a process keeps; more may be open at once."""
+
+
+def is_url(told: object) -> bool:
+    """Whether it names nodes, not a folder.
+
+    >>> is_url("http://localhost:7433"), is_url("pond")
+    (True, False)
+    """
+    return isinstance(told, str) and told.strip().lower().startswith(("http://", "https://"))
 
 
 def node_urls(told: str | Iterable[str]) -> tuple[str, ...]:

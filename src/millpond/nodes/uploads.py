@@ -240,8 +240,11 @@ def _everywhere(nodes: Nodes, told: dict[str, Any], clock: Clock, *, synchronise
         )  # fmt: skip
 
 
-def come_up_to(nodes: Nodes, position: int, clock: Clock, *, applied: bool) -> list[Outcome[int]]:
-    """Let every node come up to a position of the log, and with `applied` merge what that brings."""
+def come_up_to(nodes: Nodes, position: int, clock: Clock, *, applied: bool, patient: bool = True) -> list[Outcome[int]]:
+    """Let every node come up to a position of the log, and with `applied` merge what that brings.
+
+    Not `patient`: a node that cannot be reached is not tried again.
+    """
     until = clock.monotonic() + (MERGED_SECONDS_MAX if applied else nodes.settings.read_timeout / 1000)
     pause = threading.Event()
 
@@ -251,9 +254,9 @@ def come_up_to(nodes: Nodes, position: int, clock: Clock, *, applied: bool) -> l
         while True:
             asked = {"position": position, "applied": applied, "timeout": ANSWER_SECONDS}
             try:
-                return int(
-                    node.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS).json()["position"]
-                )
+                line = node if patient else node.once
+                answer = line.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS)
+                return int(answer.json()["position"])
             except Unavailable as error:
                 if error.kind not in _STILL_WORKING or clock.monotonic() > until:
                     raise

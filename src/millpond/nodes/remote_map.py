@@ -1,0 +1,133 @@
+"""One map that lies on nodes: what a user does with it is what they do with one in a folder.
+
+Rows are sealed here and go to every node; questions go to the first node that can be reached. Many keys are looked up
+in a snapshot that is fetched once for all processes of this machine, see `questions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.maps.care import CareReport
+from millpond.maps.inputs.times import parse_instant
+from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.loading import LoadResult
+from millpond.maps.predicate_words import scan_elsewhere
+from millpond.maps.questions import single_key
+from millpond.nodes.questions import Questions
+from millpond.nodes.remote_loads import RemoteLoading
+
+if TYPE_CHECKING:
+    from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.lookup import Snapshot
+    from millpond.maps.predicates import Where
+    from millpond.maps.snapshots import SnapshotManifest
+
+__all__ = ("RemoteMap", "definition_of")
+
+
+def definition_of(told: Mapping[str, Any]) -> MapDefinition:
+    """The definition in what a node tells of a map."""
+    known = MapDefinition.__dataclass_fields__
+    return MapDefinition.from_dict({name: value for name, value in told.items() if name in known})
+
+
+@dataclass(frozen=True)
+class RemoteMap:
+    """A map on nodes: get it from `RemotePond.map` or `RemotePond.create_map`."""
+
+    definition: MapDefinition
+    loading: RemoteLoading
+    questions: Questions
+
+    @property
+    def name(self) -> str:
+        """The map's name."""
+        return self.definition.name
+
+    @property
+    def kind(self) -> Kind:
+        """The map's kind."""
+        return self.definition.kind
+
+    def load(
+        self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, zone: str | None = None, source: str = "", again: bool = False,
+    ) -> LoadResult:  # fmt: skip
+        """Load rows into the map on every node, as `Map.load` does into one; merged when the nodes come to it.
+
+        Raises: as `Map.load`; `Unavailable` kinds `load_not_everywhere` (nothing was loaded), `load_behind`,
+        `load_unconfirmed` (see `uploads.py`): the same data may be loaded again.
+        """
+        return self.loading.load_data(
+            self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects, zone=zone, source=source,
+            again=again,
+        )  # fmt: skip
+
+    def get(self, key: str | bytes | int, at: object = None) -> Any:
+        """The value of a key at a time, see `Map.get`: asked of a node.
+
+        Raises: `Invalid` for a key or time the map cannot have; `Unavailable` when no node can be reached.
+        """
+        asked = single_key(self.definition, key)
+        instant = None if at is None or not self.kind.timed else parse_instant(at)
+        return None if asked is None else self.questions.get(self.definition, asked, instant)
+
+    def lookup(self, keys: Any, at: Any = None) -> pa.Array:
+        """The values of many keys at their times, see `Map.lookup`: few are asked of a node, many of a snapshot.
+
+        Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
+        """
+        return self.questions.lookup(self.definition, keys, at)
+
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Rows as Arrow batches, see `Map.scan`: they come as they are read; close the reader to stop.
+
+        Raises: as `Map.scan`; `Unavailable` when the node is lost, also while it is read.
+        """
+
+        def read(text: str | None, names: Sequence[str]) -> pa.RecordBatchReader:
+            return self.questions.scan(self.definition, text, names)
+
+        return scan_elsewhere(read, self.definition, where, columns)
+
+    def freeze(self) -> SnapshotManifest:
+        """Bring the snapshot up to date and to this machine, and say which it is."""
+        return self.snapshot().manifest
+
+    def snapshot(self) -> Snapshot:
+        """The up-to-date snapshot, open, on this machine. Close it, or let it go."""
+        return self.questions.reader(self.name).snapshot(fresh=True)
+
+    def condense(self, before: object = None) -> CareReport:
+        """Drop repeated confirmations, join overlapping sessions, on every node; the report is the primary's."""
+        return self._care("condense", before)
+
+    def retain(self, before: object = None) -> CareReport:
+        """Delete rows older than a time, on every node; the report is the primary's."""
+        return self._care("retain", before)
+
+    def compact(self) -> CareReport:
+        """Rewrite the shard's file without free pages, on every node; the report is the primary's."""
+        return self._care("compact", None)
+
+    def _care(self, what: str, before: object) -> CareReport:
+        asked = {"what": what} | ({} if before is None else {"before": parse_instant(before)})
+        path = f"/v1/maps/{self.name}/care"
+        told = self.loading.nodes.on_primary(lambda node: node.request("POST", path, json=asked)).json()
+        self.loading.changed(self.name)
+        return CareReport(**told["report"])
+
+    def info(self) -> dict[str, Any]:
+        """What the map is and holds, as the first node that can be reached has it."""
+        path = f"/v1/maps/{self.name}"
+        told = self.loading.nodes.first(lambda node: node.request("GET", path)).json()
+        return {name: value for name, value in told.items() if name != "hash_bits"}
+
+    def close(self) -> None:
+        """Nothing is held for one map alone."""
