@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from millpond.clock import Clock
 from millpond.errors import (
@@ -16,6 +16,7 @@ from millpond.errors import (
     Closed,
     Conflict,
     Corrupt,
+    Denied,
     Internal,
     Invalid,
     MillpondError,
@@ -24,27 +25,42 @@ from millpond.errors import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from millpond.maps.api import PondLike
     from millpond.maps.handle import Map
     from millpond.maps.loading import LoadResult
     from millpond.pond import Pond
 
 __all__ = (
-    "AlreadyExists", "Closed", "Conflict", "Corrupt", "Internal", "Invalid", "LoadResult", "Map", "MillpondError",
-    "NotFound", "Pond", "Unavailable", "__version__", "open",
+    "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Internal", "Invalid", "LoadResult", "Map",
+    "MillpondError", "NotFound", "Pond", "Unavailable", "__version__", "open",
 )  # fmt: skip
 
 __version__ = "0.1.0"
 
 
-def open(folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None) -> Pond:
-    """Open the pond in a folder; made if missing, unless `create` is False.
+@overload
+def open(where: os.PathLike[str], *, create: bool = True, clock: Clock | None = None, **settings: Any) -> Pond: ...
+@overload
+def open(where: str, *, create: bool = True, clock: Clock | None = None, **settings: Any) -> PondLike: ...
+def open(
+    where: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, **settings: Any
+) -> PondLike:
+    """Open the pond in a folder, made if missing unless `create` is False; or the one that nodes keep, by a URL.
 
-    Raises: `Invalid` when the folder holds something else or, without `create`, no pond.
+    `settings` are those of clients, as in `millpond.toml`: `token="…"`, `synchronise=True`; a folder has none.
+
+    Raises:
+        Invalid: the folder holds something else or, without `create`, no pond; an address or setting not understood.
+        Unavailable: none of the nodes can be reached.
     """
     # Arrow and LMDB are imported with the first pond, so that `import millpond` stays light.
+    if isinstance(where, str) and where.strip().lower().startswith(("http://", "https://")):
+        from millpond.nodes.remote_pond import open_nodes
+
+        return open_nodes(where, clock=clock, **settings)
     from millpond.pond import open_pond
 
-    return open_pond(folder, create=create, clock=clock)
+    return open_pond(where, create=create, clock=clock, **settings)
 
 
 _LAZY = {"Pond": "millpond.pond", "Map": "millpond.maps.handle", "LoadResult": "millpond.maps.loading"}

@@ -6,6 +6,7 @@
 | `NotFound` | name something that exists |
 | `AlreadyExists` | choose another name, or accept what is there |
 | `Invalid` | correct the input; trying again cannot help |
+| `Denied` | get the right to do it |
 | `Closed` | open it again |
 | `Unavailable` | wait, free the resource, try again |
 | `Corrupt` | stop; restore or quarantine what is named |
@@ -22,6 +23,7 @@ __all__ = (
     "Closed",
     "Conflict",
     "Corrupt",
+    "Denied",
     "Internal",
     "Invalid",
     "MillpondError",
@@ -82,6 +84,12 @@ class Invalid(MillpondError, ValueError):
     """The input cannot be accepted as it is: correct it; trying again cannot help."""
 
     kind = "invalid"
+
+
+class Denied(MillpondError):
+    """You may not do this, or did not say who you are: get a token with the right. The thing itself may well exist."""
+
+    kind = "denied"
 
 
 class Closed(MillpondError):

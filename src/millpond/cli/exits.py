@@ -5,7 +5,7 @@
 | 0 | it worked |
 | 1 | it asked and there was no answer: `get` of a key without a value, `verify` that found something wrong |
 | 2 | the command line itself is wrong |
-| 3 … 10 | by class of error, see `EXITS` |
+| 3 … 11 | by class of error, see `EXITS` |
 | 130 | interrupted; a load that was interrupted left nothing behind |
 """
 
@@ -20,6 +20,7 @@ from millpond.errors import (
     Closed,
     Conflict,
     Corrupt,
+    Denied,
     Internal,
     Invalid,
     MillpondError,
@@ -51,6 +52,7 @@ EXITS: dict[type[MillpondError], int] = {
     Closed: 8,
     Corrupt: 9,
     Internal: 10,
+    Denied: 11,
 }
 
 

@@ -1,0 +1,336 @@
+"""Settings of nodes and of who talks to them: frozen values, each with its unit, its default and what it trades.
+
+Where a value comes from, later ones winning:
+
+1. the default, written here;
+2. a file: `millpond.toml` in the working folder, or the one that `MILLPOND_CONFIG` or `--config` names;
+3. the environment: `MILLPOND_PORT`, `MILLPOND_NODES` (with commas) …;
+4. the command line, or the arguments of `millpond.open`.
+
+Durations are milliseconds and sizes are bytes inside, and words outside: `10min`, `7d`, `off`; `2GiB`. A name that is
+no setting is refused, naming the nearest that is. What shapes bytes is no setting: it is stored with its map.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import socket
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from millpond.errors import Invalid
+
+__all__ = (
+    "CONFIG", "SECRET_NAMES", "Explained", "Settings", "TokenSetting", "duration_in_words", "explain", "in_words",
+    "load_settings", "size_in_words",
+)  # fmt: skip
+
+CONFIG = "MILLPOND_CONFIG"
+"""The environment variable that names the file."""
+SECRET_NAMES = frozenset(("token",))
+"""Settings that are never shown."""
+_HERE = Path("millpond.toml")
+_MASK = "********"
+
+_DURATIONS = {
+    "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000,
+    "y": 365 * 86_400_000,
+}  # fmt: skip
+_SIZES = {
+    "": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
+_EMPTY: Mapping[str, Any] = {}
+
+
+def _duration(told: object) -> object:
+    """Milliseconds of `10min`, `1500ms`, `off`; a bare number is milliseconds already."""
+    if not isinstance(told, str):
+        return told
+    text = told.strip().lower()
+    if text in ("off", "never", "0"):
+        return 0
+    found = re.fullmatch(r"(\d+)\s*([a-z]+)", text)
+    if not found or found.group(2) not in _DURATIONS:
+        raise ValueError(f"write a whole number and a unit ({', '.join(_DURATIONS)}), such as 10min")
+    return int(found.group(1)) * _DURATIONS[found.group(2)]
+
+
+def _size(told: object) -> object:
+    """Bytes of `2GiB`, `500 MB`; a bare number is bytes already."""
+    if not isinstance(told, str):
+        return told
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", told.strip().lower())
+    if not found or found.group(2) not in _SIZES:
+        raise ValueError("write a whole number and a unit (B, KiB, MiB, GiB, KB, MB, GB), such as 2GiB")
+    return int(found.group(1)) * _SIZES[found.group(2)]
+
+
+def _several(told: object) -> object:
+    """Names from text with commas, or from a list."""
+    if not isinstance(told, str):
+        return told
+    if told.lstrip().startswith("["):
+        return json.loads(told)
+    return [piece.strip() for piece in told.split(",") if piece.strip()]
+
+
+class _Unit(NamedTuple):
+    name: str
+
+
+Duration = Annotated[int, BeforeValidator(_duration), _Unit("ms"), Field(ge=0, le=100 * _DURATIONS["y"])]
+Size = Annotated[int, BeforeValidator(_size), _Unit("bytes"), Field(ge=0)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_several)]
+
+
+class TokenSetting(BaseModel):
+    """A token as the file holds it: never itself, only its hash. `rights`: right → patterns of names of maps."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    rights: dict[str, tuple[str, ...]]
+
+    @model_validator(mode="after")
+    def _known_rights(self) -> TokenSetting:
+        unknown = set(self.rights) - {"read", "write", "admin"}
+        if unknown:
+            raise ValueError(f"rights are read, write and admin, not {', '.join(sorted(unknown))}")
+        return self
+
+
+class Settings(BaseSettings):
+    """Make one with `load_settings`."""
+
+    model_config = SettingsConfigDict(env_prefix="MILLPOND_", frozen=True, extra="forbid")
+
+    # -- the node -------------------------------------------------------------------------------------
+    data: str = Field("pond", description="folder of the pond that a node serves")
+    host: str = Field("127.0.0.1", description="address to listen on; any but this machine's own needs tokens")
+    port: int = Field(7433, ge=0, le=65535, description="port to listen on; 0 takes any that is free")
+    url: str = Field("", description="the node's own address, as it stands in `nodes`; by default of host and port")
+    nodes: Names = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
+
+    # -- access ---------------------------------------------------------------------------------------
+    token: str = Field("", repr=False, description="the token that clients send, and nodes among each other")
+    tokens: tuple[TokenSetting, ...] = Field(
+        (), description="tokens that all nodes of the pond take, hashed: name, sha256, rights"
+    )
+    tls_cert: str = Field("", description="certificate (PEM) that the node shows; with it, it speaks https")
+    tls_key: str = Field("", description="private key (PEM) of the certificate")
+    tls_ca: str = Field("", description="certificates (PEM) that clients trust instead of the system's")
+
+    # -- limits and threads ---------------------------------------------------------------------------
+    max_upload_bytes: Size = Field(2 << 30, description="the largest bundle that is taken")
+    max_part_bytes: Size = Field(8 << 30, description="the largest part a bundle may unpack to")
+    upload_expiry: Duration = Field(3_600_000, description="an upload that no load enters is removed after this")
+    part_retention: Duration = Field(
+        7 * 86_400_000, description="how long merged parts and the log are kept, for nodes that were away and streams"
+    )
+    threads: int = Field(32, ge=2, le=1000, description="requests that are worked on at once; more of them wait")
+    shutdown_timeout: Duration = Field(10_000, description="how long a node that ends lets requests finish")
+    log_level: str = Field(
+        "info", pattern="^(debug|info|warning|error)$", description="how much is said: debug, info, warning, error"
+    )
+    access_log: bool = Field(False, description="whether every request is a line in the log")
+
+    # -- what a node does by itself -------------------------------------------------------------------
+    merge_interval: Duration = Field(1_000, description="how often the merger looks for parts nobody told it of")
+    condense_interval: Duration = Field(600_000, description="how often maps are condensed")
+    retain_interval: Duration = Field(600_000, description="how often old rows are deleted")
+    compact_interval: Duration = Field(3_600_000, description="how often shards are looked at that waste disk")
+    snapshot_interval: Duration = Field(600_000, description="how often snapshots are brought up to date")
+    cleanup_interval: Duration = Field(600_000, description="how often expired uploads and kept parts are removed")
+    orphan_interval: Duration = Field(3_600_000, description="how often files that nothing names are removed")
+    catch_up_interval: Duration = Field(5_000, description="how often a node asks for the log at the latest")
+    verify_interval: Duration = Field(0, description="how often all invariants are checked; it reads everything")
+
+    # -- readers and writers --------------------------------------------------------------------------
+    min_time_to_keep_snapshots: Duration = Field(600_000, description="a snapshot younger than this is used as it is")
+    snapshot_retry_interval: Duration = Field(60_000, description="after a failure, nodes are left alone so long")
+    min_time_to_keep_env_open: Duration = Field(60_000, description="files of a map stay open so long without use")
+    snapshot_fetch_timeout: Duration = Field(300_000, description="how long fetching a snapshot may take")
+    snapshot_cache: str = Field("", description="folder for fetched snapshots; by default the user's cache folder")
+    remote_rows_max: int = Field(
+        100_000, ge=0, description="so many keys are asked of a node at most, while there is no snapshot at hand"
+    )
+    send_part_attempts: int = Field(3, ge=1, le=100, description="how often a broken line is tried")
+    send_part_retry_delay: Duration = Field(1_000, description="pause before a broken line is tried again")
+    connect_timeout: Duration = Field(5_000, ge=1, description="how long connecting to a node may take")
+    read_timeout: Duration = Field(60_000, ge=1, description="how long a node may say nothing while it answers")
+    synchronise: bool = Field(False, description="whether a load waits until every node has merged it")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Settings:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("tls_cert and tls_key are given together")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Layers are put together in `_layers`, which remembers where each value came from."""
+        return (init_settings,)
+
+    @property
+    def secure(self) -> bool:
+        """Whether the node speaks https."""
+        return bool(self.tls_cert)
+
+    def own_url(self, port: int | None = None) -> str:
+        """The node's address: as set, or made of its host and port."""
+        if self.url:
+            return self.url.rstrip("/")
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
+        host = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.secure else 'http'}://{host}:{self.port if port is None else port}"
+
+
+class Explained(NamedTuple):
+    """One setting, for people: value and default in words, secrets masked."""
+
+    name: str
+    value: Any
+    default: Any
+    origin: str
+    meaning: str
+
+
+def load_settings(config: str | os.PathLike[str] | None = None, **given: Any) -> Settings:
+    """The settings that hold for this process; what is `given` (and not None) wins over file and environment.
+
+    Raises: `Invalid` naming the setting, where its value came from and what is wrong with it.
+    """
+    settings, _ = _load(config, given, "given here")
+    return settings
+
+
+def explain(
+    config: str | os.PathLike[str] | None = None, *, said: str = "command line", **given: Any
+) -> list[Explained]:
+    """Every setting: what it is, what it would be, where it came from, what it means.
+
+    Raises: as `load_settings`.
+    """
+    settings, origins = _load(config, given, said)
+    return [
+        Explained(
+            name, in_words(name, getattr(settings, name)), in_words(name, field.default), origins.get(name, "default"),
+            field.description or "",
+        )
+        for name, field in Settings.model_fields.items()
+    ]  # fmt: skip
+
+
+def _load(
+    config: str | os.PathLike[str] | None, given: Mapping[str, Any], said: str
+) -> tuple[Settings, dict[str, str]]:
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in _layers(config, given, said):
+        for name, value in layer.items():
+            _check_known(name, origin)
+            values[name] = value
+            origins[name] = origin.format(name=name.upper())
+    try:
+        return Settings(**values), origins
+    except ValidationError as error:
+        raise _refused(error, origins) from None
+
+
+def _layers(
+    config: str | os.PathLike[str] | None, given: Mapping[str, Any], said: str
+) -> list[tuple[str, Mapping[str, Any]]]:
+    named = config or os.environ.get(CONFIG)
+    file = Path(named) if named else _HERE
+    from_file = _read_file(file, wanted=bool(named))
+    from_environment = EnvSettingsSource(Settings, env_ignore_empty=True)()
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return [(str(file), from_file), ("MILLPOND_{name}", from_environment), (said, chosen)]
+
+
+def _read_file(file: Path, *, wanted: bool) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if not wanted:
+            return _EMPTY
+        raise Invalid("the file of settings does not exist", kind="config_missing", file=file) from None
+    except (OSError, ValueError) as error:
+        raise Invalid(
+            "the file of settings cannot be read", kind="config_unreadable", file=file, reason=error
+        ) from error
+
+
+def _check_known(name: str, origin: str) -> None:
+    if name in Settings.model_fields:
+        return
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), Settings.model_fields, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise Invalid(
+        "there is no such setting", kind="setting_unknown", setting=name, origin=origin.format(name=name.upper()),
+        hint=f"{hint}'millpond config' shows them all".strip(),
+    )  # fmt: skip
+
+
+def _refused(error: ValidationError, origins: Mapping[str, str]) -> Invalid:
+    """The first thing that is wrong, in our words; a secret is not told."""
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    reason = first["msg"].removeprefix("Value error, ")
+    if len(first["loc"]) > 1:
+        reason = f"{'.'.join(str(piece) for piece in first['loc'][1:])}: {reason}"
+    values: dict[str, object] = {"reason": reason}
+    if name:
+        value = _MASK if name in SECRET_NAMES else first["input"]
+        values = {"setting": name, "value": value, "origin": origins.get(name, "default"), "reason": reason}
+    return Invalid(
+        "a setting is not understood", kind="setting_value", hint="'millpond config' shows them all", **values
+    )
+
+
+def in_words(name: str, value: Any) -> Any:
+    """A value as one would write it in the file; a secret masked."""
+    if name in SECRET_NAMES:
+        return _MASK if value else ""
+    unit = next((each.name for each in Settings.model_fields[name].metadata if isinstance(each, _Unit)), None)
+    if unit == "ms":
+        return duration_in_words(value)
+    if unit == "bytes":
+        return size_in_words(value)
+    if name == "tokens":
+        return [{"name": each.name, "sha256": _MASK, "rights": each.rights} for each in value]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def duration_in_words(milliseconds: int) -> str:
+    """A duration in the largest unit that divides it.
+
+    >>> duration_in_words(600_000), duration_in_words(0)
+    ('10min', 'off')
+    """
+    if milliseconds == 0:
+        return "off"
+    unit = next(unit for unit in ("d", "h", "min", "s", "ms") if milliseconds % _DURATIONS[unit] == 0)
+    return f"{milliseconds // _DURATIONS[unit]}{unit}"
+
+
+def size_in_words(size: int) -> str:
+    """A size in the largest unit that divides it.
+
+    >>> size_in_words(2 << 30)
+    '2GiB'
+    """
+    unit = next(unit for unit in ("TiB", "GiB", "MiB", "KiB", "B") if size % _SIZES[unit.lower()] == 0)
+    return f"{size // _SIZES[unit.lower()]}{unit}"
