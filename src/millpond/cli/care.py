@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from millpond.cli import screen
-from millpond.cli.options import AllMaps, Before, Json, MapNames, PondFolder, examples, existing_pond
+from millpond.cli.options import AllMaps, Before, Json, MapNames, PondPlace, examples, existing_pond
 
 if TYPE_CHECKING:
-    from millpond.maps.handle import Map
+    from millpond.maps.api import MapLike
 
 __all__ = ("compact", "condense", "register", "retain")
 
-_HERE = Path("pond")
+_HERE = "pond"
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 def condense(
-    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondFolder = _HERE,
+    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Drop rows that only confirm what is known; join sessions that overlap or touch."""
@@ -46,7 +45,7 @@ def condense(
 
 
 def retain(
-    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondFolder = _HERE,
+    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Delete rows that are older than the map keeps them."""
@@ -56,13 +55,13 @@ def retain(
     )  # fmt: skip
 
 
-def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondFolder = _HERE, json: Json = False) -> None:
+def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondPlace = _HERE, json: Json = False) -> None:
     """Rewrite the map's file so that the disk gets back what was deleted."""
     _tend("compacting", lambda each: each.compact(), names, all_maps, pond, as_json=json)
 
 
 def _tend(
-    doing: str, act: Callable[[Map], Any], names: list[str] | None, all_maps: bool, pond: Path, *, as_json: bool,
+    doing: str, act: Callable[[MapLike], Any], names: list[str] | None, all_maps: bool, pond: str, *, as_json: bool,
     setting: str | None = None,
 ) -> None:  # fmt: skip
     """Do it to the maps named; with --all, to those whose settings ask for it."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millpond.cli import screen
-from millpond.cli.options import InputFormat, Json, Master, Null, PondFolder, Zone, examples, existing_pond
+from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, Zone, examples, existing_pond
 
 if TYPE_CHECKING:
     from millpond.cli.events import Enriched
     from millpond.cli.phrases import Wanted
-    from millpond.pond import Pond
+    from millpond.maps.api import PondLike
 
 __all__ = ("enrich", "register")
 
@@ -61,7 +60,7 @@ def enrich(
     null: Null = "",
     zone: Zone = None,
     master: Master = None,
-    pond: PondFolder = Path("pond"),
+    pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
     """Look every event up in maps, as of its time, and write it with what was found. Runs on Spark."""
@@ -76,7 +75,7 @@ def enrich(
     _tell(done, wanted, out, as_json=json)
 
 
-def _wanted(pond: Pond, what: list[str], key: str | None, time: str | None) -> tuple[Wanted, ...]:
+def _wanted(pond: PondLike, what: list[str], key: str | None, time: str | None) -> tuple[Wanted, ...]:
     from millpond.cli.phrases import parse_lookup, settled
 
     return tuple(settled(parse_lookup(phrase), pond.map, key=key, time=time) for phrase in what)

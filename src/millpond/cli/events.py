@@ -96,7 +96,7 @@ def check_places(inputs: Inputs, out: str) -> None:
 
 
 def enrich_files(
-    session: SparkSession, pond: Path, inputs: Inputs, wanted: Sequence[Wanted], out: str, *,
+    session: SparkSession, pond: str | Path, inputs: Inputs, wanted: Sequence[Wanted], out: str, *,
     flat: bool | None = None, quiet: bool = False, clock: Clock | None = None,
 ) -> Enriched:  # fmt: skip
     """Look every event up and write it with what was found.
@@ -112,7 +112,7 @@ def enrich_files(
     return Enriched(done["rows"], {each.into: done[each.into] for each in wanted}, clock.monotonic() - began)
 
 
-def enrich_frame(frame: DataFrame, pond: Path, wanted: Sequence[Wanted], *, zone: str | None = None) -> DataFrame:
+def enrich_frame(frame: DataFrame, pond: str | Path, wanted: Sequence[Wanted], *, zone: str | None = None) -> DataFrame:
     """The frame with a column for each lookup. `zone` is that of times without one; they are refused unless told.
 
     Raises: `Invalid` when a column is not there, or is there already.

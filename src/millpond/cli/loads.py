@@ -6,18 +6,21 @@ together are larger than `HERE_BYTES_MAX`; it says which on a terminal.
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from millpond.cli import screen
-from millpond.cli.options import InputFormat, Json, Master, Null, PondFolder, Zone, comma_list, examples, existing_pond
+from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, Zone, comma_list, examples, existing_pond
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.maps.api import PondLike
     from millpond.maps.loading import LoadResult
-    from millpond.pond import Pond
 
 __all__ = ("HERE_BYTES_MAX", "load", "register", "split_targets")
 
@@ -76,7 +79,7 @@ def load(
         bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    pond: PondFolder = Path("pond"),
+    pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
     """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
@@ -112,19 +115,58 @@ def _bytes_of(files: list[str], written: str | None) -> int:
     return sum(file.size for file in find_files(files, written))
 
 
-def _load_here(pond: Pond, files: list[str], name: str | None, options: dict[str, Any], *, quiet: bool) -> LoadResult:
-    with screen.progress("loading", total=_bytes_of(files, options["written"]), quiet=quiet) as told:
-        return pond.load_files(files, name, advance=told, **options)
+def _load_here(
+    pond: PondLike, files: list[str], name: str | None, options: dict[str, Any], *, quiet: bool
+) -> LoadResult:
+    with _bars(_bytes_of(files, options["written"]), quiet=quiet) as bars:
+        told = options | {"advance": bars.read}
+        if _remote(pond):
+            told["sent"] = bars.sent
+        return pond.load_files(files, name, **told)
+
+
+def _remote(pond: PondLike) -> bool:
+    return hasattr(pond, "nodes")
+
+
+class _Bars:
+    """How far a load is: what was read, and then what was uploaded. One bar at a time."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        self._quiet, self._bar = quiet, ExitStack()
+        self.read = self._bar.enter_context(screen.progress("loading", total=total, quiet=quiet))
+        self._sending: screen.Advance | None = None
+
+    def sent(self, count: int, total: int) -> None:
+        """So many bytes more of all that go to the nodes."""
+        if self._sending is None:
+            self._bar.close()
+            self._sending = self._bar.enter_context(
+                screen.progress("uploading", total=total, unit="bytes", quiet=self._quiet)
+            )
+        self._sending(count)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+@contextmanager
+def _bars(total: int, *, quiet: bool) -> Iterator[_Bars]:
+    bars = _Bars(total, quiet=quiet)
+    try:
+        yield bars
+    finally:
+        bars.close()
 
 
 def _load_by_spark(
-    pond: Pond, files: list[str], name: str | None, master: str | None, options: dict[str, Any], *, quiet: bool
+    pond: PondLike, files: list[str], name: str | None, master: str | None, options: dict[str, Any], *, quiet: bool
 ) -> LoadResult:
     from millpond.cli.events import running
     from millpond.spark.files import load_files
 
     with running(master, quiet=quiet) as session, screen.working("loading", quiet=quiet):
-        return load_files(session, files, pond, name, **options)
+        return load_files(session, files, cast(Any, pond), name, **options)
 
 
 def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from millpond.cli import exits, screen
-from millpond.cli.options import At, Json, MapName, PondFolder, examples, existing_pond
+from millpond.cli.options import At, Json, MapName, PondPlace, examples, existing_pond
 
 __all__ = ("get", "register")
 
@@ -30,7 +29,7 @@ def get(
     name: MapName,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key; a whole number for ranged maps.")],
     at: At = None,
-    pond: PondFolder = Path("pond"),
+    pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
     """Look up one key, now or at a time. Ends with 1 when there is no value."""

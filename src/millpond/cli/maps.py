@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millpond.cli import screen
-from millpond.cli.options import Json, MapName, PondFolder, examples, existing_pond
+from millpond.cli.options import Json, MapName, PondPlace, examples, existing_pond
 
 if TYPE_CHECKING:
     from millpond.maps.kinds import MapDefinition
 
 __all__ = ("KindChoice", "SchemeChoice", "alter", "create", "drop", "maps", "register")
 
-_HERE = Path("pond")
+_HERE = "pond"
 
 
 class KindChoice(StrEnum):
@@ -100,7 +99,7 @@ def create(
     retain_by: RetainBy = None,
     overwrite: Overwrite = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Create a map. The pond is made if it is not there yet."""
@@ -141,7 +140,7 @@ def _in_words(definition: MapDefinition) -> str:
 
 def maps(
     name: Annotated[str | None, typer.Argument(metavar="[MAP]", help="Show everything about this one.")] = None,
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """List the maps, or show everything about one: its definition, its settings, its state."""
@@ -169,7 +168,7 @@ def maps(
         )  # fmt: skip
 
 
-def _show(name: str, pond: Path, *, as_json: bool) -> None:
+def _show(name: str, pond: str, *, as_json: bool) -> None:
     with existing_pond(pond) as opened:
         found = opened.map(name)
         told = found.definition.to_dict() | _plain(found.info())
@@ -213,7 +212,7 @@ def alter(
         bool | None,
         typer.Option("--resume-care/--suspend-care", help="Whether condense and retain may touch this map."),
     ] = None,
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Change a map's settings. What shapes its bytes (kind, value, scheme) never changes."""
@@ -234,7 +233,7 @@ def alter(
 def drop(
     name: MapName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Drop a map and all its data. Asks first; off a terminal, --yes is needed."""

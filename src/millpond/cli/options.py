@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from millpond.pond import Pond
+    from millpond.maps.api import PondLike
 
 __all__ = (
     "AllMaps",
@@ -22,6 +22,7 @@ __all__ = (
     "Null",
     "Out",
     "PondFolder",
+    "PondPlace",
     "Zone",
     "comma_list",
     "existing_pond",
@@ -47,6 +48,13 @@ PondFolder = Annotated[
     Path,
     typer.Option(
         "--pond", envvar="MILLPOND_POND", metavar="FOLDER", help="The pond's folder.", show_default="./pond",
+    ),
+]  # fmt: skip
+PondPlace = Annotated[
+    str,
+    typer.Option(
+        "--pond", envvar="MILLPOND_POND", metavar="FOLDER|URL", show_default="./pond",
+        help="The pond: a folder, or the URL of a node, such as http://localhost:7433.",
     ),
 ]  # fmt: skip
 Json = Annotated[
@@ -99,16 +107,17 @@ def comma_list(given: list[str] | None) -> list[str]:
     return [name.strip() for piece in given or () for name in piece.split(",") if name.strip()]
 
 
-def existing_pond(folder: Path) -> Pond:
-    """Open a pond that is there.
+def existing_pond(place: str | Path) -> PondLike:
+    """Open a pond that is there: in a folder, or on nodes.
 
-    Raises: `NotFound` when there is none; only `millpond init` makes one.
+    Raises: `NotFound` when there is none; only `millpond init` makes one. `Unavailable` when no node can be reached.
     """
     import millpond
+    from millpond.maps.api import is_url
 
-    if not (folder / "pond.json").is_file():
+    if not is_url(place) and not (Path(place) / "pond.json").is_file():
         raise millpond.NotFound(
-            "there is no pond here", kind="pond_not_found", pond=folder,
+            "there is no pond here", kind="pond_not_found", pond=place,
             hint="make one with 'millpond init', or name one with --pond or MILLPOND_POND",
         )  # fmt: skip
-    return millpond.open(folder)
+    return millpond.open(str(place))

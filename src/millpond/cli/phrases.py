@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
-    from millpond.maps.handle import Map
+    from millpond.maps.api import MapLike
 
 __all__ = ("Phrase", "Wanted", "parse_lookup", "settled")
 
@@ -70,7 +70,7 @@ def parse_lookup(phrase: str) -> Phrase:
     return Phrase(name, key, time, into)
 
 
-def settled(phrase: Phrase, find: Callable[[str], Map], *, key: str | None, time: str | None) -> Wanted:
+def settled(phrase: Phrase, find: Callable[[str], MapLike], *, key: str | None, time: str | None) -> Wanted:
     """The phrase with nothing left open.
 
     Raises: `NotFound` for a map that is not there; `Invalid` when key or time is said nowhere.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millpond.cli import screen
-from millpond.cli.options import Json, MapName, Out, PondFolder, comma_list, examples, existing_pond
+from millpond.cli.options import Json, MapName, Out, PondPlace, comma_list, examples, existing_pond
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ("query", "register", "scan")
 
-_HERE = Path("pond")
+_HERE = "pond"
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL; every map is a table.")],
     out: Out = None,
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Ask in SQL: every map is a table, get_state(map, key, at) looks one key up."""
@@ -61,7 +61,7 @@ def scan(
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many rows.")] = None,
     out: Out = None,
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Read a map's rows; conditions on key and time read only what they need."""

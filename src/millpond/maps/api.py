@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from millpond.maps.predicates import Where
     from millpond.maps.snapshots import SnapshotManifest
 
-__all__ = ("CatalogueLike", "MapLike", "PondLike")
+__all__ = ("CatalogueLike", "MapLike", "PondLike", "is_url")
+
+
+def is_url(place: object) -> bool:
+    """Whether a pond's place is the address of nodes, not a folder.
+
+    >>> is_url("http://localhost:7433"), is_url("pond")
+    (True, False)
+    """
+    return isinstance(place, str) and place.strip().lower().startswith(("http://", "https://"))
 
 
 class MapLike(Protocol):

@@ -21,6 +21,7 @@ from urllib3.exceptions import (
 )
 
 from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.maps.api import is_url
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
@@ -29,15 +30,6 @@ __all__ = ("Broken", "Busy", "Sockets", "breaking", "is_url", "node_urls", "unre
 
 CONNECTIONS_KEPT = 8
 """Idle connections to one node that a process keeps; more may be open at once."""
-
-
-def is_url(told: object) -> bool:
-    """Whether it names nodes, not a folder.
-
-    >>> is_url("http://localhost:7433"), is_url("pond")
-    (True, False)
-    """
-    return isinstance(told, str) and told.strip().lower().startswith(("http://", "https://"))
 
 
 def node_urls(told: str | Iterable[str]) -> tuple[str, ...]:
