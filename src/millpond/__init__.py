@@ -54,7 +54,9 @@ def open(
         Unavailable: none of the nodes can be reached.
     """
     # Arrow and LMDB are imported with the first pond, so that `import millpond` stays light.
-    if isinstance(where, str) and where.strip().lower().startswith(("http://", "https://")):
+    from millpond.maps.api import is_url
+
+    if isinstance(where, str) and is_url(where):
         from millpond.nodes.remote_pond import open_nodes
 
         return open_nodes(where, clock=clock, **settings)
