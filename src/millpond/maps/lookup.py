@@ -85,6 +85,11 @@ class Snapshot:
         self._finder = None
         self._lease.release()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._finder is None
+
     def lookup(self, keys: Any, at: Any = None) -> pa.Array:
         """The answer for each key at its time, in the order of the keys; null where there is none.
 

@@ -35,7 +35,7 @@ from millpond.maps.questions import numbers_of, one_array
 from millpond.maps.radix import I64
 from millpond.stores.range_index import content_id
 
-__all__ = ("Narrowing", "narrow_rows", "narrowing_of")
+__all__ = ("Narrowing", "narrow_rows", "narrowing_of", "pair_of")
 
 Bound = str | int | None
 Mask = npt.NDArray[np.bool_]
@@ -100,8 +100,8 @@ def narrowing_of(
 
     Raises: `Invalid` for bounds that the map cannot have, or that hold nothing.
     """
-    lower, upper = _pair(keys, "keys")
-    since, until = (None if told is None else parse_instant(told) for told in _pair(window, "window"))
+    lower, upper = pair_of(keys, "keys")
+    since, until = (None if told is None else parse_instant(told) for told in pair_of(window, "window"))
     if (since is not None or until is not None) and not definition.kind.timed:
         raise _wrong("the map has no times", definition, hint="narrow it by keys")
     lower, upper = _key_bound(definition, lower), _key_bound(definition, upper)
@@ -114,7 +114,7 @@ def narrowing_of(
     return Narrowing(lower=lower, upper=upper, since=since, until=until)
 
 
-def _pair(told: Sequence[Any] | None, name: str) -> tuple[Any, Any]:
+def pair_of(told: Sequence[Any] | None, name: str) -> tuple[Any, Any]:
     if told is None:
         return None, None
     if isinstance(told, str | bytes) or len(told) != 2:

@@ -20,7 +20,7 @@ import itertools
 import json
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "content_id", "index_bytes", "index_name", "load_index",
-    "put_content", "range_name", "read_batch", "store_index", "write_batch",
+    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Source", "content_id", "index_bytes", "index_name",
+    "load_index", "put_content", "range_name", "read_batch", "store_index", "write_batch",
 )  # fmt: skip
 
 FORMAT = b"1"
@@ -45,6 +45,20 @@ _COLUMNS = pa.schema(
         pa.field("id", pa.binary(ID_BYTES), nullable=False),
     ]
 )
+
+
+class Source(Protocol):
+    """What reading a whole file needs of a place: objects, or a node at the other end of a line."""
+
+    @property
+    def where(self) -> str:
+        """The place, for errors."""
+
+    def get(self, name: str) -> pa.Buffer:
+        """All bytes of an object.
+
+        Raises: `NotFound`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +189,7 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
     return Index(name, tuple(entries), schema, boundaries)
 
 
-def index_bytes(objects: Objects, id_: str) -> pa.Buffer:
+def index_bytes(objects: Source, id_: str) -> pa.Buffer:
     """The file of an index, its checksum verified.
 
     Raises: `NotFound`, `Corrupt`.
@@ -190,7 +204,7 @@ def index_bytes(objects: Objects, id_: str) -> pa.Buffer:
     return data
 
 
-def load_index(objects: Objects, id_: str) -> Index:
+def load_index(objects: Source, id_: str) -> Index:
     """The index of that id, its checksum verified.
 
     Raises: `NotFound`, `Corrupt`; `Invalid` for a format that is newer than this reader.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Corrupt, NotFound
-from millpond.stores.range_index import Index, RangeEntry, content_id, load_index, range_name, read_batch
+from millpond.stores.range_index import Index, RangeEntry, Source, content_id, load_index, range_name, read_batch
 from millpond.stores.range_keys import KeyColumn, find_rows, key_column, lower_bound, search
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ("RangeReader", "find", "get", "open_index", "open_range", "range_bytes", "scan")
 
 
-def range_bytes(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.Buffer:
+def range_bytes(objects: Source, entry: RangeEntry, *, verify: bool) -> pa.Buffer:
     """The file of a range. `verify` reads it all and checks its name.
 
     Raises: `NotFound`; `Corrupt`, naming the file.

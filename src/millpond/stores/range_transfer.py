@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millpond.stores.objects import Objects
-    from millpond.stores.range_index import Index, RangeEntry
+    from millpond.stores.range_index import Index, RangeEntry, Source
 
 __all__ = ("FetchReport", "fetch", "missing")
 
@@ -43,15 +43,17 @@ def missing(index: Index, present: Objects) -> list[RangeEntry]:
     return [entry for entry in index.entries if held.get(range_name(entry.id)) != entry.size]
 
 
-def fetch(source: Objects, target: Objects, index_id: str) -> FetchReport:
+def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True) -> FetchReport:
     """Bring an index and those of its ranges that `target` lacks; what arrives is checked against its name.
+
+    `verify` False: for a source that has compared what it gives with its name already.
 
     Raises: `NotFound` when the source lacks a file, `Corrupt` when it holds another than was written: the file is
     named and not taken over; `Unavailable`.
     """
-    index = load_index(source, index_id)
+    index = _load_nearest(source, target, index_id)
     wanted = missing(index, target)
-    _fetch_ranges(source, target, wanted)
+    _fetch_ranges(source, target, wanted, verify)
     step("ranges.fetched")
     target.settle("ranges")
     size = sum(entry.size for entry in wanted) + _fetch_index(source, target, index_id)
@@ -62,13 +64,20 @@ def fetch(source: Objects, target: Objects, index_id: str) -> FetchReport:
     )  # fmt: skip
 
 
-def _fetch_ranges(source: Objects, target: Objects, wanted: Iterable[RangeEntry]) -> None:
+def _load_nearest(source: Source, target: Objects, index_id: str) -> Index:
+    try:
+        return load_index(target, index_id)
+    except (NotFound, Corrupt):
+        return load_index(source, index_id)
+
+
+def _fetch_ranges(source: Source, target: Objects, wanted: Iterable[RangeEntry], verify: bool) -> None:
     """A few at once, so that no more than those are in memory."""
     with ThreadPoolExecutor(_FETCHING_MAX, thread_name_prefix="fetch") as threads:
         waiting: deque[Future[None]] = deque()
         try:
             for entry in wanted:
-                waiting.append(threads.submit(_fetch_range, source, target, entry))
+                waiting.append(threads.submit(_fetch_range, source, target, entry, verify))
                 if len(waiting) > _FETCHING_MAX:
                     waiting.popleft().result()
             while waiting:
@@ -78,12 +87,12 @@ def _fetch_ranges(source: Objects, target: Objects, wanted: Iterable[RangeEntry]
             raise
 
 
-def _fetch_range(source: Objects, target: Objects, entry: RangeEntry) -> None:
-    target.put(range_name(entry.id), range_bytes(source, entry, verify=True))
+def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: bool) -> None:
+    target.put(range_name(entry.id), range_bytes(source, entry, verify=verify))
     step("ranges.one_fetched")
 
 
-def _fetch_index(source: Objects, target: Objects, index_id: str) -> int:
+def _fetch_index(source: Source, target: Objects, index_id: str) -> int:
     """Bring the index unless the target has it whole; the bytes brought."""
     try:
         index_bytes(target, index_id)

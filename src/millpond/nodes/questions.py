@@ -1,0 +1,190 @@
+"""Questions to a map on nodes: asked of a node, or of a snapshot on this machine.
+
+| question | goes to |
+|---|---|
+| one value | a node |
+| rows | a node, as a stream |
+| many keys, `via="remote"` | a node, in requests of at most `REQUEST_ROWS` keys |
+| many keys, `via="snapshot"` | the snapshot of this machine, fetched when there is none |
+| many keys, `via="auto"` | a snapshot at hand; else a node, for `remote_rows_max` keys in all; then a snapshot |
+
+A node answers from all that is applied there. A snapshot may be `min_time_to_keep_snapshots` old, but for what this
+process itself changed: after `changed` a fresh one is asked for. The next node is asked when one cannot be reached;
+what a node answers is final.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.clock import Clock
+from millpond.errors import Invalid
+from millpond.maps.typed import python_of
+from millpond.nodes.snapshots import SnapshotCache, SnapshotReader, snapshot_folder
+
+if TYPE_CHECKING:
+    from millpond.maps.kinds import MapDefinition
+    from millpond.nodes.transport import Body, Connection, Nodes
+    from millpond.settings import Settings
+
+__all__ = ("ARROW_STREAM", "REQUEST_ROWS", "Questions", "Via")
+
+Via = Literal["auto", "remote", "snapshot"]
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+REQUEST_ROWS = 500_000
+"""Keys in one request: a node answers so many in about a tenth of a second, and holds no more in memory."""
+
+
+class Questions:
+    """What answers questions to the maps of some nodes. Threads may share it."""
+
+    def __init__(self, nodes: Nodes, cache: SnapshotCache | None, settings: Settings, clock: Clock) -> None:
+        self.nodes, self.settings, self.clock = nodes, settings, clock
+        self._cache = cache
+        self._changed: set[str] = set()
+        self._asked: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    # -- many keys ------------------------------------------------------------------------------------
+
+    def lookup(self, definition: MapDefinition, keys: Any, at: Any = None, via: Via = "auto") -> pa.Array:
+        """The values of many keys at their times (now unless told), as `Snapshot.lookup` answers.
+
+        Raises: `Invalid` for keys or times that are not such, or another `via`; what a node answers; `Unavailable`
+        when none can be reached.
+        """
+        # Imported here: a single `get` needs no compiled kernels.
+        from millpond.maps.questions import one_array
+
+        if via not in ("auto", "remote", "snapshot"):
+            raise Invalid("via is not known", kind="via", via=repr(via), hint="one of: auto, remote, snapshot")
+        if at is None and definition.kind.timed:
+            at = self.clock.now_ms()
+        keys = one_array(keys)
+        if via == "remote" or (via == "auto" and self._few(definition.name, len(keys))):
+            return self._remote(definition, keys, at)
+        return self.reader(definition.name).snapshot().lookup(keys, at)
+
+    def _few(self, name: str, count: int) -> bool:
+        """Whether a node should be asked for so many keys."""
+        if self.reader(name).at_hand:
+            return False
+        with self._lock:
+            asked = self._asked[name] = self._asked.get(name, 0) + count
+        return asked <= self.settings.remote_rows_max
+
+    def _remote(self, definition: MapDefinition, keys: pa.Array, at: Any) -> pa.Array:
+        from millpond.maps.lookup import answer_type
+
+        keys, instants, known = _columns(definition, keys, at)
+        query = {"at": str(instants[0])} if definition.kind.timed and len(instants) == 1 and not len(known) else {}
+        answers = [pa.array([], answer_type(definition))]
+        for start in range(0, len(keys), REQUEST_ROWS):
+            columns = {"key": keys.slice(start, REQUEST_ROWS)}
+            if definition.kind.timed and not query:
+                stop = start + REQUEST_ROWS
+                missing = ~known[start:stop] if len(known) else None
+                columns["at"] = pa.array(instants[start:stop], pa.int64(), mask=missing)
+            answers += self._ask(definition.name, pa.RecordBatch.from_pydict(columns), query)
+        return pa.concat_arrays(answers) if len(answers) != 2 else answers[1]
+
+    def _ask(self, name: str, asked: pa.RecordBatch, query: dict[str, str]) -> list[pa.Array]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, asked.schema) as writer:
+            writer.write_batch(asked)
+        body = memoryview(sink.getvalue())
+        path, headers = f"/v1/maps/{quote(name)}/lookup", {"Content-Type": ARROW_STREAM}
+
+        def ask(node: Connection) -> bytes:
+            return node.request("POST", path, query=query, body=body, headers=headers).data
+
+        told = pa.ipc.open_stream(pa.py_buffer(self.nodes.first(ask))).read_all().column("value")
+        return list(told.chunks)
+
+    # -- one value, and rows --------------------------------------------------------------------------
+
+    def get(self, definition: MapDefinition, key: bytes | int, at: int | None = None) -> Any:
+        """The value of a key, or of a number, at an instant (UTC milliseconds; now unless told), as `Map.get` answers.
+
+        Raises: what a node answers; `Unavailable` when none can be reached.
+        """
+        query = _key_query(key) | ({} if at is None else {"at": str(at)})
+        path = f"/v1/maps/{quote(definition.name)}/get"
+        return python_of(self.nodes.first(lambda node: node.request("GET", path, query=query)).json())
+
+    def scan(self, definition: MapDefinition, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+        """Rows as they come; `where` is text, or a list of `[column, comparison, value]`. Close the reader to stop.
+
+        Raises: what a node answers; `Unavailable` when none can be reached, or the line breaks while rows are read.
+        """
+        asked = {"where": where, "columns": None if columns is None else list(columns)}
+        path = f"/v1/maps/{quote(definition.name)}/scan"
+        body = self.nodes.first(lambda node: node.stream("POST", path, json=asked))
+        try:
+            stream = pa.ipc.open_stream(body)
+        except BaseException:
+            body.close()
+            raise
+        return pa.RecordBatchReader.from_batches(stream.schema, _batches(stream, body))
+
+    # -- snapshots ------------------------------------------------------------------------------------
+
+    def reader(
+        self, map: str, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
+    ) -> SnapshotReader:
+        """The reader of a map's snapshots on this machine, see `SnapshotCache.reader`."""
+        with self._lock:
+            if self._cache is None:
+                self._cache = SnapshotCache(snapshot_folder(self.settings), self.nodes, self.settings, self.clock)
+                for name in self._changed:
+                    self._cache.outdate(name)
+            cache = self._cache
+        return cache.reader(map, keys=keys, window=window)
+
+    def changed(self, *maps: str) -> None:
+        """Say that this process changed maps: it will not be shown a snapshot of before."""
+        with self._lock:
+            self._changed.update(maps)
+            cache = self._cache
+        for name in maps if cache is not None else ():
+            assert cache is not None
+            cache.outdate(name)
+
+    def close(self) -> None:
+        """Let go of snapshots. Asking again opens them again."""
+        with self._lock:
+            cache, self._cache = self._cache, None
+        if cache is not None:
+            cache.close()
+
+
+def _columns(definition: MapDefinition, keys: pa.Array, at: Any) -> tuple[pa.Array, Any, Any]:
+    """Keys in a form that crosses a line; instants, one for each or one for all, and where there is one."""
+    from millpond.maps.hashing import key_array
+    from millpond.maps.questions import instants_of, numbers_of, one_array
+
+    instants, known = instants_of(definition, at, len(keys))
+    if definition.kind.keyed:
+        return one_array(key_array(keys)), instants, known
+    numbers, there = numbers_of(keys)
+    return pa.array(numbers, pa.int64(), mask=~there if len(there) else None), np.asarray(instants), known
+
+
+def _key_query(key: bytes | int) -> dict[str, str]:
+    if isinstance(key, int):
+        return {"key": str(key)}
+    try:
+        return {"key": key.decode()}
+    except UnicodeDecodeError:
+        return {"key_hex": key.hex()}
+
+
+def _batches(stream: pa.RecordBatchReader, body: Body) -> Iterator[pa.RecordBatch]:
+    with body:
+        yield from stream
