@@ -81,7 +81,7 @@ def unreachable(node: str, reason: object, *, attempts: int = 1, hint: str | Non
     """The error for a node that does not answer."""
     return Unavailable(
         f"the node cannot be reached after {attempts} {'attempt' if attempts == 1 else 'attempts'}",
-        kind="node_unreachable", node=node, reason=reason, hint=hint,
+        kind="node_unreachable", node=node, reason=str(reason), hint=hint,
     )  # fmt: skip
 
 
