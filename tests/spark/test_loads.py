@@ -19,7 +19,8 @@ from millpond.errors import Conflict, Invalid
 from millpond.maps.inputs.normalise import normalise
 from millpond.spark.attempts import Attempt, TaskParts, run_attempt
 from millpond.spark.jobs import LoadSettings, adopt, begin_job
-from millpond.stores.files import remove_tree
+from millpond.spark.landings import FolderLanding
+from millpond.spark.ponds import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from millpond import Map, Pond
+    from millpond.spark.landings import Landing
 
 pytestmark = pytest.mark.spark
 
@@ -75,7 +77,11 @@ def test_a_job_that_fails_half_way_publishes_nothing(spark: SparkSession, pond: 
     assert left_behind(pond) == []
 
 
-def an_attempt(numbers: Map, job: Path, task: int, rows: int = 10) -> Callable[[], TaskParts]:
+def a_job(pond: Pond, owner: int | None = None) -> Landing:
+    return begin_job(place_of(pond), SystemClock(), os.getpid() if owner is None else owner)
+
+
+def an_attempt(numbers: Map, job: Landing, task: int, rows: int = 10) -> Callable[[], TaskParts]:
     """An attempt at partition 0 that has begun; call it to let it end."""
     attempt = Attempt(job, 0, task)
     batch = pa.RecordBatch.from_pydict({"key": [f"k{n}" for n in range(rows)], "value": list(range(rows))})
@@ -87,7 +93,7 @@ def an_attempt(numbers: Map, job: Path, task: int, rows: int = 10) -> Callable[[
 
 
 def test_of_two_attempts_at_a_partition_one_counts(pond: Pond, numbers: Map) -> None:
-    job = begin_job(pond.folder, SystemClock(), os.getpid())
+    job = a_job(pond)
     first, second = an_attempt(numbers, job, 1)(), an_attempt(numbers, job, 2)()
     assert first.parts[0].folder != second.parts[0].folder
     result = adopt(pond, job, [second], LoadSettings())
@@ -97,7 +103,7 @@ def test_of_two_attempts_at_a_partition_one_counts(pond: Pond, numbers: Map) -> 
 
 
 def test_an_attempt_that_outlives_its_job_leaves_nothing(pond: Pond, numbers: Map) -> None:
-    job = begin_job(pond.folder, SystemClock(), os.getpid())
+    job = a_job(pond)
     late = an_attempt(numbers, job, 2)
     adopt(pond, job, [an_attempt(numbers, job, 1)()], LoadSettings())
     with pytest.raises(Conflict) as caught:
@@ -107,7 +113,7 @@ def test_an_attempt_that_outlives_its_job_leaves_nothing(pond: Pond, numbers: Ma
 
 
 def test_an_attempt_that_fails_leaves_nothing(pond: Pond, numbers: Map) -> None:
-    job = begin_job(pond.folder, SystemClock(), os.getpid())
+    job = a_job(pond)
 
     def fail(attempt: Attempt) -> None:
         attempt.take(pa.RecordBatch.from_pydict({"key": ["a"], "value": [1]}), numbers.definition)
@@ -116,13 +122,15 @@ def test_an_attempt_that_fails_leaves_nothing(pond: Pond, numbers: Map) -> None:
 
     with pytest.raises(RuntimeError, match="cut short"):
         run_attempt(Attempt(job, 0, 1), fail)
-    assert list(job.iterdir()) == []
-    remove_tree(job)
+    assert isinstance(job, FolderLanding)
+    assert list(job.job.iterdir()) == []
+    job.give_up(())
+    assert left_behind(pond) == []
 
 
 def test_a_dead_drivers_leftovers_are_swept(pond: Pond, numbers: Map) -> None:
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    job = begin_job(pond.folder, SystemClock(), int(gone.stdout))
+    job = a_job(pond, int(gone.stdout))
     an_attempt(numbers, job, 1)()
     assert left_behind(pond)
     subprocess.run([sys.executable, "-c", _OPEN, str(pond.folder)], check=True)
@@ -182,7 +190,7 @@ def test_rejects_are_written_down(spark: SparkSession, pond: Pond, numbers: Map,
 
 
 def test_an_attempt_stops_when_there_is_no_hope(pond: Pond, numbers: Map) -> None:
-    job = begin_job(pond.folder, SystemClock(), os.getpid())
+    job = a_job(pond)
     attempt = Attempt(job, 0, 1, enough=2)
     batch = pa.RecordBatch.from_pydict({"key": [None, "a", None, None], "value": [1, 2, 3, 4]})
     attempt.take(batch, numbers.definition)

@@ -19,13 +19,12 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType
 
 from millpond.clock import SystemClock
-from millpond.maps.handle import Map
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.lookup import Snapshot, answer_type
-from millpond.maps.snapshots import load_manifest
-from millpond.stores.objects import open_objects
+from millpond.spark.pinned import Shelf, pin
+from millpond.spark.ponds import OpenPond, Place
 
-__all__ = ("Question", "ask_all", "by_column", "in_batches", "open_snapshot", "pin")
+__all__ = ("Question", "ask_all", "by_column", "in_batches", "open_snapshot", "question_to")
 
 SNAPSHOTS_OPEN = 32
 """Snapshots a worker keeps open; each holds address space and a lease, not memory."""
@@ -40,7 +39,7 @@ class Question:
     `now_ms` answers for rows without a time of their own, where the map has times.
     """
 
-    where: str
+    shelf: Shelf
     snapshot: str
     definition: MapDefinition
     now_ms: int | None
@@ -61,22 +60,21 @@ class Question:
         Raises: `Invalid` for keys or times that are not such.
         """
         asked = at if self.definition.kind.timed and at is not None else self.now_ms
-        answers = open_snapshot(self.where, self.snapshot).lookup(keys, asked)
+        answers = open_snapshot(self.shelf, self.snapshot).lookup(keys, asked)
         return answers if answers.type == self.arrow else answers.cast(self.arrow)
 
 
 @lru_cache(maxsize=SNAPSHOTS_OPEN)
-def open_snapshot(where: str, id_: str) -> Snapshot:
+def open_snapshot(shelf: Shelf, id_: str) -> Snapshot:
     """The snapshot of that id, opened by this process once."""
-    objects = open_objects(where)
-    return Snapshot.open(objects, load_manifest(objects, id_))
+    return shelf.open(id_)
 
 
-def pin(opened: Map) -> Question:
+def question_to(pond: OpenPond, place: Place, name: str) -> Question:
     """The question to a map as it is now; it is frozen first if it moved on."""
-    manifest = opened.freeze()
-    now = SystemClock().now_ms() if opened.kind.timed else None
-    return Question(str(opened.objects.where), manifest.id, opened.definition, now)
+    shelf, manifest = pin(pond, place, name)
+    now = SystemClock().now_ms() if manifest.definition.kind.timed else None
+    return Question(shelf, manifest.id, manifest.definition, now)
 
 
 def ask_all(

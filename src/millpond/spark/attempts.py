@@ -1,11 +1,12 @@
 """One attempt of a Spark task at its rows: batches in, sealed parts and a file of rejects out.
 
-    <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/<map>/part-00000/…
-                                                      /rejects.arrow
+    <attempt's folder>/<map>/part-00000/…
+                      /rejects.arrow
 
 Invariants:
-* An attempt writes below its own folder only; nothing there is visible to anybody until the driver adopts it.
-* Parts and rejects are complete on disk before the attempt's message exists.
+* An attempt writes below its own folder only (`landings.py`); nothing there is visible to anybody until the driver
+  enters it.
+* Parts and rejects are complete where the driver will find them before the attempt's message exists.
 * An attempt that outlives its job finds the job's folder gone, and leaves nothing behind.
 * An attempt never fails for its rejects: it stops reading, and the driver decides. A failing task would only be
   tried again.
@@ -22,14 +23,13 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from millpond.errors import Conflict
 from millpond.maps.file_loads import Intake
 from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.parts import PartFile
-from millpond.stores.files import remove_tree
+from millpond.spark.landings import Landing, job_over
 
 __all__ = ("Attempt", "TaskParts", "joined", "rejects_of", "run_attempt", "task_numbers")
 
@@ -39,12 +39,12 @@ BATCH_ROWS = 131_072
 
 @dataclass(frozen=True)
 class TaskParts(WriterCommitMessage):
-    """What one attempt at a partition sealed; `rejects` is a file of `faults.REJECTED`."""
+    """What one attempt at a partition sealed; `rejects` is a file of `faults.REJECTED`, or its bytes."""
 
     partition: int
     parts: tuple[PartFile, ...]
     rejected: int = 0
-    rejects: str | None = None
+    rejects: str | bytes | None = None
 
 
 def task_numbers() -> tuple[int, int]:
@@ -73,10 +73,13 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def rejects_of(task: TaskParts) -> Iterator[pa.RecordBatch]:
     """The rows an attempt rejected, in batches of `faults.REJECTED`."""
-    if task.rejects is not None:
-        with pa.OSFile(task.rejects, "rb") as source, pa.ipc.open_file(source) as file:
-            for number in range(file.num_record_batches):
-                yield file.get_batch(number)
+    if task.rejects is None:
+        return
+    told = task.rejects
+    with pa.OSFile(told, "rb") if isinstance(told, str) else pa.BufferReader(told) as source:
+        file = pa.ipc.open_file(source)
+        for number in range(file.num_record_batches):
+            yield file.get_batch(number)
 
 
 def run_attempt(attempt: Attempt, take_all: Callable[[Attempt], None]) -> TaskParts:
@@ -96,17 +99,16 @@ class Attempt:
     """
 
     def __init__(
-        self, job: Path, partition: int, task: int, *, source: str = "", salt: str = "", enough: int = 0
+        self, landing: Landing, partition: int, task: int, *, source: str = "", salt: str = "", enough: int = 0
     ) -> None:
-        self.job = job
+        self.landing = landing
         self.partition = partition
-        self.folder = job / f"{partition:06d}-{task}"
+        self.folder = landing.attempt(partition, task)
         self.enough = enough
         self._rows = 0
         self._rejected = 0
         self._rejects: list[pa.RecordBatch] = []
         self._intake = Intake(self.folder, source=source, salt=salt)
-        self._check_running()
 
     @property
     def hopeless(self) -> bool:
@@ -137,31 +139,28 @@ class Attempt:
     def finish(self) -> TaskParts:
         """Seal what was taken.
 
-        Raises: `Conflict` when the job is over; then nothing is left of the attempt.
+        Raises: `Conflict` when the job is over, then nothing is left of the attempt; `Unavailable` when a node cannot
+        be reached.
         """
         self._check_running()
-        parts = [] if self.hopeless else self._intake.finish()
-        told = TaskParts(self.partition, tuple(parts), self._rejected, self._write_rejects())
+        sealed = [] if self.hopeless else self._intake.finish()
+        parts, rejects = self.landing.hand_in(self.folder, sealed, self._write_rejects())
         self._check_running()
-        return told
+        return TaskParts(self.partition, parts, self._rejected, rejects)
 
     def abandon(self) -> None:
-        """Remove everything that was written, and the job's folder with it when the job is over."""
-        remove_tree(self.folder)
+        """Remove everything that was written."""
+        self.landing.leave(self.folder)
 
-    def _write_rejects(self) -> str | None:
+    def _write_rejects(self) -> Path | None:
         if not self._rejects:
             return None
-        self.folder.mkdir(exist_ok=True)
-        file = str(self.folder / "rejects.arrow")
-        with pa.OSFile(file, "wb") as sink, pa.ipc.new_file(sink, REJECTED) as written:
+        file = self.folder / "rejects.arrow"
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, REJECTED) as written:
             for batch in self._rejects:
                 written.write_batch(batch)
         return file
 
     def _check_running(self) -> None:
-        if not self.job.exists():
-            raise Conflict(
-                "the load is over: another attempt at this task won, or the job was given up", kind="load_over",
-                partition=self.partition,
-            )  # fmt: skip
+        if self.landing.over(self.folder):
+            raise job_over(self.partition)

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 )
 
 from millpond.errors import Invalid
-from millpond.spark.answers import Question, ask_all, in_batches, pin
-from millpond.spark.ponds import PondLike, opened, pond_folder
+from millpond.spark.answers import Question, ask_all, in_batches, question_to
+from millpond.spark.ponds import PondLike, opened, place_of
 
 __all__ = ("Lookup", "enrich")
 
@@ -66,8 +66,9 @@ def enrich(
     Raises: `Invalid` for keys or times of a type that cannot be asked with; `NotFound` for a map that is not there.
     """
     asked = _lookups(lookups, map, key, at, into)
-    with opened(pond if pond is not None else pond_folder(None, frame.sparkSession)) as open_:
-        questions = [pin(open_.map(lookup.map)) for lookup in asked]
+    place = place_of(pond, frame.sparkSession)
+    with opened(pond, place) as open_:
+        questions = [question_to(open_, place, lookup.map) for lookup in asked]
     for lookup, question in zip(asked, questions, strict=True):
         _check_types(frame, lookup, question)
     return _with_answers(frame, asked, questions)

@@ -32,11 +32,12 @@ from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.readers import Reading, read_piece, split_file
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.loading import LoadResult
+from millpond.maps.parts import PartFile
 from millpond.pond import Pond
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
 from millpond.spark.jobs import begin_job
-from millpond.spark.ponds import PondLike, opened, pond_folder
-from millpond.stores.files import remove_tree
+from millpond.spark.landings import Entered, Landing
+from millpond.spark.ponds import PondLike, opened, place_of
 
 __all__ = ("PIECE_BYTES", "load_files")
 
@@ -63,11 +64,12 @@ def load_files(
     map: str | None = None, *, columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None,
     max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None,
     zone: str | None = None, null: str = "", source: str = "", again: bool = False, freeze: bool = True,
-    piece_bytes: int = PIECE_BYTES,
+    synchronise: bool = False, piece_bytes: int = PIECE_BYTES,
 ) -> LoadResult:  # fmt: skip
     """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
 
-    `freeze` makes the new rows part of the snapshots when the load ends, instead of with the next bulk lookup.
+    `freeze` makes the new rows part of the snapshots when the load ends, instead of with the next bulk lookup (of a
+    folder's pond). `synchronise` waits until every node has merged them.
 
     Raises: as `Pond.load_files`.
     """
@@ -75,8 +77,8 @@ def load_files(
     # Executors work elsewhere than the driver.
     found = [replace(file, path=str(Path(file.path).absolute())) for file in found]
     guard_rejects(rejects, found)
-    folder = pond_folder(pond, session)
-    with opened(folder if pond is None else pond) as open_:
+    place = place_of(pond, session)
+    with opened(pond, place) as open_:
         known = {each.name: each.definition for each in open_.maps()}
         reading = file_reading(known, map, columns=columns, effective_time=effective_time, zone=zone, null=null)
         if reading.map is not None and reading.map not in reading.maps:
@@ -84,20 +86,28 @@ def load_files(
         pieces = [piece for file in found for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
         clock = SystemClock()
-        job = begin_job(folder, clock, os.getpid())
+        landing = begin_job(place, clock, os.getpid())
         salt = clock.random_id() if again else ""
+        told: list[_PieceRead] = []
         try:
             enough = max_rejects if rejects is None else max_rejects + ENOUGH
-            told = _read_all(session, pieces, reading, job, (source, salt, enough))
+            told = _read_all(session, pieces, reading, landing, (source, salt, enough))
             with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
                 _tell_rejects(told, pieces, rejected)
-            return _adopt(open_, told, source, rejected.count, freeze=freeze)
-        finally:
-            remove_tree(job)
+            entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise)
+            result = landing.enter(open_, _parts(told), entered)
+        except BaseException:
+            landing.give_up(_parts(told))
+            raise
+        landing.end()
+        if freeze and isinstance(open_, Pond):
+            for name in result.maps:
+                open_.map(name).freeze()
+        return result
 
 
 def _read_all(
-    session: SparkSession, pieces: list[Piece], reading: Reading, job: Path, settings: _Settings
+    session: SparkSession, pieces: list[Piece], reading: Reading, landing: Landing, settings: _Settings
 ) -> list[_PieceRead]:
     """All pieces, each read by a task.
 
@@ -107,7 +117,7 @@ def _read_all(
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                told = _read(number, pieces[number], reading, job, settings)
+                told = _read(number, pieces[number], reading, landing, settings)
                 yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
 
     numbers = session.range(0, len(pieces), 1, len(pieces))
@@ -119,7 +129,7 @@ def _read_all(
     return told
 
 
-def _read(number: int, piece: Piece, reading: Reading, job: Path, settings: _Settings) -> _PieceRead:
+def _read(number: int, piece: Piece, reading: Reading, landing: Landing, settings: _Settings) -> _PieceRead:
     """One task's attempt at a piece, on an executor."""
     last = 0
 
@@ -135,7 +145,7 @@ def _read(number: int, piece: Piece, reading: Reading, job: Path, settings: _Set
 
     source, salt, enough = settings
     try:
-        attempt = Attempt(job, number, task_numbers()[1], source=source, salt=salt, enough=enough)
+        attempt = Attempt(landing, number, task_numbers()[1], source=source, salt=salt, enough=enough)
         parts = run_attempt(attempt, take_all)
     except MillpondError as error:
         return _PieceRead(number, None, error=error)
@@ -155,10 +165,5 @@ def _tell_rejects(told: Sequence[_PieceRead], pieces: Sequence[Piece], rejected:
         done += each.last
 
 
-def _adopt(pond: Pond, told: Sequence[_PieceRead], source: str, rejected: int, *, freeze: bool) -> LoadResult:
-    parts = [part for each in told if each.parts for part in each.parts.parts]
-    result = pond.commit_load(parts, source=source, rejected=rejected)
-    if freeze:
-        for name in result.maps:
-            pond.map(name).freeze()
-    return result
+def _parts(told: Sequence[_PieceRead]) -> list[PartFile]:
+    return [part for each in told if each.parts for part in each.parts.parts]

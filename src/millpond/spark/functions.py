@@ -16,8 +16,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from millpond.errors import Invalid, MillpondError
-from millpond.spark.answers import Question, by_column, pin
-from millpond.spark.ponds import opened, pond_folder
+from millpond.spark.answers import Question, by_column, question_to
+from millpond.spark.ponds import opened, place_of
 
 __all__ = ("NAME", "register_get_state")
 
@@ -54,8 +54,9 @@ class _Builder:
         named = children.apply(0)
         if named.getClass().getSimpleName() != "Literal" or named.value() is None:
             raise Invalid(f"{NAME} takes the map's name as a text literal", kind="function_arguments", given=named)
-        with opened(pond_folder(None, self.session)) as pond:
-            return pin(pond.map(named.value().toString()))
+        place = place_of(None, self.session)
+        with opened(None, place) as pond:
+            return question_to(pond, place, named.value().toString())
 
     def _raise(self, message: str) -> Any:
         catalyst = self.session._jvm.org.apache.spark.sql.catalyst.expressions  # type: ignore[union-attr]

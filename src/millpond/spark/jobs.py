@@ -1,12 +1,10 @@
-"""A job: the attempts of many tasks, adopted as one load or not at all.
-
-    <pond>/writer/<host>-<pid>-<job>/      lives until the job is over, or the process <pid> is
+"""A job: the attempts of many tasks, entered as one load or not at all.
 
 Invariants:
-* Nothing is visible before all parts have been entered in one write of the pond's space.
-* Of several attempts at one partition only the one whose message reached the driver is adopted; what the others
-  wrote goes away with the job's folder.
-* Parts are adopted in order of their partition, so of two rows with one address the one of the higher partition
+* Nothing is visible before all parts have been entered in one write of the pond's space (or of the primary's).
+* Of several attempts at one partition only the one whose message reached the driver counts; what the others wrote
+  goes away with the job (`landings.py`).
+* Parts are entered in order of their partition, so of two rows with one address the one of the higher partition
   wins; within a partition the later row (or the first, for a map with `overwrite=False`).
 """
 
@@ -29,13 +27,13 @@ from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.kinds import MapDefinition
-from millpond.maps.loading import LoadResult, writer_folder
+from millpond.maps.loading import LoadResult
 from millpond.pond import Pond
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
-from millpond.spark.ponds import PondLike, opened, pond_folder
-from millpond.stores.files import remove_tree
+from millpond.spark.landings import Entered, Landing, landing_at
+from millpond.spark.ponds import OpenPond, Place, PondLike, opened, place_of
 
-__all__ = ("LoadSettings", "adopt", "begin_job", "check_rows", "load", "load_partition")
+__all__ = ("LoadSettings", "adopt", "begin_job", "check_rows", "load", "load_partition", "tell_rejects")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +41,8 @@ class LoadSettings:
     """What a load does with rows and rejects.
 
     `max_rejects` rows of the whole job may be rejected; `rejects` is the JSON lines file that takes them.
-    `freeze` makes the new rows part of the snapshot when the load ends, instead of with the next bulk lookup.
+    `freeze` makes the new rows part of the snapshot when the load ends, instead of with the next bulk lookup; on nodes
+    that is their own affair. `synchronise`: the load ends when every node has merged it; in a folder it always is.
     `salt` tells parts from others with the same rows: without it they are the same part, and change nothing.
     """
 
@@ -52,6 +51,7 @@ class LoadSettings:
     rejects: str | None = None
     source: str = ""
     freeze: bool = True
+    synchronise: bool = False
     salt: str = ""
 
     @property
@@ -60,11 +60,11 @@ class LoadSettings:
         return self.max_rejects if self.rejects is None else self.max_rejects + ENOUGH
 
 
-def begin_job(pond: Path, clock: Clock, owner: int) -> Path:
-    """The folder of a new job's attempts; leftovers are removed when the process `owner` is dead."""
-    folder = writer_folder(pond, clock, owner)
-    folder.mkdir(parents=True)
-    return folder
+def begin_job(place: Place, clock: Clock, owner: int) -> Landing:
+    """A new job's landing; leftovers in a folder are removed when the process `owner` is dead."""
+    landing = landing_at(place, clock, owner)
+    landing.begin()
+    return landing
 
 
 def check_rows(schema: StructType, definition: MapDefinition, columns: ColumnMapping) -> None:
@@ -81,11 +81,12 @@ def check_rows(schema: StructType, definition: MapDefinition, columns: ColumnMap
 
 
 def load_partition(
-    batches: Iterable[pa.RecordBatch], job: Path, definition: MapDefinition, settings: LoadSettings
+    batches: Iterable[pa.RecordBatch], landing: Landing, definition: MapDefinition, settings: LoadSettings
 ) -> TaskParts:
     """One task's attempt at its partition, on an executor.
 
-    Raises: `Conflict` when the job is over; then nothing is left of the attempt.
+    Raises: `Conflict` when the job is over, then nothing is left of the attempt; `Unavailable` when a node cannot be
+    reached.
     """
 
     def take_all(attempt: Attempt) -> None:
@@ -95,29 +96,41 @@ def load_partition(
             attempt.take(batch, definition, settings.columns)
 
     partition, task = task_numbers()
-    attempt = Attempt(job, partition, task, source=settings.source, salt=settings.salt, enough=settings.enough)
+    attempt = Attempt(landing, partition, task, source=settings.source, salt=settings.salt, enough=settings.enough)
     return run_attempt(attempt, take_all)
 
 
-def adopt(pond: Pond, job: Path, tasks: Iterable[TaskParts], settings: LoadSettings) -> LoadResult:
-    """End a job well: its rejects are written down, its parts become one load, and its folder goes away.
+def adopt(
+    pond: OpenPond, landing: Landing, tasks: Iterable[TaskParts], settings: LoadSettings,
+    stream: tuple[str, int] | None = None,
+) -> LoadResult:  # fmt: skip
+    """End a job well: its rejects are written down, its parts become one load, and what else it left goes away.
+
+    `stream`: the query and the epoch that the load is; the same again enters nothing.
 
     Raises: `Invalid` when there are more rejects than allowed, then nothing was loaded; else as `Pond.commit_load`.
     """
+    ordered = sorted(tasks, key=lambda task: task.partition)
+    parts = [part for task in ordered for part in task.parts]
     try:
-        ordered = sorted(tasks, key=lambda task: task.partition)
-        rejected = _tell_rejects(ordered, settings)
-        parts = [part for task in ordered for part in task.parts]
-        result = pond.commit_load(parts, source=settings.source, rejected=rejected)
-        if settings.freeze:
-            for name in result.maps:
-                pond.map(name).freeze()
-        return result
-    finally:
-        remove_tree(job)
+        rejected = tell_rejects(ordered, settings)
+        told = Entered(source=settings.source, rejected=rejected, stream=stream, synchronise=settings.synchronise)
+        result = landing.enter(pond, parts, told)
+    except BaseException:
+        landing.give_up(parts)
+        raise
+    landing.end()
+    if settings.freeze and isinstance(pond, Pond):
+        for name in result.maps:
+            pond.map(name).freeze()
+    return result
 
 
-def _tell_rejects(tasks: Iterable[TaskParts], settings: LoadSettings) -> int:
+def tell_rejects(tasks: Iterable[TaskParts], settings: LoadSettings) -> int:
+    """Write down the rejects of all tasks, in order; how many there are.
+
+    Raises: `Invalid` when they are more than allowed.
+    """
     with RejectWriter(settings.rejects, max_rejects=settings.max_rejects, source=settings.source) as told:
         for task in tasks:
             where = f"{settings.source} partition {task.partition}".strip()
@@ -130,35 +143,37 @@ def load(
     frame: DataFrame, pond: PondLike | None = None, map: str = "", *,
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
     rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
+    synchronise: bool = False,
 ) -> LoadResult:  # fmt: skip
     """Load a DataFrame into a map, as one load or not at all, and say what became of it; see `Map.load`.
 
     As `frame.write.format("millpond")…save()`, but it answers, and the commit happens in this process. `freeze` makes
-    the new rows part of the snapshot when the load ends, instead of with the next bulk lookup.
+    the new rows part of the snapshot when the load ends, instead of with the next bulk lookup (of a folder's pond).
+    `synchronise` waits until every node has merged the rows.
 
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """
     mapping = mapping_of(columns) or ColumnMapping()
     settings = LoadSettings(
         columns=mapping, max_rejects=max_rejects, rejects=None if rejects is None else str(rejects), source=source,
-        freeze=freeze, salt=SystemClock().random_id() if again else "",
+        freeze=freeze, synchronise=synchronise, salt=SystemClock().random_id() if again else "",
     )  # fmt: skip
-    folder = pond_folder(pond, frame.sparkSession)
-    with opened(folder if pond is None else pond) as open_:
+    place = place_of(pond, frame.sparkSession)
+    with opened(pond, place) as open_:
         definition = open_.map(map).definition
         check_rows(frame.schema, definition, mapping)
-        job = begin_job(folder, SystemClock(), os.getpid())
+        landing = begin_job(place, SystemClock(), os.getpid())
         try:
-            tasks = _run(frame, job, definition, settings)
+            tasks = _run(frame, landing, definition, settings)
         except BaseException:
-            remove_tree(job)
+            landing.give_up(())
             raise
-        return adopt(open_, job, tasks, settings)
+        return adopt(open_, landing, tasks, settings)
 
 
-def _run(frame: DataFrame, job: Path, definition: MapDefinition, settings: LoadSettings) -> list[TaskParts]:
+def _run(frame: DataFrame, landing: Landing, definition: MapDefinition, settings: LoadSettings) -> list[TaskParts]:
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told = load_partition(batches, job, definition, settings)
+        told = load_partition(batches, landing, definition, settings)
         yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
 
     return [pickle.loads(row.message) for row in frame.mapInArrow(attempt, "message binary").collect()]

@@ -2,17 +2,23 @@
 
 | option | read | write | meaning |
 |---|---|---|---|
-| `pond` (or the path) | yes | yes | the pond's folder; else the session's `spark.millpond.pond` |
+| `pond` (or the path) | yes | yes | the pond's folder or URLs; else the session's `spark.millpond.pond` |
 | `map` | yes | yes | the map |
 | `columns` | yes | | names of the columns that are wanted, by commas |
 | `where` | yes | | a condition as `Map.scan` takes it: rows it refuses are not read |
-| `pushdown` | yes | | `true`: take Spark's filters too, see `sources.py` |
-| `partitions` | yes | | how many tasks read; by size unless told |
+| `pushdown` | batch | | `true`: take Spark's filters too, see `sources.py` |
+| `partitions` | batch | | how many tasks read; by size unless told |
+| `startingPosition` | stream | | `earliest`, `latest` or a position of the log: what a new query begins after |
+| `maxRowsPerTrigger` | stream | | about how many rows a micro-batch takes |
+| `failOnTrimmed` | stream | | `false`: go on with what is left when changes are gone |
 | `key`, `time`, `value`, `start` … | | yes | columns of the rows, as the fields of `ColumnMapping` |
 | `max_rejects`, `rejects` | | yes | rows that may be rejected, and the JSON lines file that takes them |
 | `source` | | yes | what the rows are called in manifests and rejects |
-| `again` | | yes | `true`: rows that were loaded before are loaded again, and win again |
-| `freeze` | | yes | `false`: leave the snapshot to the next bulk lookup |
+| `again` | | batch | `true`: rows that were loaded before are loaded again, and win again |
+| `freeze` | | yes | bring the snapshot up to date when the load ends; a batch does, a stream does not unless told |
+| `synchronise` | | yes | `true`: the load ends when every node has merged it |
+
+Spark itself adds `checkpointLocation` and `queryName` to a stream's.
 """
 
 from __future__ import annotations
@@ -20,15 +26,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from pathlib import Path
 
 from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, value_columns
+from millpond.spark.followed import ChangesSettings
 from millpond.spark.jobs import LoadSettings
+from millpond.spark.ponds import Place, Rights, named_place
 
 __all__ = (
     "OPTIONS",
+    "changes_settings",
     "check_options",
     "comma_list",
     "load_settings",
@@ -39,10 +47,13 @@ __all__ = (
 
 _COLUMNS = tuple(each.name for each in fields(ColumnMapping))
 
+STREAM_OPTIONS = ("startingPosition", "maxRowsPerTrigger", "failOnTrimmed")
+
 OPTIONS = (
     "pond", "path", "map", "columns", "where", "pushdown", "partitions", *_COLUMNS, "max_rejects", "rejects", "source",
-    "again", "freeze",
+    "again", "freeze", "synchronise", *STREAM_OPTIONS,
 )  # fmt: skip
+_SPARKS = ("checkpointlocation", "queryname")
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -50,22 +61,25 @@ def check_options(options: Mapping[str, str]) -> None:
 
     Raises: `Invalid` naming the option, and the one that may be meant.
     """
+    known = {name.lower(): name for name in OPTIONS}
     for name in options:
-        if name.lower() not in OPTIONS:
-            near = get_close_matches(name.lower(), OPTIONS, 1)
+        if name.lower() not in known and name.lower() not in _SPARKS:
+            near = [known[each] for each in get_close_matches(name.lower(), known, 1)]
             hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"
             raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
 
 
-def pond_option(options: Mapping[str, str], default: str | None) -> Path:
-    """The folder of the pond.
+def pond_option(options: Mapping[str, str], default: Place | None, rights: Rights) -> Place:
+    """The pond.
 
     Raises: `Invalid` when nobody names one.
     """
-    told = options.get("pond") or options.get("path") or default
-    if not told:
-        raise Invalid("no pond is named", kind="pond_unnamed", hint="say option('pond', folder)")
-    return Path(told).absolute()
+    told = options.get("pond") or options.get("path")
+    if told:
+        return named_place(told, rights)
+    if default is None:
+        raise Invalid("no pond is named", kind="pond_unnamed", hint="say option('pond', folder or URL)")
+    return default
 
 
 def comma_list(text: str | None) -> list[str] | None:
@@ -101,8 +115,8 @@ def switch(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     return told == "true"
 
 
-def load_settings(options: Mapping[str, str], clock: Clock) -> LoadSettings:
-    """The settings of a load.
+def load_settings(options: Mapping[str, str], clock: Clock, *, stream: bool = False) -> LoadSettings:
+    """The settings of a load, or of all the loads of a stream: their parts get salts of their own.
 
     Raises: `Invalid` for what is not understood.
     """
@@ -112,6 +126,20 @@ def load_settings(options: Mapping[str, str], clock: Clock) -> LoadSettings:
         max_rejects=number(options, "max_rejects") or 0,
         rejects=options.get("rejects"),
         source=options.get("source", ""),
-        salt=clock.random_id() if switch(options, "again", default=False) else "",
-        freeze=switch(options, "freeze", default=True),
+        salt=clock.random_id() if not stream and switch(options, "again", default=False) else "",
+        freeze=switch(options, "freeze", default=not stream),
+        synchronise=switch(options, "synchronise", default=False),
+    )
+
+
+def changes_settings(options: Mapping[str, str]) -> ChangesSettings:
+    """The settings of a stream of changes.
+
+    Raises: `Invalid` for what is not understood.
+    """
+    start = options.get("startingPosition", "earliest").strip().lower()
+    return ChangesSettings(
+        start=start if start in ("earliest", "latest") else number(options, "startingPosition") or 0,
+        rows_max=number(options, "maxRowsPerTrigger"),
+        fail_on_trimmed=switch(options, "failOnTrimmed", default=True),
     )

@@ -13,9 +13,11 @@ and for the other side of a join of a frame with itself (Spark 4.1 to 4.3). So f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -27,14 +29,26 @@ from millpond.maps.kinds import MapDefinition
 from millpond.maps.present import check_columns, present
 from millpond.maps.snapshots import SnapshotManifest
 from millpond.maps.thawed import GroupSpan, spans, thaw
+from millpond.spark.epochs import EpochWriter
 from millpond.spark.filters import Pushed, push_condition, push_filters
-from millpond.spark.jobs import check_rows
-from millpond.spark.options import check_options, comma_list, load_settings, number, pond_option, switch
-from millpond.spark.ponds import opened
+from millpond.spark.jobs import LoadSettings, check_rows
+from millpond.spark.options import (
+    changes_settings,
+    check_options,
+    comma_list,
+    load_settings,
+    number,
+    pond_option,
+    switch,
+)
+from millpond.spark.pinned import Shelf, pin
+from millpond.spark.ponds import Place, Rights, opened
 from millpond.spark.sinks import MapWriter
-from millpond.stores.objects import open_objects
 
-__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "as_spark_holds", "source_for")
+if TYPE_CHECKING:
+    from millpond.spark.changes import ChangesReader
+
+__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "Shown", "as_spark_holds", "source_for")
 
 TASK_BYTES = 16 << 20
 """About as much of a snapshot as one task reads; fewer bytes make more tasks than they are worth."""
@@ -45,12 +59,13 @@ BATCH_ROWS = 65_536
 class MapSource(DataSource):
     """One map of one pond, to read from or to write to."""
 
-    pond_default: str | None = None
+    default: Place | None = None
+    rights: Rights = Rights()
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         check_options(options)
-        self.pond = pond_option(options, self.pond_default)
+        self.place = pond_option(options, self.default, self.rights)
         self.map = options.get("map")
         if not self.map:
             raise Invalid("no map is named", kind="map_unnamed", hint="say option('map', name)")
@@ -61,7 +76,7 @@ class MapSource(DataSource):
         return "millpond"
 
     def _definition(self) -> MapDefinition:
-        with opened(self.pond) as pond:
+        with opened(None, self.place) as pond:
             return pond.map(str(self.map)).definition
 
     def schema(self) -> StructType:
@@ -73,35 +88,53 @@ class MapSource(DataSource):
 
     def reader(self, schema: StructType) -> MapReader:
         """A reader of the columns of `schema`."""
-        with opened(self.pond) as pond:
-            opened_map = pond.map(str(self.map))
-            _check_schema(opened_map.definition, schema)
-            pushed = push_condition(opened_map.definition, self.options.get("where"))
-            manifest = opened_map.freeze()
-            where = str(opened_map.objects.where)
+        with opened(None, self.place) as pond:
+            shelf, manifest = pin(pond, self.place, str(self.map))
+        _check_schema(manifest.definition, schema)
+        pushed = push_condition(manifest.definition, self.options.get("where"))
         made = PushingReader if switch(self.options, "pushdown", default=False) else MapReader
-        return made(where, manifest, schema.names, pushed, number(self.options, "partitions"))
+        return made(shelf, manifest, schema.names, pushed, number(self.options, "partitions"))
+
+    def streamReader(self, schema: StructType) -> ChangesReader:  # noqa: N802 - Spark's name
+        """A reader of the map's changes, of the columns of `schema`."""
+        from millpond.spark.changes import ChangesReader
+
+        definition = self._definition()
+        _check_schema(definition, schema)
+        show = Shown(definition, schema.names, push_condition(definition, self.options.get("where")).where)
+        return ChangesReader(self.place, definition, show, changes_settings(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> MapWriter:
         """A writer of rows that look like `schema`."""
+        definition, settings = self._to_write(schema, overwrite, stream=False)
+        return MapWriter(self.place, definition, settings)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> EpochWriter:  # noqa: N802 - Spark's name
+        """A writer of an epoch's rows that look like `schema`."""
+        definition, settings = self._to_write(schema, overwrite, stream=True)
+        return EpochWriter(self.place, definition, settings)
+
+    def _to_write(self, schema: StructType, overwrite: bool, *, stream: bool) -> tuple[MapDefinition, LoadSettings]:
         if overwrite:
+            mode = "outputMode('append')" if stream else "mode('append')"
             raise Invalid(
                 "rows are merged into a map, they do not replace it", kind="mode_unsupported", map=self.map,
-                hint="use mode('append'); to start anew, drop the map and create it again",
+                hint=f"use {mode}; to start anew, drop the map and create it again",
             )  # fmt: skip
-        definition, settings = self._definition(), load_settings(self.options, SystemClock())
+        definition = self._definition()
+        settings = load_settings(self.options, SystemClock(), stream=stream)
         check_rows(schema, definition, settings.columns)
-        return MapWriter(self.pond, definition, settings)
+        return definition, settings
 
 
-def source_for(pond: Path | None) -> type[MapSource]:
-    """The data source, for a session whose calls mean `pond` unless they name another."""
-    if pond is None:
-        return MapSource
+def source_for(place: Place | None, rights: Rights) -> type[MapSource]:
+    """The data source, for a session whose calls mean the pond at `place` unless they name another."""
+    told = rights
 
     class _SessionSource(MapSource):
-        # Spark takes this class to other processes by its content, and with it the folder.
-        pond_default = str(pond)
+        # Spark takes this class to other processes by its content, and these with it.
+        default = place
+        rights = told
 
     return _SessionSource
 
@@ -123,6 +156,25 @@ def as_spark_holds(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.cast(to_arrow_schema(from_arrow_schema(rows.schema), timezone="UTC"))
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Rows as Spark is told them: the wanted columns of those that a condition takes, in batches of a moderate size."""
+
+    definition: MapDefinition
+    columns: Sequence[str]
+    where: pc.Expression | None
+
+    def __call__(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Show canonical rows."""
+        if self.where is None:
+            shown = present(self.definition, rows, self.columns)
+        else:
+            # The condition may be about columns that are not wanted.
+            shown = present(self.definition, rows).filter(self.where).select(self.columns)
+        for start in range(0, shown.num_rows, BATCH_ROWS):
+            yield as_spark_holds(shown.slice(start, BATCH_ROWS))
+
+
 class RangeGroup(InputPartition):
     """What one task reads."""
 
@@ -135,9 +187,9 @@ class MapReader(DataSourceReader):
     """One read of one snapshot."""
 
     def __init__(
-        self, where: str, manifest: SnapshotManifest, columns: Sequence[str], pushed: Pushed, tasks: int | None
+        self, shelf: Shelf, manifest: SnapshotManifest, columns: Sequence[str], pushed: Pushed, tasks: int | None
     ) -> None:
-        self.where = where
+        self.shelf = shelf
         self.manifest = manifest
         self.columns = list(columns)
         self.pushed = pushed
@@ -147,24 +199,15 @@ class MapReader(DataSourceReader):
         """One for each group of ranges."""
         size = sum(layer.size for layer in self.manifest.layers)
         bytes_max = max(size // self.tasks, 1) if self.tasks else TASK_BYTES
-        objects = open_objects(self.where)
+        objects = self.shelf.objects(self.manifest)
         return [RangeGroup(span) for span in spans(objects, self.manifest, self.pushed.span, bytes_max)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, on an executor."""
         assert isinstance(partition, RangeGroup)
-        for rows in thaw(open_objects(self.where), self.manifest, partition.span):
-            yield from self._shown(rows)
-
-    def _shown(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        definition = self.manifest.definition
-        if self.pushed.where is None:
-            shown = present(definition, rows, self.columns)
-        else:
-            # The condition may be about columns that are not wanted.
-            shown = present(definition, rows).filter(self.pushed.where).select(self.columns)
-        for start in range(0, shown.num_rows, BATCH_ROWS):
-            yield as_spark_holds(shown.slice(start, BATCH_ROWS))
+        shown = Shown(self.manifest.definition, self.columns, self.pushed.where)
+        for rows in thaw(self.shelf.objects(self.manifest), self.manifest, partition.span):
+            yield from shown(rows)
 
 
 class PushingReader(MapReader):

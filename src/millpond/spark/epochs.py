@@ -1,0 +1,119 @@
+"""Writing a stream into a map: `frame.writeStream.format("millpond")`, each epoch (micro-batch) exactly once.
+
+Spark calls the writer of an epoch in different processes, as in `sinks.py`, and after a crash it runs the last epoch
+again from its checkpoint: whether the first run got as far as the map, it does not know.
+
+* The pond's log holds (query, epoch) with what was entered for it, in the same write. An epoch that is there is done:
+  entering it again changes nothing, however its rows came in another order or in other partitions. So is any earlier
+  epoch of the query, which fences the driver of a run that is thought dead and is not.
+* The id of the query comes out of the checkpoint, and to the tasks with Spark's local properties; each message carries
+  it to the driver.
+* The parts of an epoch are salted with query, epoch and partition: what came in an earlier epoch comes again, and wins
+  again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from millpond.clock import SystemClock
+from millpond.errors import Invalid
+from millpond.kernel.steps import step
+from millpond.maps.kinds import MapDefinition
+from millpond.spark.attempts import TaskParts, task_numbers
+from millpond.spark.jobs import LoadSettings, adopt, load_partition, tell_rejects
+from millpond.spark.landings import Landing, landing_at
+from millpond.spark.ponds import Place, opened
+
+__all__ = ("EpochParts", "EpochWriter", "epoch_rejects")
+
+_QUERY, _EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class EpochParts(WriterCommitMessage):
+    """What one attempt at a partition of an epoch sealed, and where."""
+
+    query: str
+    landing: Landing
+    task: TaskParts
+
+
+class EpochWriter(DataSourceStreamArrowWriter):
+    """Writes the epochs of a query into one map."""
+
+    def __init__(self, place: Place, definition: MapDefinition, settings: LoadSettings) -> None:
+        self.place = place
+        self.definition = definition
+        self.settings = settings
+        # Spark makes a writer for the tasks of each epoch, and another to commit it, which lands nothing. The parent
+        # of this process serves the whole Spark application.
+        self.landing = landing_at(place, SystemClock(), os.getppid(), lasting=False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochParts:
+        """Seal the rows of one partition of an epoch, on an executor."""
+        query, epoch = _this_epoch()
+        salt = f"{query} {epoch} {task_numbers()[0]}"
+        task = load_partition(iterator, self.landing, self.definition, replace(self.settings, salt=salt))
+        step("epoch.task_done")
+        return EpochParts(query, self.landing, task)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Enter the parts of all tasks as the load of this epoch; nothing when it is there already.
+
+        Raises: as `jobs.adopt`; then the query fails, and begins with this epoch when it is started again.
+        """
+        told = _told(messages)
+        if not told:
+            return
+        step("epoch.tasks_done")
+        landing, tasks = told[0].landing, [each.task for each in told]
+        rejected = any(task.rejected for task in tasks)
+        settings = replace(self.settings, rejects=epoch_rejects(self.settings.rejects, batchId) if rejected else None)
+        if any(task.parts for task in tasks):
+            with opened(None, self.place) as pond:
+                adopt(pond, landing, tasks, settings, (told[0].query, batchId))
+        else:
+            tell_rejects(tasks, settings)
+            landing.end()
+        step("epoch.committed")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Remove what the attempts at this epoch wrote or uploaded; those that failed did so themselves."""
+        for each in _told(messages):
+            each.landing.give_up(each.task.parts)
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[EpochParts]:
+    return [each for each in messages if isinstance(each, EpochParts)]
+
+
+def _this_epoch() -> tuple[str, int]:
+    context = TaskContext.get()
+    query = context.getLocalProperty(_QUERY) if context else None
+    epoch = context.getLocalProperty(_EPOCH) if context else None
+    if query is None or epoch is None:
+        raise Invalid(
+            "Spark does not say which query this is", kind="query_unknown",
+            hint="write the stream in micro-batches, which is the default trigger",
+        )  # fmt: skip
+    return query, int(epoch)
+
+
+def epoch_rejects(file: str | None, epoch: int) -> str | None:
+    """The reject file of one epoch: made anew when the epoch is run again.
+
+    >>> epoch_rejects("out/rejects.jsonl", 12)
+    'out/rejects-000012.jsonl'
+    """
+    if file is None:
+        return None
+    path = Path(file)
+    return str(path.with_stem(f"{path.stem}-{epoch:06d}"))
