@@ -88,14 +88,14 @@ def test_a_job_without_an_interval_runs_only_when_told(start: Start) -> None:
 def test_told_while_it_runs_it_runs_once_more_and_not_twice_at_once(start: Start) -> None:
     gate = Gate()
     scheduler = start(slow=gate)
-    scheduler.run("slow", wait=False)
+    scheduler.call("slow")
     assert gate.begun.acquire(timeout=SECONDS)
     (running,) = scheduler.status()
     assert running.running_since_ms is not None
     waiting = [threading.Thread(target=scheduler.run, args=("slow",)) for _ in range(3)]
     for each in waiting:
         each.start()
-    scheduler.run("slow", wait=False)
+    scheduler.call("slow")
     gate.open.release()
     assert gate.begun.acquire(timeout=SECONDS), "the run that was asked for while the first went on"
     gate.open.release()
@@ -113,9 +113,11 @@ def test_who_does_not_wait_long_enough_is_told_and_the_job_goes_on(start: Start)
     gate = Gate()
     scheduler = start(slow=gate)
     with pytest.raises(Unavailable) as raised:
-        scheduler.run("slow", timeout=0.01)
+        scheduler.run("slow", seconds=0.01)
     assert raised.value.kind == "job_slow"
+    assert scheduler.wait("slow", 1, 0.01).runs == 0
     gate.open.release(2)
+    assert scheduler.wait("slow", 1, SECONDS).runs == 1
     assert scheduler.run("slow").runs == 2
 
 
@@ -185,12 +187,14 @@ def test_stopping_lets_a_job_come_to_an_end_and_begins_no_other(start: Start) ->
         return Outcome("came to an end")
 
     scheduler = start(long=long, other=done)
-    scheduler.run("long", wait=False)
+    scheduler.call("long")
     assert begun.wait(SECONDS)
     scheduler.stop()
     (told, _) = scheduler.status()
     assert told.last is not None
     assert told.last.told == "came to an end"
+    with pytest.raises(Closed):
+        scheduler.wait("other", 1, SECONDS)
     for act in (scheduler.run, scheduler.pause):
         with pytest.raises(Closed):
             act("other")

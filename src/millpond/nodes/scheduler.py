@@ -171,32 +171,45 @@ class Scheduler:
 
     # -- told -----------------------------------------------------------------------------------------
 
-    def run(self, name: str, *, wait: bool = True, timeout: float = WAIT_SECONDS) -> JobStatus:
-        """Run a job now, also when it is paused; answer when this run has ended, or at once without `wait`.
+    def call(self, name: str) -> int:
+        """Run a job now, also when it is paused; the number of the run, which begins after this call.
 
-        Raises: `NotFound`; `Unavailable` when it has not ended in time (it goes on); `Closed` when the node stops.
+        Raises: `NotFound`; `Closed` when the node stops.
         """
         course = self._course(name)
         with self._changed:
-            self._running()
-            wanted = course.begun + 1
+            if self._clockwork is None:
+                raise _stopped()
             if not course.called:
                 course.called = True
                 self._told_pool.submit(self._called, course)
-            if wait:
-                self._await(course, wanted, timeout)
+            return course.begun + 1
+
+    def wait(self, name: str, number: int, seconds: float) -> JobStatus:
+        """The job as it stands when a run has ended, or so many seconds have passed: its `runs` tell which.
+
+        Raises: `NotFound`; `Closed` when the node stops before.
+        """
+        course = self._course(name)
+        with self._changed:
+            self._changed.wait_for(lambda: course.ended >= number or self._stopping.is_set(), seconds)
+            if course.ended < number and self._stopping.is_set():
+                raise _stopped()
         return self.status(name)[0]
 
-    def _await(self, course: _Course, wanted: int, timeout: float) -> None:
-        over = self._changed.wait_for(lambda: course.ended >= wanted or self._stopping.is_set(), timeout)
-        if course.ended >= wanted:
-            return
-        if over:
-            raise self._stopped()
-        raise Unavailable(
-            "the job has not ended yet", kind="job_slow", job=course.job.name, seconds=timeout,
-            hint="it goes on; see millpond jobs",
-        )  # fmt: skip
+    def run(self, name: str, *, seconds: float = WAIT_SECONDS) -> JobStatus:
+        """Run a job now, and answer when that has ended.
+
+        Raises: as `call`; `Unavailable` when it has not ended in time (it goes on).
+        """
+        number = self.call(name)
+        status = self.wait(name, number, seconds)
+        if status.runs < number:
+            raise Unavailable(
+                "the job has not ended yet", kind="job_slow", job=name, seconds=seconds,
+                hint="it goes on; see millpond jobs",
+            )  # fmt: skip
+        return status
 
     def pause(self, name: str) -> JobStatus:
         """Do not run a job by itself any more, until it is resumed. A run that is going on ends as it would.
@@ -215,7 +228,9 @@ class Scheduler:
     def _set_paused(self, course: _Course, paused: bool) -> JobStatus:
         name = course.job.name
         with self._changed:
-            clockwork = self._running()
+            clockwork = self._clockwork
+            if clockwork is None:
+                raise _stopped()
             told = {each for each, other in self._courses.items() if other.paused} - {name}
             write_file_atomically(
                 self._state, json.dumps({"paused": sorted(told | {name} if paused else told)}).encode()
@@ -232,14 +247,6 @@ class Scheduler:
                 "there is no such job", kind="job_not_found", job=name, hint=f"one of: {', '.join(self._courses)}"
             )
         return course
-
-    def _running(self) -> BackgroundScheduler:
-        if self._clockwork is None or self._stopping.is_set():
-            raise self._stopped()
-        return self._clockwork
-
-    def _stopped(self) -> Closed:
-        return Closed("the node's jobs are stopped", kind="jobs_stopped", hint="ask again when the node is up")
 
     # -- at work, in the threads of the pool ----------------------------------------------------------
 
@@ -265,6 +272,8 @@ class Scheduler:
             course.running_since_ms = began_ms
         outcome = self._outcome(course.job)
         error = "; ".join(outcome.faults) or None
+        if error is not None and (course.last is None or error != course.last.error):
+            _log.warning("job %s: %s", course.job.name, error)  # said once, however often it fails for that
         with self._changed:
             course.last = JobRun(
                 began_ms=began_ms, seconds=self._clock.monotonic() - began, told=outcome.told,
@@ -283,9 +292,11 @@ class Scheduler:
         except Exception as error:
             _log.exception("job failed: %s", job.name)
             outcome = Outcome("failed", faults=(str(Internal(f"{type(error).__name__}: {error}", job=job.name)),))
-        for fault in outcome.faults:
-            _log.warning("job %s: %s", job.name, fault)
         return outcome
+
+
+def _stopped() -> Closed:
+    return Closed("the node's jobs are stopped", kind="jobs_stopped", hint="ask again when the node is up")
 
 
 def _read_paused(file: Path) -> set[str]:
