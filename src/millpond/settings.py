@@ -137,7 +137,7 @@ class Settings(BaseSettings):
     part_retention: Duration = Field(
         7 * 86_400_000, description="how long merged parts and the log are kept, for nodes that were away and streams"
     )
-    threads: int = Field(32, ge=2, le=1000, description="requests that are worked on at once; more of them wait")
+    threads: int = Field(64, ge=2, le=1000, description="requests that are worked on at once; more of them wait")
     shutdown_timeout: Duration = Field(10_000, description="how long a node that ends lets requests finish")
     log_level: str = Field(
         "info", pattern="^(debug|info|warning|error)$", description="how much is said: debug, info, warning, error"
@@ -178,8 +178,10 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource, dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:  # fmt: skip
         """Layers are put together in `_layers`, which remembers where each value came from."""
         return (init_settings,)
 

@@ -1,0 +1,127 @@
+"""A node: a pond that is served, and what works on it by itself.
+
+`Node` holds no sockets; `server/` lets others reach it. Its life: made, `start`ed in the background, `stop`ped; it
+answers questions as soon as it is made, and takes changes once it has `started`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from millpond.clock import Clock
+from millpond.errors import Conflict, MillpondError, Unavailable
+from millpond.nodes.tokens import TokenFile, Tokens
+from millpond.pond import Pond
+from millpond.settings import Settings
+
+__all__ = ("Node", "is_loopback")
+
+DISK_FREE_MIN = 64 << 20
+"""With fewer bytes free, a node is not ready: it could not merge."""
+
+
+class Node:
+    """A pond that is served. `settings.url` is its own address, as it stands in `settings.nodes`."""
+
+    def __init__(self, pond: Pond, settings: Settings, clock: Clock) -> None:
+        self.pond, self.settings, self.clock = pond, settings, clock
+        self.url = settings.own_url()
+        self.nodes = tuple(url.rstrip("/") for url in settings.nodes)
+        self.tokens = Tokens(TokenFile(pond.folder), settings.tokens, required=not is_loopback(settings.host))
+        self.started, self.stopping = False, False
+        self._began = clock.monotonic()
+
+    # -- who leads ------------------------------------------------------------------------------------
+
+    @property
+    def primary(self) -> str:
+        """The address of the node that enters changes."""
+        return self.nodes[0] if self.nodes else self.url
+
+    @property
+    def role(self) -> str:
+        """`primary`, `replica`, or `alone`."""
+        if not self.nodes:
+            return "alone"
+        return "primary" if self.leads() else "replica"
+
+    def leads(self) -> bool:
+        """Whether changes are entered here."""
+        return self.primary == self.url
+
+    def need_primary(self) -> None:
+        """Insist that changes may be entered here, now.
+
+        Raises: `Conflict`, kind `not_primary`, naming who is; `Unavailable` while the node starts or stops.
+        """
+        if not self.leads():
+            raise Conflict(
+                "this node is not the primary", kind="not_primary", primary=self.primary, node=self.url,
+                hint="changes are entered at the primary, the first of `nodes`",
+            )  # fmt: skip
+        if self.stopping:
+            raise Unavailable("the node is stopping", kind="node_stopping", node=self.url, hint="ask again")
+        if not self.started:
+            raise Unavailable("the node is starting", kind="node_starting", node=self.url, hint="ask again")
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to work: may take as long as catching up with peers does."""
+        self.started = True
+
+    def stop(self) -> None:
+        """End all work, in order; the pond stays open."""
+        self.stopping = True
+
+    # -- how it stands --------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """What the node says of itself to everybody."""
+        from importlib.metadata import version
+
+        position, chain = self.pond.position()
+        return {
+            "id": self.pond.id, "url": self.url, "version": version("millpond"), "pond": self.pond.id,
+            "role": self.role, "nodes": list(self.nodes), "primary": self.primary, "position": position,
+            "chain": chain, "clock_ms": self.clock.now_ms(),
+        }  # fmt: skip
+
+    def disk_free(self) -> int:
+        """Bytes that are free where the pond lies."""
+        return shutil.disk_usage(self.pond.folder).free
+
+    def reasons(self) -> list[str]:
+        """Why the node must not be sent work, in words; none when it may."""
+        told = []
+        if not self.started:
+            told.append("it is starting")
+        if self.stopping:
+            told.append("it is stopping")
+        for check in (self._disk_reason,):
+            try:
+                reason = check()
+            except MillpondError as error:
+                reason = str(error)
+            if reason:
+                told.append(reason)
+        return told
+
+    def _disk_reason(self) -> str | None:
+        free = self.disk_free()
+        if free < DISK_FREE_MIN:
+            return f"the disk is full: {free >> 20} MiB are free"
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    import ipaddress
+
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""A node over HTTP: routes, their rights, their errors on the wire, and the process that serves them."""

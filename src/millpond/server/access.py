@@ -1,0 +1,34 @@
+"""Who asks: a dependency of every route that needs a right.
+
+    def maps(asking: Asking) -> …:
+        asking.need("read", name)
+
+`Asking` is the caller whom the `Authorization: Bearer …` header names, or anybody where no tokens are wanted.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from millpond.nodes.tokens import Caller, Tokens
+
+__all__ = ("Asking", "caller_of")
+
+_BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `millpond token`")
+
+
+async def caller_of(
+    request: Request, shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+) -> Caller:
+    """Who asks.
+
+    Raises: `Denied` when nobody we know does.
+    """
+    tokens: Tokens = request.app.state.node.tokens
+    return tokens.caller(shown.credentials if shown is not None else None)
+
+
+Asking = Annotated[Caller, Depends(caller_of)]

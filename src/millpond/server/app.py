@@ -1,0 +1,41 @@
+"""The application: which routes a node has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+import anyio.to_thread
+from fastapi import FastAPI
+
+from millpond.nodes.node import Node
+from millpond.server import health_routes, map_routes
+from millpond.server.threads import waiting_room
+from millpond.server.wire import ErrorTold, add_error_handlers
+
+__all__ = ("make_app",)
+
+_ROUTES = (health_routes, map_routes)
+_ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorTold}, "5XX": {"model": ErrorTold}}
+
+
+def make_app(node: Node) -> FastAPI:
+    """The application of one node."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
+        app.state.waiting = waiting_room()
+        yield
+
+    app = FastAPI(
+        title="Millpond node", version=version("millpond"), lifespan=lifespan, docs_url=None, redoc_url=None,
+        summary="State that data pipelines need: uploads, maps, snapshots, questions, care.",
+    )  # fmt: skip
+    app.state.node = node
+    add_error_handlers(app)
+    for module in _ROUTES:
+        app.include_router(module.routes(node), responses=_ERRORS)
+    return app

@@ -1,0 +1,62 @@
+"""How a node stands: for whoever watches it, and for clients that look for the primary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from millpond.nodes.node import Node
+
+__all__ = ("routes",)
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    status: str
+
+
+class Ready(BaseModel):
+    """Whether the node may be sent work, and why not."""
+
+    ready: bool
+    reasons: list[str]
+
+
+class NodeTold(BaseModel):
+    """What a node says of itself."""
+
+    id: str
+    url: str
+    version: str
+    pond: str = Field(description="drawn once for a pond; all its nodes tell the same")
+    role: str = Field(description="primary, replica, or alone")
+    nodes: list[str]
+    primary: str
+    position: int = Field(description="the last position of its log")
+    chain: str = Field(description="the hash of everything up to there")
+    clock_ms: int
+
+
+def routes(node: Node) -> APIRouter:
+    """The routes of one node."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz", summary="Whether the process answers", response_model=Alive)
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @router.get("/readyz", summary="Whether the node may be sent work", response_model=Ready,
+                responses={503: {"model": Ready}})  # fmt: skip
+    def readyz() -> JSONResponse:
+        reasons = node.reasons()
+        return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
+
+    @router.get("/v1/node", summary="What this node is", response_model=NodeTold)
+    def facts() -> dict[str, Any]:
+        return node.facts()
+
+    return router

@@ -1,0 +1,121 @@
+"""Maps: list them, make, alter and drop them. Changes are made at the primary, and every node follows its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from millpond.maps.handle import Map
+from millpond.nodes.node import Node
+from millpond.server.access import Asking
+
+__all__ = ("routes",)
+
+
+class Definition(BaseModel):
+    """A map, as it was made."""
+
+    name: str
+    kind: str = Field(examples=["temporal_state"])
+    incarnation: str = Field(description="tells it from an earlier map of the same name")
+    value: str | None = Field(description="type of its values; null: each row has its own", examples=["temp double"])
+    scheme: str
+    hash_bytes: int
+    hash_bits: int
+    overwrite: bool
+    condense_ms: int | None
+    retain_ms: int | None
+    retain_by: str
+    care_suspended: bool
+
+
+class MapTold(Definition):
+    """A map, and what it holds on this node."""
+
+    rows: int
+    version: int = Field(description="raised by every change of the shard")
+    shard_bytes: int
+    parts_waiting: int = Field(description="parts that are entered, but not merged here yet")
+    rows_waiting: int
+    snapshot: str | None = Field(description="id of its latest snapshot")
+    snapshot_current: bool = Field(description="whether that snapshot shows everything that is merged")
+
+
+class MapChanged(MapTold):
+    """A map after a change, and the position of the log at which it was made."""
+
+    position: int
+
+
+class Maps(BaseModel):
+    """All maps that the caller may read."""
+
+    maps: list[MapTold]
+
+
+class Dropped(BaseModel):
+    """The position of the log at which it was dropped."""
+
+    position: int
+
+
+class NewMap(BaseModel):
+    """What `create_map` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(examples=["weather"])
+    kind: str = Field(examples=["temporal_state"])
+    value: str | None = Field(None, examples=["temp double, wind_speed double"])
+    scheme: str = "auto"
+    hash_bytes: int = 8
+    hash_bits: int = Field(64, description="for tests only")
+    overwrite: bool = True
+    condense: str | int | None = Field(None, description="age from which repeats are dropped, such as 30d")
+    retain: str | int | None = Field(None, description="age at which rows are deleted, such as 10y")
+    retain_by: str = "effective_time"
+    exist_ok: bool = Field(False, description="accept a map that is there already and alike")
+
+
+def told(opened: Map) -> dict[str, Any]:
+    """A map as JSON."""
+    return opened.definition.to_dict() | opened.info()
+
+
+def routes(node: Node) -> APIRouter:
+    """The routes of one node."""
+    router = APIRouter(prefix="/v1/maps", tags=["maps"])
+
+    @router.get("", summary="All maps that you may read", response_model=Maps)
+    def list_maps(asking: Asking) -> dict[str, Any]:
+        return {"maps": [told(each) for each in node.pond.maps() if asking.may("read", each.name)]}
+
+    @router.get("/{name}", summary="One map", response_model=MapTold)
+    def get_map(name: str, asking: Asking) -> dict[str, Any]:
+        asking.need("read", name)
+        return told(node.pond.map(name))
+
+    @router.post("", summary="Make a map", response_model=MapChanged)
+    def create_map(made: NewMap, asking: Asking) -> dict[str, Any]:
+        asking.need("admin", made.name)
+        node.need_primary()
+        opened = node.pond.create_map(**made.model_dump())
+        return told(opened) | {"position": node.pond.position()[0]}
+
+    @router.patch("/{name}", summary="Change the settings of a map", response_model=MapChanged)
+    def alter_map(name: str, settings: dict[str, Any], asking: Asking) -> dict[str, Any]:
+        asking.need("admin", name)
+        node.need_primary()
+        opened = node.pond.alter_map(name, **settings)
+        return told(opened) | {"position": node.pond.position()[0]}
+
+    @router.delete("/{name}", summary="Drop a map with all its rows", response_model=Dropped)
+    def drop_map(name: str, asking: Asking) -> dict[str, Any]:
+        asking.need("admin", name)
+        node.need_primary()
+        node.pond.drop_map(name)
+        return {"position": node.pond.position()[0]}
+
+    return router

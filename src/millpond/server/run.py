@@ -1,0 +1,170 @@
+"""The process that serves: a socket, a pond, a node, and uvicorn between them; stopped in order.
+
+    socket ─▶ pond ─▶ node ─▶ application ─▶ listening … node starts in the background … ready
+    stop: no new connections ─▶ requests finish ─▶ merger, puller and scheduler stop ─▶ pond closes
+
+What can go wrong is found before anything is served: a port that is in use, a folder that is served already, an
+address that others can reach without tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Denied, Invalid, Unavailable
+from millpond.nodes.node import Node, is_loopback
+from millpond.pond import open_pond
+from millpond.server.app import make_app
+from millpond.settings import Settings
+
+__all__ = ("Service",)
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 75
+_LOG = logging.getLogger("millpond.server")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but a signal that stops it is no failure: the process goes on to close its pond."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+class Service:
+    """A node that is reached over HTTP. As a context manager it closes what it opened."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        """Open everything, but answer nobody yet.
+
+        Raises: `Unavailable` for a port or folder in use; `Denied` for an open address without tokens; `Invalid`.
+        """
+        clock = clock or SystemClock()
+        self._socket = _listen(settings)
+        try:
+            port = self._socket.getsockname()[1]
+            settings = settings.model_copy(update={"port": port, "url": settings.own_url(port)})
+            _check_listed(settings)
+            self._pond = open_pond(Path(settings.data), clock=clock)
+            try:
+                self.node = Node(self._pond, settings, clock)
+                _check_access(self.node)
+                self._server = _Server(self._config(settings))
+            except BaseException:
+                self._pond.close()
+                raise
+        except BaseException:
+            self._socket.close()
+            raise
+        self._failed: BaseException | None = None
+
+    def _config(self, settings: Settings) -> uvicorn.Config:
+        return uvicorn.Config(
+            make_app(self.node), loop="uvloop", http="httptools", ws="none", lifespan="on", log_config=None,
+            access_log=settings.access_log, server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            backlog=BACKLOG, timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
+        )  # fmt: skip
+
+    def run(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve until told to stop, by `stop` or, in the main thread, by SIGINT or SIGTERM.
+
+        Raises: what kept the node from starting.
+        """
+        starter = threading.Thread(target=self._start, args=(ready,), name="start-node", daemon=True)
+        starter.start()
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self.node.stop()
+            starter.join(self.node.settings.shutdown_timeout / 1000)
+        if self._failed is not None:
+            raise self._failed
+
+    def _start(self, ready: Callable[[], None] | None) -> None:
+        try:
+            self.node.start()
+        except BaseException as error:
+            self._failed = error
+            self._server.should_exit = True
+            return
+        if ready is not None:
+            ready()
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Close the pond and the socket."""
+        self._pond.close()
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """A socket that listens where the settings say."""
+    try:
+        (family, _, _, _, address), *_ = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise Invalid(
+            "no machine has this address", kind="host_unknown", host=settings.host, reason=error.strerror
+        ) from error
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(BACKLOG)
+    except OSError as error:
+        made.close()
+        raise Unavailable(
+            "the node cannot listen there", kind="port_in_use", host=settings.host, port=settings.port,
+            reason=error.strerror, hint="stop what listens there, or choose another --port",
+        ) from error  # fmt: skip
+    return made
+
+
+def _check_listed(settings: Settings) -> None:
+    nodes = [url.rstrip("/") for url in settings.nodes]
+    if nodes and settings.url not in nodes:
+        raise Invalid(
+            "the node's own address is not among `nodes`", kind="node_not_listed", url=settings.url,
+            nodes=", ".join(nodes), hint="set `url` to the address under which it stands there",
+        )  # fmt: skip
+
+
+def _check_access(node: Node) -> None:
+    if is_loopback(node.settings.host) or node.tokens.any():
+        return
+    raise Denied(
+        "an address that others can reach needs tokens", kind="tokens_wanted", host=node.settings.host,
+        hint="add one first: millpond token add NAME --read '*'; or listen on 127.0.0.1",
+    )  # fmt: skip

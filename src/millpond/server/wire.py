@@ -1,0 +1,152 @@
+"""What crosses the wire: errors as JSON with their status, and the forms of bodies.
+
+| class | status | but |
+|---|---|---|
+| `Invalid` | 400 | 413 for what is too large |
+| `Denied` | 403 | 401 when it is not known who asks |
+| `NotFound` | 404 | |
+| `AlreadyExists`, `Conflict` | 409 | 421 when another node is the primary |
+| `Unavailable`, `Closed` | 503 | 507 when the disk is full |
+| `Corrupt` | 500 | 422 for what was sent: see `Refusal` |
+| `Internal` | 500 | |
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from millpond.errors import (
+    AlreadyExists,
+    Closed,
+    Conflict,
+    Corrupt,
+    Denied,
+    Internal,
+    Invalid,
+    MillpondError,
+    NotFound,
+    Unavailable,
+)
+from millpond.nodes.refusals import to_wire
+
+__all__ = ("ErrorTold", "Refusal", "add_error_handlers", "error_answer", "status_of", "understood")
+
+_LOG = logging.getLogger("millpond.server")
+
+STATUS: dict[type[MillpondError], int] = {
+    Invalid: 400, Denied: 403, NotFound: 404, AlreadyExists: 409, Conflict: 409, Unavailable: 503, Closed: 503,
+    Corrupt: 500, Internal: 500,
+}  # fmt: skip
+STATUS_OF_KIND = {
+    "upload_too_large": 413, "part_too_large": 413, "token_missing": 401, "token_unknown": 401, "not_primary": 421,
+    "disk_full": 507, "method_not_allowed": 405,
+}  # fmt: skip
+RETRY_SECONDS = {"pond_busy": 1, "map_busy": 1, "upload_busy": 1, "node_starting": 1, "node_stopping": 1}
+"""What is over in a moment: clients ask again by themselves."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class ErrorTold(BaseModel):
+    """Any answer that is no success."""
+
+    error: str = Field(description="the class, which says what to do next", examples=["Invalid"])
+    kind: str = Field(description="what happened precisely; never renamed", examples=["map_name"])
+    message: str
+    hint: str | None = Field(description="the way out, where there is one")
+    values: dict[str, Any] = Field(description="what it is about")
+
+
+class Refusal(Exception):
+    """An error with a status of its own: what was sent is damaged, not what is stored."""
+
+    def __init__(self, status: int, error: MillpondError) -> None:
+        super().__init__(str(error))
+        self.status, self.error = status, error
+
+
+def status_of(error: MillpondError) -> int:
+    """The HTTP status of an error."""
+    known = STATUS_OF_KIND.get(error.kind)
+    return known or next((status for cls, status in STATUS.items() if isinstance(error, cls)), 500)
+
+
+def understood(error: BaseException) -> MillpondError:
+    """Any error as one of ours."""
+    if isinstance(error, MillpondError):
+        return error
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return Unavailable(
+            "no space is left on the node's disk", kind="disk_full", hint="free some space there and try again"
+        )
+    _LOG.error("unexpected error", exc_info=error)
+    return Internal(
+        "the node made a mistake", kind="unexpected", reason=type(error).__name__, hint="its log says more; report it"
+    )
+
+
+def error_answer(error: MillpondError, status: int | None = None) -> JSONResponse:
+    """An error as an answer."""
+    headers = {}
+    if error.kind in RETRY_SECONDS:
+        headers["Retry-After"] = str(RETRY_SECONDS[error.kind])
+    status = status or status_of(error)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(to_wire(error), status, headers)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Let every error leave the node in one form."""
+
+    async def ours(request: Request, error: Exception) -> JSONResponse:
+        told = understood(error)
+        if isinstance(told, Closed) and request.app.state.node.stopping:
+            told = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
+        return error_answer(told)
+
+    async def refusal(_request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, Refusal)
+        return error_answer(error.error, error.status)
+
+    async def unsound(_request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        return error_answer(_unsound(error))
+
+    async def unrouted(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        return error_answer(_unrouted(request, error), error.status_code)
+
+    app.add_exception_handler(MillpondError, ours)
+    app.add_exception_handler(OSError, ours)
+    app.add_exception_handler(Exception, ours)
+    app.add_exception_handler(Refusal, refusal)
+    app.add_exception_handler(RequestValidationError, unsound)
+    app.add_exception_handler(HTTPException, unrouted)
+
+
+def _unsound(error: RequestValidationError) -> Invalid:
+    first = error.errors()[0]
+    return Invalid(
+        "the request is not understood", kind="request_invalid", where=".".join(str(each) for each in first["loc"]),
+        reason=first["msg"], hint="/docs shows what this route takes",
+    )  # fmt: skip
+
+
+def _unrouted(request: Request, error: HTTPException) -> MillpondError:
+    path = request.url.path
+    if error.status_code == 404:
+        return NotFound("there is no such route", kind="route_not_found", path=path, hint="see /docs")
+    if error.status_code == 405:
+        return Invalid(
+            "the route does not know this method", kind="method_not_allowed", path=path, method=request.method,
+            hint="see /docs",
+        )  # fmt: skip
+    return Invalid(str(error.detail), kind="request_invalid", path=path)

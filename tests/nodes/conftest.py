@@ -1,0 +1,179 @@
+"""Nodes for tests: in this process, on free loopback ports, each served by uvicorn in a thread.
+
+def test_it(node):                        # one node, alone
+    node.url, node.pond, node.get("/v1/node").json()
+
+@pytest.mark.settings(max_upload_bytes=1000)
+def test_limits(node): …                  # with settings
+
+def test_all(cluster):                    # three nodes, the first is the primary
+    cluster.urls, cluster[0].pond, cluster.url
+
+def test_by_hand(serve):                  # as many as one wants
+    first = serve(port=0, data=…)
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from millpond.nodes.node import Node
+from millpond.pond import Pond
+from millpond.server.run import Service
+from millpond.settings import load_settings
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "settings(**settings): of the `node` or `cluster` of this test")
+
+
+QUICK: dict[str, Any] = {
+    "merge_interval": "100ms", "catch_up_interval": "200ms", "send_part_retry_delay": "50ms", "connect_timeout": "2s",
+    "read_timeout": "20s", "shutdown_timeout": "2s", "snapshot_retry_interval": "100ms",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Served:
+    """A node that is served in this process."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.service = Service(load_settings(**{**QUICK, **settings}))
+        self.pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=60))
+        self._ready = threading.Event()
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="served-node", daemon=True)
+        self._thread.start()
+        assert self._ready.wait(30), "the node did not start"
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        try:
+            with self.service:
+                self.service.run(self._ready.set)
+        except BaseException as error:
+            self._failed = error
+        finally:
+            self._ready.set()
+
+    @property
+    def node(self) -> Node:
+        return self.service.node
+
+    @property
+    def pond(self) -> Pond:
+        return self.node.pond
+
+    @property
+    def url(self) -> str:
+        return self.node.url
+
+    def request(self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+        """Ask; a body that is no bytes is sent as JSON."""
+        told = dict(headers or {})
+        if body is not None and not isinstance(body, bytes):
+            body, told = json.dumps(body).encode(), {"Content-Type": "application/json", **told}
+        got = self.pool.request(method, self.url + path, body=body, headers=told)
+        return Answer(got.status, got.headers, got.data)
+
+    def get(self, path: str, **options: Any) -> Answer:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, body: Any = None, **options: Any) -> Answer:
+        return self.request("POST", path, body=body, **options)
+
+    def put(self, path: str, body: Any = None, **options: Any) -> Answer:
+        return self.request("PUT", path, body=body, **options)
+
+    def delete(self, path: str, **options: Any) -> Answer:
+        return self.request("DELETE", path, **options)
+
+    def close(self) -> None:
+        """Stop as SIGTERM does; the folder may be served again then."""
+        self.service.stop()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the node did not stop"
+        self.pool.clear()
+
+
+class ClusterHere:
+    """Some nodes of one pond; the first is the primary."""
+
+    def __init__(self, nodes: list[Served]) -> None:
+        self.nodes = nodes
+
+    def __getitem__(self, number: int) -> Served:
+        return self.nodes[number]
+
+    @property
+    def urls(self) -> list[str]:
+        return [each.url for each in self.nodes]
+
+    @property
+    def url(self) -> str:
+        """What `millpond.open` takes."""
+        return ",".join(self.urls)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
+    """Serve nodes with settings; all are closed at the end. `data` is a fresh folder unless told."""
+    monkeypatch.chdir(tmp_path)  # no millpond.toml of whoever runs the tests
+    made: list[Served] = []
+
+    def start(**settings: Any) -> Served:
+        told = {"data": str(tmp_path / f"served{len(made)}"), "port": 0, **settings}
+        made.append(Served(**told))
+        return made[-1]
+
+    yield start
+    for each in reversed(made):
+        each.close()
+
+
+def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
+    marker = request.node.get_closest_marker("settings")
+    return {} if marker is None else dict(marker.kwargs)
+
+
+@pytest.fixture
+def node(request: pytest.FixtureRequest, serve: Callable[..., Served]) -> Served:
+    """One node that is alone."""
+    return serve(**_marked(request))
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, serve: Callable[..., Served]) -> ClusterHere:
+    """Three nodes of one pond."""
+    ports = free_ports(3)
+    nodes = [f"http://127.0.0.1:{port}" for port in ports]
+    return ClusterHere([serve(port=port, nodes=nodes, **_marked(request)) for port in ports])
