@@ -2,15 +2,15 @@
 
 pond.json      format version
 space/         the small truths: catalogue, queue of parts, absorbed parts, current snapshots
-writer/ receive/ staging/ merging/ shards/ snapshots/ quarantine/    see `maps/loads.py`
+writer/ receive/ staging/ merging/ kept/ shards/ snapshots/ quarantine/    see `maps/loads.py`
+node.lock      held by the node that serves the pond, see `maps/serving.py`
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,19 +19,32 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Corrupt, Invalid, Unavailable
+from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.maps import catalogue
+from millpond.maps.entering import record
 from millpond.maps.handle import Map
-from millpond.maps.kinds import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
+from millpond.maps.kinds import (
+    Kind,
+    MapDefinition,
+    Scheme,
+    ValueType,
+    check_name,
+    parse_duration,
+    parse_value_type,
+)  # fmt: skip
 from millpond.maps.loading import Loading, LoadResult, commit_load, host_name, writer_folder
 from millpond.maps.loads import FOLDERS, Loads
+from millpond.maps.log import Entry
 from millpond.maps.merging import Merged, merge_waiting
+from millpond.maps.opened import OpenMaps, folder_name
 from millpond.maps.parts import PartFile, PartWriter
+from millpond.maps.pond_log import PartShelf, PondLog, begin
+from millpond.maps.serving import ServingLock
 from millpond.maps.shard import Shard
 from millpond.stores.files import disk_errors, remove_tree, sweep_removed, write_file_atomically
 from millpond.stores.lmdb_space import LmdbSpace
-from millpond.stores.objects import open_objects
 
 if TYPE_CHECKING:
     from millpond.kernel.verify import Report
@@ -43,33 +56,54 @@ __all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
 POND_FORMAT = 1
 
 
-def open_pond(folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None) -> Pond:
+def open_pond(
+    folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
+    part_retention: str | int | None = None,
+) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
 
-    Raises: `Invalid` when the folder holds something else or, without `create`, no pond.
+    `serve`: be the node that serves it: nobody else may change it, and merging is left to a `Merger`. `part_retention`:
+    how long merged parts are kept (`7d`, or milliseconds; 0: not at all), written down for whoever opens it next.
+
+    Raises: `Invalid` when the folder holds something else or, without `create`, no pond; `Conflict` when it is to be
+    served and is already.
     """
-    return Pond(Path(folder), create=create, clock=clock or SystemClock())
+    retention_ms = None if part_retention is None else parse_duration(part_retention)
+    return Pond(Path(folder), create=create, clock=clock or SystemClock(), serve=serve, retention_ms=retention_ms)
 
 
-class Pond:
+class Pond(PondLog, PartShelf):
     """An open pond. Use it as a context manager, or `close` it."""
 
-    def __init__(self, folder: Path, *, create: bool, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None
+    ) -> None:
         self.folder = folder
         self.clock = clock
         _check_folder(folder, create)
-        self._space = LmdbSpace(folder / "space")
-        self._loads = Loads(self._space, folder, clock)
-        self._loading = Loading(folder, self._loads, clock, self._shard)
-        self._maps: dict[str, Map] = {}
-        self._lock = threading.RLock()
-        self._recover()
+        self._serving = ServingLock(folder)
+        if serve:
+            self._serving.serve()
+        try:
+            self._space = LmdbSpace(folder / "space")
+            retention_ms = begin(self._space, clock.random_id, clock.now_ms(), retention_ms, serve=serve)
+            self._loads = Loads(self._space, folder, clock, keep_ms=retention_ms)
+            self.loading = Loading(folder, self._loads, clock, self._shard, served=serve, writing=self._serving.writing)
+            self.open_maps = OpenMaps(self.loading)
+            self._recover()
+        except BaseException:
+            self._serving.close()
+            raise
 
     def _recover(self) -> None:
+        if not self._serving.serving and self._serving.served():
+            # The node that serves the pond sees to it.
+            return
         self._loads.recover(_alive)
-        if self._loads.queued():
-            # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged.
-            with suppress(Unavailable):
+        if not self._serving.serving and self._loads.waiting_maps():
+            # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged, nor
+            # be kept from it by a map that is damaged.
+            with suppress(Unavailable, Corrupt, Conflict), self._serving.writing():
                 merge_waiting(self._loads, self._shard, wait_seconds=0)
         self._finish_drops()
         for name in (*FOLDERS, "merging/*"):
@@ -80,7 +114,7 @@ class Pond:
         # A map is in the catalogue before it has a folder: what is there now and in no catalogue later was dropped.
         there = [place for parent in ("shards", "snapshots") for place in (self.folder / parent).glob("[!.]*")]
         with self._space.read() as tx:
-            known = {_folder_name(definition) for definition in catalogue.list_maps(tx)}
+            known = {folder_name(definition) for definition in catalogue.list_maps(tx)}
         for place in there:
             if place.name not in known:
                 remove_tree(place)
@@ -95,11 +129,9 @@ class Pond:
 
     def close(self) -> None:
         """Let go of all files. Closing twice is harmless."""
-        with self._lock:
-            for each in self._maps.values():
-                each.close()
-            self._maps.clear()
+        self.open_maps.forget()
         self._space.close()
+        self._serving.close()
 
     # -- maps -----------------------------------------------------------------------------------------
 
@@ -122,8 +154,22 @@ class Pond:
             scheme=_one_of(Scheme, scheme, "scheme"), hash_bytes=hash_bytes, hash_bits=hash_bits,
             **catalogue.durations(settings),
         )  # fmt: skip
-        made = self._space.write(lambda tx: catalogue.create_map(tx, definition, exist_ok=exist_ok))
-        return self.map(made.name)
+
+        def enter(tx: Transaction) -> MapDefinition:
+            known = catalogue.created_map(tx, definition, exist_ok=exist_ok)
+            if known is not None:
+                return known
+            record(tx, "create", (definition.name,), {"definition": definition.to_dict()}, self.clock.now_ms())
+            return definition
+
+        return self.map(self._entered(enter).name)
+
+    def _entered(self, enter: Callable[[Transaction], MapDefinition]) -> MapDefinition:
+        with self._serving.writing():
+            definition = self._space.write(enter)
+            step("log.entered")
+        self._loads.announce()
+        return definition
 
     def map(self, name: str) -> Map:
         """The map of that name.
@@ -145,40 +191,45 @@ class Pond:
 
         Raises: `Invalid` for anything else; `NotFound`.
         """
-        altered = self._space.write(lambda tx: catalogue.alter_map(tx, name, settings))
-        return self._opened(altered)
+
+        def enter(tx: Transaction) -> MapDefinition:
+            altered = catalogue.altered_map(tx, name, settings)
+            if altered != catalogue.find_map(tx, name):
+                body = {"definition": altered.to_dict()}
+                record(tx, "alter", (altered.name,), body, self.clock.now_ms())
+            return altered
+
+        return self._opened(self._entered(enter))
 
     def drop_map(self, name: str) -> None:
-        """Drop a map with all its rows, parts and snapshots.
+        """Drop a map with all its rows, parts and snapshots; merged parts are kept as long as the others.
 
         Raises: `NotFound`.
         """
 
-        def leave(tx: Any) -> MapDefinition:
-            definition = catalogue.drop_map(tx, name)
-            self._loads.forget(tx, definition.name)
+        def enter(tx: Transaction) -> MapDefinition:
+            definition = catalogue.find_map(tx, name)
+            body = {"incarnation": definition.incarnation}
+            record(tx, "drop", (definition.name,), body, self.clock.now_ms(), keep=self._loads.keep)
             return definition
 
-        definition = self._space.write(leave)
+        definition = self._entered(enter)
         step("drop.forgotten")
-        with self._lock:
-            known = self._maps.pop(definition.name, None)
-            if known is not None:
-                known.close()
+        self._dropped(definition.name, definition.incarnation)
+
+    def _dropped(self, name: str, incarnation: str) -> None:
+        self.open_maps.forget([name])
         for parent in ("shards", "snapshots"):
-            remove_tree(self.folder / parent / _folder_name(definition))
+            remove_tree(self.folder / parent / f"{name}.{incarnation}")
+        with suppress(Unavailable), self._loads.alone(seconds=0):
+            self._loads.clear()
+
+    def _followed(self, entry: Entry) -> None:
+        if entry.kind == "drop":
+            self._dropped(entry.maps[0], entry.body["incarnation"])
 
     def _opened(self, definition: MapDefinition) -> Map:
-        with self._lock:
-            known = self._maps.get(definition.name)
-            if known is not None and known.definition == definition:
-                return known
-            if known is not None:
-                known.close()
-            shard = Shard(self.folder / "shards" / _folder_name(definition), definition)
-            objects = open_objects(self.folder / "snapshots" / _folder_name(definition))
-            opened = self._maps[definition.name] = Map(definition, self._loading, shard, objects)
-            return opened
+        return self.open_maps.map(definition)
 
     def _shard(self, name: str) -> Shard:
         return self.map(name).shard
@@ -189,12 +240,20 @@ class Pond:
         """A writer of parts for a map; hand what it finishes to `commit_load`."""
         return PartWriter(self.map(name).definition, writer_folder(self.folder, self.clock), source=source)
 
-    def commit_load(self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0) -> LoadResult:
-        """Adopt sealed parts, of one map or several, as one load or not at all; then merge them.
+    def commit_load(
+        self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
+        stream: tuple[str, int] | None = None, wait: bool = True,
+    ) -> LoadResult:  # fmt: skip
+        """Adopt sealed parts, of one map or several, as one load or not at all; then merge them, or do not `wait`.
+
+        What was entered under this `load_id`, or for this (query, epoch) of a `stream` or a later one, is told again,
+        and nothing is entered.
 
         Raises: `Corrupt`, `Conflict`, `Unavailable`, see `maps.loading.commit_load`.
         """
-        return commit_load(self._loading, parts, source=source, rejected=rejected)
+        return commit_load(
+            self.loading, parts, source=source, rejected=rejected, load_id=load_id, stream=stream, wait=wait
+        )
 
     def load_files(
         self, files: str | Path | Sequence[str | Path], map: str | None = None, *,
@@ -218,13 +277,14 @@ class Pond:
             name = None if map is None else catalogue.find_map(tx, map).name
         reading = file_reading(known, name, columns=columns, effective_time=effective_time, zone=zone, null=null)
         return load_files(
-            self._loading, reading, [files] if isinstance(files, str | Path) else files, written=written,
+            self.loading, reading, [files] if isinstance(files, str | Path) else files, written=written,
             max_rejects=max_rejects, rejects=rejects, source=source, again=again, advance=advance,
         )  # fmt: skip
 
     def merge(self) -> Merged:
         """Merge all parts that wait, maps in parallel. Loads do it by themselves; this is for after a full disk."""
-        return merge_waiting(self._loads, self._shard)
+        with self._serving.writing():
+            return merge_waiting(self._loads, self._shard)
 
     # -- questions to all maps ------------------------------------------------------------------------
 
@@ -245,11 +305,6 @@ class Pond:
         from millpond.maps.checks import verify_maps
 
         return verify_maps(self._loads, self.maps(), self.folder, full=full)
-
-
-def _folder_name(definition: MapDefinition) -> str:
-    # A map dropped and made again gets another folder: files still held open belong to the old one.
-    return f"{definition.name}.{definition.incarnation}"
 
 
 def _one_of(options: Any, told: Any, name: str) -> Any:

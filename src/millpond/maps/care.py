@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.clock import Clock
+from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.address import long_column
 from millpond.maps.care_compact import compact_shard
@@ -36,10 +37,10 @@ from millpond.maps.interned_store import InternedStore, TokenTable
 from millpond.maps.kinds import Kind, MapDefinition
 from millpond.maps.longs import pack_long
 from millpond.maps.plain_store import PlainStore
-from millpond.maps.shard import Shard, ShardView
+from millpond.maps.shard import Shard, ShardStats, ShardView
 from millpond.maps.tables import OVERFLOW
 
-__all__ = ("ROWS_PER_CHANGE", "CareReport", "compact", "condense", "retain")
+__all__ = ("ROWS_PER_CHANGE", "CareReport", "compact", "condense", "idle_report", "retain")
 
 ROWS_PER_CHANGE = 32_768
 """About how many rows one change looks at: what a load waits for, and what a crash can lose of the work."""
@@ -72,32 +73,40 @@ class _Change:
     following: Place | None
 
 
+Going = Callable[[], bool]
 _Plan = Callable[[ShardView, lmdb.Transaction, Chunk], _Change]
 
 
 def condense(
-    shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE
-) -> CareReport:
+    shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
+    now_ms: int | None = None, going: Going | None = None,
+) -> CareReport:  # fmt: skip
     """Drop confirmations and join sessions among the rows before a time; maps without a time have none.
 
-    Raises: `Unavailable` when somebody else keeps the map busy for long, or the disk is full.
+    `now_ms`: when this counts as done; `going` is asked between two changes.
+
+    Raises: `Unavailable` when somebody else keeps the map busy for long, the disk is full, or `going` says no.
     """
     if not definition.kind.timed:
-        return _tend(shard, definition, None, clock, rows_per_change, "condense")
+        return _tend(shard, definition, None, clock, rows_per_change, "condense", going)
     act = _condense_sessions if definition.kind is Kind.SESSION else _condense_states
-    plan = partial(act, before_ms=before_ms, now_ms=clock.now_ms())
-    return _tend(shard, definition, plan, clock, rows_per_change, "condense")
+    plan = partial(act, before_ms=before_ms, now_ms=clock.now_ms() if now_ms is None else now_ms)
+    return _tend(shard, definition, plan, clock, rows_per_change, "condense", going)
 
 
 def retain(
-    shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE
-) -> CareReport:
+    shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
+    now_ms: int | None = None, going: Going | None = None,
+) -> CareReport:  # fmt: skip
     """Delete rows strictly older than a time: by effective time (a session's end), or by when they were last put.
 
-    Raises: `Unavailable` when somebody else keeps the map busy for long, or the disk is full.
+    `now_ms` and `going` as in `condense`.
+
+    Raises: `Unavailable` when somebody else keeps the map busy for long, the disk is full, or `going` says no.
     """
-    plan = partial(_aged, definition=definition, before_ms=before_ms, now_ms=clock.now_ms())
-    return _tend(shard, definition, plan, clock, rows_per_change, "retain")
+    now = clock.now_ms() if now_ms is None else now_ms
+    plan = partial(_aged, definition=definition, before_ms=before_ms, now_ms=now)
+    return _tend(shard, definition, plan, clock, rows_per_change, "retain", going)
 
 
 def compact(shard: Shard, *, clock: Clock) -> CareReport:
@@ -119,14 +128,17 @@ def compact(shard: Shard, *, clock: Clock) -> CareReport:
 
 
 def _tend(
-    shard: Shard, definition: MapDefinition, plan: _Plan | None, clock: Clock, rows_per_change: int, act: str
-) -> CareReport:
+    shard: Shard, definition: MapDefinition, plan: _Plan | None, clock: Clock, rows_per_change: int, act: str,
+    going: Going | None,
+) -> CareReport:  # fmt: skip
     # A group that is cut goes on from its last row, so it takes two rows to get ahead.
     assert rows_per_change >= 2, rows_per_change
     began, before = clock.monotonic(), shard.stats()
     changes, place = 0, None
-    going = plan is not None and not definition.care_suspended
-    while going and plan is not None:
+    on = plan is not None and not definition.care_suspended
+    while on and plan is not None:
+        if going is not None and not going():
+            raise Unavailable("care was stopped", kind="care_stopped", map=definition.name, hint="it is taken up again")
         with shard.exclusive():
             change = _next_change(shard, plan, place, rows_per_change)
             if change is not None and (change.deleted.num_rows or change.put is not None):
@@ -134,12 +146,17 @@ def _tend(
                 changes += 1
                 step(f"{act}.batch_committed")
         place = change.following if change is not None else None
-        going = place is not None
+        on = place is not None
     if changes:
         with shard.exclusive():
             _sweep(shard)
     report = _report(shard, clock, began, before.rows, before.bytes)
     return replace(report, changes=changes, suspended=plan is not None and definition.care_suspended)
+
+
+def idle_report(shard: Shard, clock: Clock, began: float, before: ShardStats, *, suspended: bool) -> CareReport:
+    """The report of care that was done by others, or not at all: what the shard holds now, and held before."""
+    return replace(_report(shard, clock, began, before.rows, before.bytes), suspended=suspended)
 
 
 def _report(shard: Shard, clock: Clock, began: float, rows: int, size: int) -> CareReport:

@@ -16,7 +16,10 @@ from millpond.kernel.keys import Prefix
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.kinds import MapDefinition, check_name, parse_duration
 
-__all__ = ("ALTERABLE", "alter_map", "create_map", "drop_map", "durations", "find_map", "list_maps")
+__all__ = (
+    "ALTERABLE", "altered_map", "created_map", "durations", "find_map", "known_map", "list_maps", "put_map",
+    "remove_map",
+)  # fmt: skip
 
 MAPS = Prefix("maps")
 ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "care_suspended")
@@ -33,33 +36,45 @@ def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
     Raises: `NotFound` naming maps with a similar name.
     """
     lowered = name.lower()
-    told = tx.get(MAPS.pack(lowered)) if lowered else None
-    if told is not None:
-        return MapDefinition.from_dict(json.loads(told))
+    found = known_map(tx, lowered) if lowered else None
+    if found is not None:
+        return found
     known = [each.name for each in list_maps(tx)]
     near = difflib.get_close_matches(lowered, known, n=3) or known[:5]
     hint = f"there is: {', '.join(near)}" if near else "the pond has no maps yet: create one first"
     raise NotFound("no such map", kind="map_not_found", map=name, hint=hint)
 
 
-def create_map(tx: Transaction, definition: MapDefinition, *, exist_ok: bool) -> MapDefinition:
-    """Enter a new map.
+def known_map(tx: ReadTransaction, name: str) -> MapDefinition | None:
+    """The map of exactly that name; None when there is none."""
+    told = tx.get(MAPS.pack(name))
+    return None if told is None else MapDefinition.from_dict(json.loads(told))
+
+
+def put_map(tx: Transaction, definition: MapDefinition) -> None:
+    """Enter a map, or its altered settings."""
+    tx.put(MAPS.pack(definition.name), json.dumps(definition.to_dict()).encode())
+
+
+def remove_map(tx: Transaction, name: str) -> None:
+    """Take a map out."""
+    tx.delete(MAPS.pack(name))
+
+
+def created_map(tx: ReadTransaction, definition: MapDefinition, *, exist_ok: bool) -> MapDefinition | None:
+    """The map that is there already when a new one is wanted; None when the way is free.
 
     Raises: `AlreadyExists` when there is one, unless `exist_ok` and both have the same shape.
     """
-    told = tx.get(MAPS.pack(check_name(definition.name)))
-    if told is not None:
-        known = MapDefinition.from_dict(json.loads(told))
-        if exist_ok and known.same_shape(definition):
-            return known
-        reason = "it has another shape" if exist_ok else "drop it first, or choose another name"
-        raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint=reason)
-    tx.put(MAPS.pack(definition.name), json.dumps(definition.to_dict()).encode())
-    return definition
+    known = known_map(tx, check_name(definition.name))
+    if known is None or (exist_ok and known.same_shape(definition)):
+        return known
+    reason = "it has another shape" if exist_ok else "drop it first, or choose another name"
+    raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint=reason)
 
 
-def alter_map(tx: Transaction, name: str, settings: Mapping[str, Any]) -> MapDefinition:
-    """Change settings that do not shape bytes.
+def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> MapDefinition:
+    """A map with other settings, such as do not shape bytes.
 
     Raises: `Invalid` for a setting that is fixed at creation; `NotFound`.
     """
@@ -69,9 +84,7 @@ def alter_map(tx: Transaction, name: str, settings: Mapping[str, Any]) -> MapDef
             "this cannot be altered", kind="setting_fixed", map=name, setting=unknown[0],
             hint=f"alterable are: {', '.join(ALTERABLE)}; for others create a new map",
         )  # fmt: skip
-    altered = replace(find_map(tx, name), **durations(settings))
-    tx.put(MAPS.pack(altered.name), json.dumps(altered.to_dict()).encode())
-    return altered
+    return replace(find_map(tx, name), **durations(settings))
 
 
 def durations(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,13 +95,3 @@ def durations(settings: Mapping[str, Any]) -> dict[str, Any]:
             value = told.pop(name)
             told[f"{name}_ms"] = None if value is None else parse_duration(value)
     return told
-
-
-def drop_map(tx: Transaction, name: str) -> MapDefinition:
-    """Take a map out.
-
-    Raises: `NotFound`.
-    """
-    definition = find_map(tx, name)
-    tx.delete(MAPS.pack(definition.name))
-    return definition

@@ -141,10 +141,12 @@ def _check_part(loads: Loads, each: Map, queued: Queued) -> Report:
 
 def _whole(loads: Loads, each: Map, queued: Queued) -> Corrupt | None:
     """What is wrong with a part that waits; None when nothing is."""
-    places = (loads.merging(queued.map, queued.number), loads.staged(queued.number))
+    places = loads.places(queued)
     place = next((place for place in places if place.exists()), None)
     if place is None:
-        return Corrupt("a staged part is missing", kind="part_missing", map=queued.map, folder=places[1])
+        return Corrupt(
+            "a staged part is missing", kind="part_missing", map=queued.map, folder=loads.staged(queued.number)
+        )
     try:
         # The file of a map's first part becomes its shard: until its merge is finished only the manifest is left.
         became_shard = place == places[0] and not (place / "data.mdb").exists()

@@ -20,6 +20,7 @@ from millpond.maps.loading import Loading, LoadResult, load_data
 from millpond.maps.questions import single_key
 from millpond.maps.shard import Shard
 from millpond.maps.values import python_value
+from millpond.maps.waiting import applied_position
 from millpond.stores.objects import Objects
 
 if TYPE_CHECKING:
@@ -133,18 +134,20 @@ class Map:
         return self._snapshot
 
     def condense(self, before: object = None) -> CareReport:
-        """Drop repeated confirmations, join overlapping sessions; of rows before a time (default: the setting)."""
-        from millpond.maps.care import condense
+        """Drop repeated confirmations, join overlapping sessions; of rows before a time (default: the setting).
 
-        watermark = self._watermark(before, self.definition.condense_ms, "condense")
-        return condense(self.shard, self.definition, watermark, clock=self.loading.clock)
+        It is entered into the log, and done in its turn: after the loads that were entered before.
+        """
+        return self._care("condense", self._watermark(before, self.definition.condense_ms, "condense"))
 
     def retain(self, before: object = None) -> CareReport:
-        """Delete rows older than a time (default: the setting)."""
-        from millpond.maps.care import retain
+        """Delete rows older than a time (default: the setting); in its turn, as `condense`."""
+        return self._care("retain", self._watermark(before, self.definition.retain_ms, "retain"))
 
-        watermark = self._watermark(before, self.definition.retain_ms, "retain")
-        return retain(self.shard, self.definition, watermark, clock=self.loading.clock)
+    def _care(self, what: str, before_ms: int) -> CareReport:
+        from millpond.maps.ordering import care_in_turn
+
+        return care_in_turn(self.loading, self.shard, what, before_ms)
 
     def _watermark(self, before: object, age_ms: int | None, setting: str) -> int:
         if before is not None:
@@ -169,9 +172,11 @@ class Map:
         stats = self.shard.stats()
         manifest = current_manifest(self.loading, self.objects, self.definition)
         waiting = self.loading.loads.queued(self.name)
+        with self.loading.loads.space.read() as tx:
+            position = applied_position(tx, self.name)
         return {
             **{name: told for name, told in self.definition.to_dict().items() if name != "hash_bits"},
-            "rows": stats.rows, "version": stats.version, "shard_bytes": stats.bytes,
+            "rows": stats.rows, "version": stats.version, "shard_bytes": stats.bytes, "position": position,
             "parts_waiting": len(waiting), "rows_waiting": sum(each.rows for each in waiting),
             "snapshot": manifest.id if manifest else None,
             "snapshot_current": manifest is not None and manifest.shard_version == stats.version,

@@ -6,12 +6,15 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from millpond.clock import Clock
-from millpond.errors import Corrupt
+from millpond.errors import Corrupt, Unavailable
+from millpond.kernel.space import ReadTransaction
+from millpond.maps.catalogue import list_maps
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
@@ -19,17 +22,25 @@ from millpond.maps.inputs.tables import batches_of
 from millpond.maps.inputs.zones import check_zone
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.loads import Loads, Quarantined
+from millpond.maps.log import head_of
 from millpond.maps.merging import merge_waiting
 from millpond.maps.parts import PartFile, PartWriter
 from millpond.maps.shard import Shard
+from millpond.maps.waiting import applied_position
 from millpond.stores.files import remove_tree
 
-__all__ = ("LoadResult", "Loading", "commit_load", "host_name", "load_data", "seal_data", "writer_folder")
+__all__ = (
+    "LoadResult", "Loading", "commit_load", "host_name", "load_data", "seal_data", "wait_applied", "wait_for",
+    "writer_folder",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """What a load did. `rows` counts what was brought, after equal addresses within a part became one."""
+    """What a load did. `rows` counts what was brought, after equal addresses within a part became one.
+
+    `position`: of its entry in the log. `synchronised`: its rows can be read already.
+    """
 
     load: str
     rows: int
@@ -39,16 +50,20 @@ class LoadResult:
     maps: dict[str, int]
     seconds: float
     quarantined: tuple[Quarantined, ...] = field(default=())
+    position: int = 0
+    synchronised: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """What loading needs of its pond."""
+    """What loading needs of its pond. `writing` is entered by whoever changes content, and refused in a served pond."""
 
     folder: Path
     loads: Loads
     clock: Clock
     shard_of: Callable[[str], Shard]
+    served: bool = False
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 def host_name() -> str:
@@ -64,31 +79,67 @@ def writer_folder(folder: Path, clock: Clock, pid: int | None = None) -> Path:
     return folder / "writer" / f"{host_name()}-{os.getpid() if pid is None else pid}-{clock.random_id()}"
 
 
-def commit_load(loading: Loading, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0) -> LoadResult:
-    """Adopt all parts as one load or none, then merge them.
+def commit_load(
+    loading: Loading, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
+    stream: tuple[str, int] | None = None, wait: bool = True,
+) -> LoadResult:  # fmt: skip
+    """Adopt all parts as one load or none, then merge them, unless not to `wait` for that.
+
+    A load id, or an epoch of a stream, that was entered before is answered as then, and nothing is entered.
 
     Raises:
         Corrupt: a part was damaged; it lies in `quarantine/`, what else the load brought was merged.
-        Conflict: a part was written for a map that was dropped meanwhile.
+        Conflict: a part was written for a map that was dropped meanwhile; or a node serves the pond.
         Unavailable: the disk is full; the load is kept and merged later.
     """
     began = loading.clock.monotonic()
-    committed = loading.loads.commit(parts, source)
-    merged = merge_waiting(loading.loads, loading.shard_of, committed.maps)
-    numbers = set(committed.numbers)
-    quarantined = tuple(each for each in merged.quarantined if each.number in numbers)
-    if quarantined:
-        raise Corrupt(
-            "a part of the load could not be merged", kind="part_quarantined", map=quarantined[0].map,
-            folder=quarantined[0].folder, reason=quarantined[0].reason, hint="load the data again",
-        )  # fmt: skip
-    maps: dict[str, int] = {}
-    for part in parts:
-        maps[part.manifest.map] = maps.get(part.manifest.map, 0) + part.manifest.rows
+    with loading.writing():
+        committed = loading.loads.commit(parts, source, rejected=rejected, load_id=load_id, stream=stream)
+        if wait:
+            wait_applied(loading, committed.position, tuple(committed.rows))
     return LoadResult(
-        load=committed.load, rows=sum(maps.values()), rejected=rejected, parts=len(committed.numbers),
-        duplicate_parts=committed.duplicates, maps=maps, seconds=loading.clock.monotonic() - began,
+        load=committed.load, rows=sum(committed.rows.values()), rejected=committed.rejected, parts=committed.parts,
+        duplicate_parts=committed.duplicates, maps=committed.rows, seconds=loading.clock.monotonic() - began,
+        position=committed.position, synchronised=wait,
     )  # fmt: skip
+
+
+def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float = 600.0) -> None:
+    """Wait until every entry about these maps (all: None) up to a position is applied; who serves nobody merges here.
+
+    Raises:
+        Corrupt: a part of the entry at this position was put aside.
+        Unavailable: it takes longer than `timeout` seconds; or the disk is full.
+    """
+    if not loading.served:
+        merge_waiting(loading.loads, loading.shard_of, maps)
+    if not wait_for(loading.loads, lambda tx: _applied(tx, maps) >= position, timeout):
+        raise Unavailable(
+            "merging takes longer than was waited for", kind="merge_slow", position=position,
+            hint="the load is kept; wait again, or see what the maps are busy with",
+        )  # fmt: skip
+    for aside in loading.loads.quarantined():
+        if aside.position == position and (maps is None or aside.map in maps):
+            raise Corrupt(
+                "a part of the load could not be merged", kind="part_quarantined", map=aside.map, part=aside.part,
+                folder=aside.folder, reason=aside.reason, hint="load the data again",
+            )  # fmt: skip
+
+
+def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:
+    names = [each.name for each in list_maps(tx)] if maps is None else maps
+    return min((applied_position(tx, name) for name in names), default=head_of(tx).position)
+
+
+def wait_for(loads: Loads, holds: Callable[[ReadTransaction], bool], timeout: float) -> bool:
+    """Wait until something holds in the space; whether it came to hold in time."""
+
+    def look() -> bool:
+        with loads.space.read() as tx:
+            return holds(tx)
+
+    with loads.changed:
+        return loads.changed.wait_for(look, timeout)
 
 
 def load_data(

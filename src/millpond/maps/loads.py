@@ -1,146 +1,186 @@
 """The life of a load in one pond: from sealed parts to merged rows.
 
-    writer/<host>-<pid>-<id>/…        parts being written; leftovers of dead processes are removed
-    receive/<load id>/<n>/        parts handed over, checked whole
+    writer/<host>-<pid>-<id>/…    parts being written; leftovers of dead processes are removed
+    receive/<load id>/<part id>/  parts handed over, checked whole
     staging/<number>/             the sequential store: one entry a part, taken in order
     merging/<map>/<number>/       the part being merged
+    kept/<part id>/               a merged part, as it came, where the pond keeps them
     quarantine/<number>-<map>/    a part that cannot be merged, with `reason.json`
 
-What counts is the queue in the space, for each map a series of sealed segments (`kernel/series.py`):
-`queue/<map>/<number>` → what the part is and where it comes from; merged, it is retired.
-One write of the space enters all parts of a load: before it nothing of the load is visible, after it nothing
-of it can be lost. Folders follow the queue: `recover` moves what a crash left behind to where it belongs.
+What counts is the space (`waiting.py`). One write of it appends the load to the log and lets all its parts wait: before
+it nothing of the load is visible, after it nothing of it can be lost. Folders follow the space: `recover` moves what a
+crash left behind to where it belongs.
 
-`absorbed/<map>/<part id>` remembers every part ever merged: adopting one twice is harmless, also after it was
-merged away.
-
-Several processes share a pond: `loads.lock` is held from the moment parts move to `receive/` until they are staged,
-and while recovering, so that nobody takes another's load, half-way, for what a crash left.
+Invariants:
+* a part that waits, or is kept, lies whole in one of its places (`places`), and nowhere else than in those;
+* a load id, or an epoch of a stream, is entered once: asked again, the first's result is told and nothing changes;
+* `loads.lock` is held from the moment parts move to `receive/` until they are staged, and while recovering, so that
+  nobody of several processes takes another's load, half-way, for what a crash left.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, Corrupt, Unavailable
-from millpond.kernel.keys import Prefix
+from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.kernel.segments import Segment
-from millpond.kernel.series import Listed, Series
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.catalogue import find_map, list_maps
-from millpond.maps.current import current_snapshot
-from millpond.maps.parts import PartFile, PartManifest, verify_part
+from millpond.maps.catalogue import find_map
+from millpond.maps.entering import follow, load_body, record, remembered
+from millpond.maps.log import Entry, head_of
+from millpond.maps.part_places import PartPlaces, WaitingParts
+from millpond.maps.parts import PartFile, PartManifest, read_manifest, verify_part
+from millpond.maps.waiting import (
+    ABSORBED,
+    CARE,
+    KEPT,
+    NUMBER,
+    QUARANTINE,
+    QUEUE,
+    CareOrder,
+    Quarantined,
+    Queued,
+    series_of,
+)  # fmt: skip
 from millpond.stores.files import move, remove_tree, sync, write_file_atomically
 from millpond.stores.locks import alone
 
-__all__ = ("Committed", "Loads", "Queued", "Quarantined", "series_of")
+__all__ = ("ABSORBED", "FOLDERS", "NUMBER", "QUEUE", "Committed", "Loads", "Quarantined", "Queued", "series_of")
 
-QUEUE, ABSORBED, QUARANTINE = Prefix("queue"), Prefix("absorbed"), Prefix("quarantine")
-NUMBER = Prefix("counter").pack("part")
 LOCK_SECONDS = 120.0
 REASON = "reason.json"
-FOLDERS = ("writer", "receive", "staging", "merging", "shards", "snapshots", "quarantine")
-
-
-def series_of(name: str) -> Series:
-    """The parts of a map that wait, and the ids of all it ever took."""
-    return Series(QUEUE[name], ABSORBED[name])
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A part that waits to be merged."""
-
-    map: str
-    number: int
-    load: str
-    index: int
-    load_number: int
-    part: str
-    rows: int
-    source: str
-    queued_ms: int
-
-    @classmethod
-    def of(cls, name: str, listed: Listed) -> Queued:
-        """What a map's series says of a part."""
-        segment = listed.segment
-        return cls(map=name, number=segment.position, part=segment.id, rows=segment.entries, **listed.about)
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A part that could not be merged, and why."""
-
-    map: str
-    number: int
-    part: str
-    reason: str
-    folder: str
+FOLDERS = ("writer", "receive", "staging", "merging", "kept", "shards", "snapshots", "quarantine")
+_LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit entered: the numbers of its parts, and how many were there already."""
+    """What a commit entered: its position in the log, and its parts.
+
+    `rows` counts for each map what was brought, also in parts that were there already: `duplicates` of them.
+    """
 
     load: str
-    numbers: tuple[int, ...]
-    maps: tuple[str, ...]
+    position: int
+    first_number: int
+    parts: int
     duplicates: int
+    rejected: int
+    rows: dict[str, int]
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its parts."""
+        return range(self.first_number, self.first_number + self.parts)
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Committed:
+        """What is remembered of a load."""
+        return cls(
+            load=told["load"], position=told["position"], first_number=told["number"], parts=told["parts"],
+            duplicates=told["duplicates"], rejected=told["rejected"], rows=dict(told["rows"]),
+        )  # fmt: skip
 
 
-class Loads:
-    """The queue of parts and the folders that follow it."""
+class Loads(PartPlaces, WaitingParts):
+    """The queue of parts and the folders that follow it. `keep_ms`: so long merged parts stay in `kept/`."""
 
-    def __init__(self, space: Space, folder: Path, clock: Clock) -> None:
-        self.space, self.folder, self.clock = space, folder, clock
+    def __init__(self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0) -> None:
+        self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
+        self.changed = threading.Condition()
+        self.listeners: list[Callable[[], None]] = []
+
+    @property
+    def keep(self) -> bool:
+        """Whether parts are kept after they were merged."""
+        return self.keep_ms > 0
+
+    def announce(self) -> None:
+        """Wake those who wait for an entry, or for one to be applied."""
+        with self.changed:
+            self.changed.notify_all()
+        for listener in tuple(self.listeners):
+            listener()
+
+    @contextmanager
+    def alone(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+        """Be the only one who enters loads, or clears up, among all processes of the machine.
+
+        Raises: `Unavailable` when somebody else keeps at it for long.
+        """
+        busy = Unavailable("another load is being entered", kind="pond_busy", folder=self.folder, hint="try again")
+        with alone(self.folder / "loads.lock", seconds, busy):
+            yield
 
     # -- commit ---------------------------------------------------------------------------------------
 
-    def commit(self, parts: Sequence[PartFile], source: str) -> Committed:
+    def commit(
+        self, parts: Sequence[PartFile], source: str, *, rejected: int = 0, load_id: str | None = None,
+        stream: tuple[str, int] | None = None,
+    ) -> Committed:  # fmt: skip
         """Enter all parts as one load, or none.
 
         Raises:
             Corrupt: a part is damaged; its file is named.
             Conflict: a part was written for a map that was dropped or has another shape now.
+            Invalid: the load id is no name.
         """
+        load = self.clock.random_id() if load_id is None else load_id
+        if not _LOAD_ID.fullmatch(load):
+            raise Invalid("a load id is letters, digits, and - _ . between", kind="load_id", load=repr(load))
+        with self.space.read() as tx:
+            told = remembered(tx, load, stream)
+            if told is not None:
+                return Committed.of(told)
         for part in parts:
             verify_part(Path(part.folder))
         with self.space.read() as tx:
             self._check_maps(tx, [part.manifest for part in parts])
-        with self._alone():
-            return self._commit(parts, source)
-
-    def _commit(self, parts: Sequence[PartFile], source: str) -> Committed:
-        load = self.clock.random_id()
-        received = self.folder / "receive" / load
-        received.mkdir(parents=True)
-        for index, part in enumerate(parts):
-            Path(part.folder).rename(received / str(index))
-        for folder in {Path(part.folder).parent for part in parts}:
-            with suppress(OSError):  # others may still write there
-                folder.rmdir()
-        sync(received)
-        sync(received.parent)
-        step("load.received")
         manifests = [part.manifest for part in parts]
-        committed = self.space.write(lambda tx: self._enter(tx, load, manifests, source))
-        step("load.committed")
-        self.settle(load)
+
+        def enter(tx: Transaction) -> Committed:
+            return self._enter(tx, load, manifests, source, rejected, stream)
+
+        places = {part.manifest.id: Path(part.folder) for part in parts}
+        with self.alone():
+            committed = self._received(load, places, lambda: self.space.write(enter))
+        self.announce()
         return committed
 
-    @contextmanager
-    def _alone(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-        busy = Unavailable("another load is being entered", kind="pond_busy", folder=self.folder, hint="try again")
-        with alone(self.folder / "loads.lock", seconds, busy):
-            yield
+    def _received(self, load: str, places: Mapping[str, Path], enter: Callable[[], Any]) -> Any:
+        """Move parts to `receive/`, enter them, and let them follow; when they are not entered, move them back."""
+        received = self.folder / "receive" / load
+        remove_tree(received)
+        received.mkdir(parents=True)
+        moved: list[tuple[Path, Path]] = []
+        try:
+            for part, place in places.items():
+                place.rename(received / part)
+                moved.append((place, received / part))
+            sync(received)
+            sync(received.parent)
+            step("load.received")
+            entered = enter()
+        except Exception:
+            for place, target in moved:
+                with suppress(OSError):
+                    target.rename(place)
+            remove_tree(received)
+            raise
+        step("load.committed")
+        self.settle(load)
+        for folder in {place.parent for place in places.values()}:
+            with suppress(OSError):  # others may still write there
+                folder.rmdir()
+        return entered
 
     def _check_maps(self, tx: ReadTransaction, manifests: Sequence[PartManifest]) -> None:
         for manifest in manifests:
@@ -151,121 +191,138 @@ class Loads:
                     hint="write the rows again",
                 )  # fmt: skip
 
-    def _enter(self, tx: Transaction, load: str, manifests: Sequence[PartManifest], source: str) -> Committed:
+    def _enter(
+        self, tx: Transaction, load: str, manifests: Sequence[PartManifest], source: str, rejected: int,
+        stream: tuple[str, int] | None,
+    ) -> Committed:  # fmt: skip
+        told = remembered(tx, load, stream)
+        if told is not None:
+            return Committed.of(told)
         self._check_maps(tx, manifests)
-        last = int.from_bytes(tx.get(NUMBER) or b"", "big")
-        numbers, duplicates, first = [], 0, last + 1
-        for index, manifest in enumerate(manifests):
-            about = {
-                "load": load, "index": index, "load_number": first, "source": source, "queued_ms": self.clock.now_ms(),
-            }  # fmt: skip
-            # The same part twice in one load, or in the next, is one part.
-            if not series_of(manifest.map).adopt(tx, Segment(manifest.id, last + 1, manifest.rows), about):
-                duplicates += 1
-                continue
-            last += 1
-            numbers.append(last)
-        tx.put(NUMBER, last.to_bytes(8, "big"))
-        maps = tuple(dict.fromkeys(manifest.map for manifest in manifests))
-        return Committed(load, tuple(numbers), maps, duplicates)
+        body = load_body(tx, load, manifests, source=source, rejected=rejected, stream=stream)
+        position = head_of(tx).position
+        if body["parts"] or stream is not None:
+            position = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms()).position
+        return Committed.of(body | {"position": position, "parts": len(body["parts"])})
+
+    def follow(self, entry: Entry, parts: Mapping[str, Path]) -> bool:
+        """Enter an entry of the primary's log, with the folders of its parts, which are moved away.
+
+        Raises: `Conflict`, see `log.accept`; `Invalid` when a part is missing or is another one.
+        """
+        wanted = {part["id"] for part in entry.body["parts"]} if entry.kind == "load" else set()
+
+        def enter(tx: Transaction) -> bool:
+            return follow(tx, entry, keep=self.keep)
+
+        with self.alone():
+            with self.space.read() as tx:
+                known = entry.position <= head_of(tx).position
+            if known or not wanted:
+                entered = self.space.write(enter)
+            else:
+                _check_parts(entry, parts)
+                places = {part: parts[part] for part in wanted}
+                entered = self._received(entry.body["load"], places, lambda: self.space.write(enter))
+        self.announce()
+        return bool(entered)
 
     def settle(self, load: str) -> None:
         """Move the parts of a committed load into `staging/`; duplicates are removed."""
         received = self.folder / "receive" / load
         for queued in self.queued():
-            place = received / str(queued.index)
-            if queued.load == load and place.exists():
-                move(place, self.staged(queued.number))
-                step("load.part_staged")
+            # Before there was a log, parts were received under their place in the load.
+            for place in (received / queued.part, received / str(queued.index)):
+                if queued.load == load and place.exists():
+                    move(place, self.staged(queued.number))
+                    step("load.part_staged")
         remove_tree(received)
 
     # -- the queue ------------------------------------------------------------------------------------
-
-    def staged(self, number: int) -> Path:
-        """Where a part waits."""
-        return self.folder / "staging" / f"{number:012d}"
-
-    def merging(self, name: str, number: int) -> Path:
-        """Where a part lies while it is merged."""
-        return self.folder / "merging" / name / f"{number:012d}"
-
-    def queued(self, name: str | None = None) -> list[Queued]:
-        """Parts that wait, in order; of one map or of all."""
-        with self.space.read() as tx:
-            names = [each.name for each in list_maps(tx)] if name is None else [name]
-            found = [Queued.of(each, listed) for each in names for listed in series_of(each).listed(tx)]
-        return sorted(found, key=lambda each: each.number)
-
-    def next_loads(self, name: str) -> Iterator[list[Queued]]:
-        """The parts that wait for one map, load by load, in order."""
-        while waiting := self.queued(name):
-            yield [each for each in waiting if each.load == waiting[0].load]
 
     def take(self, queued: Queued) -> Path:
         """Move a part from `staging/` to `merging/`; where it lies now.
 
         Raises: `Corrupt` when the part is nowhere.
         """
-        place = self.merging(queued.map, queued.number)
-        if not place.exists():
-            staged = self.staged(queued.number)
-            if not staged.exists():
-                # Another process has entered the load but not staged all of it yet, or died before it could.
-                with self._alone():
-                    self.settle(queued.load)
-            if not staged.exists():
-                raise Corrupt("a staged part is missing", kind="part_missing", map=queued.map, folder=staged)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            move(staged, place)
-            step("merge.part_taken")
+        place, kept = self.merging(queued.map, queued.number), self.kept(queued.part)
+        if place.exists() or kept.exists():
+            return place if place.exists() else kept
+        staged, aside = self.staged(queued.number), self.set_aside(queued.map, queued.number)
+        source = staged
+        if not staged.exists() and queued.again and aside.exists():
+            source = aside
+        elif not staged.exists():
+            # Another process has entered the load but not staged all of it yet, or died before it could.
+            with self.alone():
+                self.settle(queued.load)
+        if not source.exists():
+            raise Corrupt("a staged part is missing", kind="part_missing", map=queued.map, folder=staged)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        move(source, place)
+        step("merge.part_taken")
         return place
 
     def finish(self, parts: Sequence[Queued]) -> None:
-        """Take merged parts out of the queue, then off the disk."""
+        """Let merged parts wait no more; then they are kept, or taken off the disk.
+
+        Raises: `Conflict` when the map was dropped meanwhile.
+        """
+        now = self.clock.now_ms()
+        for queued in parts:
+            place = self.merging(queued.map, queued.number)
+            if self.keep and place.exists():
+                self.kept(queued.part).parent.mkdir(exist_ok=True)
+                remove_tree(self.kept(queued.part))
+                move(place, self.kept(queued.part))
+                step("merge.part_kept")
 
         def leave(tx: Transaction) -> None:
             for name in {queued.map for queued in parts}:
                 series_of(name).retire(tx, [queued.number for queued in parts if queued.map == name])
+            for queued in parts:
+                if self.keep:
+                    tx.put(KEPT.pack(queued.part), replace(queued, queued_ms=now, again=False).to_json())
 
         self.space.write(leave)
         step("merge.dequeued")
         for queued in parts:
             remove_tree(self.merging(queued.map, queued.number))
+        self.announce()
+
+    def carried_out(self, order: CareOrder) -> None:
+        """Let an order of care wait no more."""
+        self.space.write(lambda tx: tx.delete(CARE.pack(order.map, order.position)))
+        step("care.dequeued")
+        self.announce()
 
     def quarantine(self, queued: Queued, reason: str) -> Quarantined:
         """Put a part that cannot be merged aside, with its reason."""
-        target = self.folder / "quarantine" / f"{queued.number:012d}-{queued.map}"
-        told = Quarantined(queued.map, queued.number, queued.part, reason, str(target))
+        target = self.set_aside(queued.map, queued.number)
+        told = Quarantined(
+            queued.map, queued.number, queued.part, reason, str(target), self.clock.now_ms(),
+            {"map": queued.map, "number": queued.number, "part": queued.part, "rows": queued.rows} | queued.about(),
+        )  # fmt: skip
 
         def leave(tx: Transaction) -> None:
-            tx.put(QUARANTINE.pack(queued.map, queued.number), _to_json(told))
-            series_of(queued.map).remove(tx, Segment(queued.part, queued.number))
+            if series_of(queued.map).remove(tx, Segment(queued.part, queued.number)):
+                tx.put(QUARANTINE.pack(queued.map, queued.number), told.to_json())
 
-        for place in (self.merging(queued.map, queued.number), self.staged(queued.number)):
+        for place in (self.merging(queued.map, queued.number), self.staged(queued.number), self.kept(queued.part)):
             if place.exists():
-                write_file_atomically(place / REASON, _to_json(told))
+                write_file_atomically(place / REASON, told.to_json())
+                remove_tree(target)
                 move(place, target)
         if (target / REASON).exists():
             # When a crash came after the move, the reason is the one that was found then.
-            told = Quarantined(**json.loads((target / REASON).read_bytes()))
+            told = Quarantined.from_json((target / REASON).read_bytes())
         else:
             target.mkdir(exist_ok=True)
-            write_file_atomically(target / REASON, _to_json(told))
+            write_file_atomically(target / REASON, told.to_json())
         step("merge.quarantine_moved")
         self.space.write(leave)
+        self.announce()
         return told
-
-    def quarantined(self) -> list[Quarantined]:
-        """Parts that were put aside."""
-        with self.space.read() as tx:
-            return [Quarantined(**json.loads(value)) for _, value in tx.scan(QUARANTINE.range())]
-
-    def forget(self, tx: Transaction, name: str) -> None:
-        """Take everything of a dropped map out of the space."""
-        current_snapshot(name).clear(tx)
-        series_of(name).clear(tx)
-        for key, _ in list(tx.scan(QUARANTINE[name].range())):
-            tx.delete(key)
 
     # -- after a crash --------------------------------------------------------------------------------
 
@@ -275,27 +332,52 @@ class Loads:
         `alive` says of the name of a folder in `writer/` whether its process lives.
         """
         try:
-            with self._alone(seconds=0):
-                self._recover(alive)
+            with self.alone(seconds=0):
+                for received in _folders(self.folder / "receive"):
+                    self.settle(received.name)
+                self.clear()
+                for written in _folders(self.folder / "writer"):
+                    if not alive(written.name):
+                        remove_tree(written)
         except Unavailable:
             return False
         return True
 
-    def _recover(self, alive: Callable[[str], bool]) -> None:
-        for received in _folders(self.folder / "receive"):
-            self.settle(received.name)
-        waiting = {f"{each.number:012d}" for each in self.queued()}
+    def clear(self) -> None:
+        """Remove parts that nothing waits for, or move them to where they are kept. Call it while `alone`."""
+        waiting = self.queued()
+        numbers = {f"{each.number:012d}" for each in waiting}
+        with self.space.read() as tx:
+            kept = {str(KEPT.unpack(key)[0]) for key, _ in tx.scan(KEPT.range())}
         merging = [place for name in _folders(self.folder / "merging") for place in _folders(name)]
         for place in _folders(self.folder / "staging") + merging:
-            if place.name not in waiting:
+            if place.name not in numbers:
+                self._clear_one(place, kept)
+        known = kept | {each.part for each in waiting}
+        for place in _folders(self.folder / "kept"):
+            if place.name not in known:
                 remove_tree(place)
-        for written in _folders(self.folder / "writer"):
-            if not alive(written.name):
-                remove_tree(written)
+
+    def _clear_one(self, place: Path, kept: set[str]) -> None:
+        with suppress(Corrupt):
+            part = read_manifest(place).id
+            if part in kept and not self.kept(part).exists():
+                move(place, self.kept(part))
+                return
+        remove_tree(place)
 
 
-def _to_json(told: Any) -> bytes:
-    return json.dumps({name: getattr(told, name) for name in told.__slots__}).encode()
+def _check_parts(entry: Entry, parts: Mapping[str, Path]) -> None:
+    for part in entry.body["parts"]:
+        place = parts.get(part["id"])
+        if place is None:
+            raise Invalid(
+                "a part of the load is missing", kind="part_missing", load=entry.body["load"], part=part["id"]
+            )
+        manifest = read_manifest(place)
+        wanted = (part["id"], part["map"], entry.body["maps"][part["map"]]["incarnation"])
+        if (manifest.id, manifest.map, manifest.incarnation) != wanted:
+            raise Invalid("the part is another one", kind="part_other", folder=place, part=part["id"])
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -1,31 +1,49 @@
-"""Merging what waits: maps in parallel, the loads of one map in their order.
+"""Merging what waits: maps in parallel; the loads and the orders of care of one map in the order of the log.
 
-A part that cannot be merged goes to `quarantine/` with its reason and never blocks those behind it. A full disk
-stops the merge; the parts stay staged and are merged next time.
+Invariants:
+* who works on a map holds its lock from the moment it looks at what waits until that waits no more;
+* several small loads are folded into one change of the shard, with the same result as one after another;
+* a part that cannot be merged goes to `quarantine/` with its reason, alone, and never blocks those behind it;
+* a full disk stops the merge; the parts stay staged and are merged next time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from millpond.errors import Corrupt
-from millpond.maps.loads import Loads, Quarantined, Queued
-from millpond.maps.merge import Received, merge_parts
+from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
+from millpond.maps.care import CareReport, condense, retain
+from millpond.maps.catalogue import known_map
+from millpond.maps.loads import Loads
+from millpond.maps.merge import Arrived, Received, merge_loads, part_rows
 from millpond.maps.parts import read_manifest, verify_part
 from millpond.maps.shard import WRITE_LOCK_SECONDS, Shard
+from millpond.maps.updates import tracks_updates
+from millpond.maps.waiting import CareOrder, Quarantined, Queued, care_orders, waiting_parts, with_settings
 
-__all__ = ("Merged", "merge_waiting")
+__all__ = ("FOLD_ROWS", "Merged", "merge_map", "merge_waiting")
+
+FOLD_ROWS = 200_000
+"""Loads are folded together up to about so many rows: what a change holds in memory, and a crash does again."""
 
 
 @dataclass(slots=True)
 class Merged:
-    """What a round of merging did."""
+    """What a round of merging did: rows by map, parts put aside, and the reports of care by position."""
 
     rows: dict[str, int] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
+    care: dict[int, CareReport] = field(default_factory=dict)
+
+
+def _always() -> bool:
+    """Go on."""
+    return True
 
 
 def merge_waiting(
@@ -36,24 +54,142 @@ def merge_waiting(
 
     Raises: `Unavailable` when the disk is full or a map stays busy; what was not merged stays staged.
     """
-    names = sorted({queued.map for queued in loads.queued()} if maps is None else set(maps))
+    names = sorted(loads.waiting_maps() if maps is None else set(maps))
     merged = Merged()
     if len(names) <= 1:
         for name in names:
-            _merge_map(loads, shard_of(name), merged, wait_seconds)
+            merge_map(loads, shard_of(name), merged, wait_seconds)
         return merged
     with ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
         # `list` waits for all and raises the first error, when every other map has been merged.
-        list(pool.map(lambda name: _merge_map(loads, shard_of(name), merged, wait_seconds), names))
+        list(pool.map(lambda name: merge_map(loads, shard_of(name), merged, wait_seconds), names))
     return merged
 
 
-def _merge_map(loads: Loads, shard: Shard, merged: Merged, wait_seconds: float) -> None:
-    with shard.exclusive(wait_seconds):
-        for parts in loads.next_loads(shard.definition.name):
-            whole = _checked(loads, parts, merged)
-            if whole:
-                _merge_load(loads, shard, whole, merged)
+def merge_map(
+    loads: Loads, shard: Shard, merged: Merged, wait_seconds: float = WRITE_LOCK_SECONDS,
+    going: Callable[[], bool] = _always,
+) -> None:  # fmt: skip
+    """Do what waits for one map, until nothing does or `going` says no.
+
+    Raises: as `merge_waiting`; `Corrupt` when the shard itself is damaged.
+    """
+    try:
+        while going():
+            with shard.exclusive(wait_seconds):
+                due = _next(loads, shard)
+                if due is None:
+                    return
+                if isinstance(due, CareOrder):
+                    _carry_out(loads, shard, due, merged, going)
+                else:
+                    _merge(loads, shard, due, merged)
+    except (Conflict, NotFound, OSError):
+        if _current(loads, shard):
+            raise
+        # The map was dropped meanwhile: what was done to its files is gone with them.
+
+
+def _current(loads: Loads, shard: Shard) -> bool:
+    with loads.space.read() as tx:
+        known = known_map(tx, shard.definition.name)
+    return known is not None and known.incarnation == shard.definition.incarnation
+
+
+def _next(loads: Loads, shard: Shard) -> CareOrder | list[Queued] | None:
+    """What is due: an order of care, or the parts of the loads before the next one, as many as are folded."""
+    name = shard.definition.name
+    with loads.space.read() as tx:
+        known = known_map(tx, name)
+        if known is None or known.incarnation != shard.definition.incarnation:
+            return None
+        order, parts = next(care_orders(tx, name), None), waiting_parts(tx, name)
+        fold = _fold(shard, parts, None if order is None else order.position)
+    return fold or order
+
+
+def _fold(shard: Shard, parts: Iterator[Queued], before: int | None) -> list[Queued]:
+    fold: list[Queued] = []
+    rows = 0
+    for queued in parts:
+        another = not fold or fold[-1].load_number != queued.load_number
+        full = rows >= FOLD_ROWS and not queued.again
+        if (before is not None and queued.position >= before) or (
+            fold and another and (full or _tracks(shard, queued) != _tracks(shard, fold[0]))
+        ):
+            break
+        fold.append(queued)
+        rows += queued.rows
+    return fold
+
+
+def _tracks(shard: Shard, queued: Queued) -> bool:
+    return tracks_updates(with_settings(shard.definition, queued.settings))
+
+
+@contextmanager
+def _as_set(shard: Shard, settings: dict[str, object] | None) -> Iterator[Shard]:
+    """The shard as its map was set when something was entered: whether it keeps update times depends on it."""
+    definition = with_settings(shard.definition, settings)
+    if tracks_updates(definition) == shard.tracking:
+        yield shard
+        return
+    other = Shard(shard.folder, definition)
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+# -- care ---------------------------------------------------------------------------------------------
+
+
+def _carry_out(loads: Loads, shard: Shard, order: CareOrder, merged: Merged, going: Callable[[], bool]) -> None:
+    act = condense if order.what == "condense" else retain
+    definition = with_settings(shard.definition, order.settings)
+    with _as_set(shard, order.settings) as target:
+        report = act(
+            target, definition, order.before, clock=loads.clock, now_ms=order.stamp_ms, going=going
+        )  # fmt: skip
+    loads.carried_out(order)
+    merged.care[order.position] = report
+
+
+# -- parts --------------------------------------------------------------------------------------------
+
+
+def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> None:
+    whole = _checked(loads, parts, merged)
+    while whole:
+        try:
+            rows = _merge_whole(loads, shard, whole)
+        except (Unavailable, Conflict, OSError):
+            raise
+        except Exception:
+            bad = _unreadable(shard, whole)
+            if not bad:
+                raise
+            merged.quarantined += [loads.quarantine(queued, reason) for queued, reason in bad]
+            whole = [each for each in whole if each[0] not in [queued for queued, _ in bad]]
+        else:
+            merged.rows[shard.definition.name] = merged.rows.get(shard.definition.name, 0) + rows
+            return
+
+
+def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> int:
+    arrived = []
+    for _, group in groupby(parts, key=lambda each: each[0].load_number):
+        first, *rest = group
+        queued, received = first[0], [each for _, each in (first, *rest)]
+        overwrite = with_settings(shard.definition, queued.settings).overwrite
+        stamp = queued.stamp_ms or loads.clock.now_ms()
+        arrived.append(
+            Arrived(queued.load_number, stamp, overwrite, tuple(received), queued.position, again=queued.again)
+        )
+    with _as_set(shard, parts[0][0].settings) as target:
+        report = merge_loads(target, arrived, keep=loads.keep)
+    loads.finish([queued for queued, _ in parts])
+    return report.rows
 
 
 def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
@@ -71,12 +207,14 @@ def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tupl
     return whole
 
 
-def _merge_load(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Received]], merged: Merged) -> None:
-    queued = [each for each, _ in parts]
-    try:
-        report = merge_parts(shard, [received for _, received in parts], queued[0].load_number, loads.clock.now_ms())
-    except Corrupt as error:
-        merged.quarantined += [loads.quarantine(each, str(error)) for each in queued]
-        return
-    loads.finish(queued)
-    merged.rows[shard.definition.name] = merged.rows.get(shard.definition.name, 0) + report.rows
+def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[tuple[Queued, str]]:
+    """Which parts cannot be read through although their files are what they say, and why; none: it is the shard."""
+    found = []
+    for queued, received in parts:
+        try:
+            rows = sum(each.num_rows for each in part_rows(shard.definition, received))
+            if rows != queued.rows:
+                found.append((queued, f"the part holds {rows} rows, not {queued.rows}"))
+        except Exception as error:
+            found.append((queued, str(error) or repr(error)))
+    return found

@@ -6,7 +6,8 @@
     shards/<map>/write.lock         held by whoever changes the shard
 
 Table `info` keeps, in the same transaction as the rows they speak of: `version` (grows with every change),
-`absorbed` (the last load that was merged), `longest` (no session of the map lasts longer, in milliseconds) and
+`absorbed` (the number of the last load that was merged), `position` (its place in the log), `longest` (no session of
+the map lasts longer, in milliseconds) and
 `updates_since` (when update times began to be kept).
 
 Invariants:
@@ -227,6 +228,12 @@ class Shard:
         with self.view() as view:
             return view.number("absorbed")
 
+    @property
+    def position(self) -> int:
+        """The position in the log of the last load that was merged; 0 when there was no log."""
+        with self.view() as view:
+            return view.number("position")
+
     def stats(self) -> ShardStats:
         """Rows, version and bytes on disk."""
         with self.view() as view:
@@ -278,13 +285,14 @@ class Shard:
 
     def change(
         self, act: Callable[[lmdb.Transaction], Result], touched: pa.Array | None, *,
-        absorbed: int | None = None, longest: int = 0,
+        absorbed: int = 0, position: int = 0, longest: int = 0,
     ) -> Result:  # fmt: skip
-        """Do `act` and raise the version, in one transaction. Call it while `exclusive`.
+        """Do `act`, raise the version, and raise the numbers of table `info` where they are lower, in one transaction.
 
-        `touched` None means that too much changed to say: the next freeze reads everything.
+        Call it while `exclusive`. `touched` None means that too much changed to say: the next freeze reads everything.
         """
         self.create()
+        numbers = {"absorbed": absorbed, "position": position, "longest": longest}
         generation = self._opened()
         assert generation is not None and generation.env is not None
         following = self.version + 1
@@ -295,10 +303,9 @@ class Shard:
             generation.open_tables(tx)
             result = act(tx)
             generation.put_number(tx, "version", following)
-            if absorbed is not None:
-                generation.put_number(tx, "absorbed", absorbed)
-            if longest > generation.number(tx, "longest"):
-                generation.put_number(tx, "longest", longest)
+            for name, number in numbers.items():
+                if number > generation.number(tx, name):
+                    generation.put_number(tx, name, number)
             step("shard.changed_uncommitted")
             return result
 

@@ -61,7 +61,9 @@ class UpdateTimes:
     def put(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int, overwrite: bool) -> None:
         """Note that these rows were put now; rows that stay as they were keep their time."""
         packed = now_ms.to_bytes(8, "big", signed=True)
-        if tx.get(_SINCE, db=self._info) is None:
+        since = tx.get(_SINCE, db=self._info)
+        if since is None or int.from_bytes(since, "big", signed=True) > now_ms:
+            # A part that is put back in its place may be older than what came after it.
             tx.put(_SINCE, packed, db=self._info)
         places = sorted(self._places(rows))
         tx.cursor(db=self._db).putmulti(((place, packed) for place in places), overwrite=overwrite)

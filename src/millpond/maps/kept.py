@@ -1,0 +1,131 @@
+"""Where the parts of a pond lie, and how long those are kept that were merged.
+
+Kept parts are what a replica that was away catches up with, and what a stream reads: the log reaches back as far as
+there are parts for all its loads, and no further (`cover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.steps import step
+from millpond.maps.catalogue import list_maps
+from millpond.maps.loads import Loads
+from millpond.maps.log import Entry, entries_after, first_position, head_of, trim
+from millpond.maps.waiting import (
+    KEPT,
+    QUARANTINE,
+    PartStatus,
+    Quarantined,
+    Queued,
+    applied_position,
+    series_of,
+    waiting_parts,
+)  # fmt: skip
+from millpond.stores.files import remove_tree
+
+__all__ = ("cover", "expire", "part_folder", "part_statuses")
+
+
+def part_folder(loads: Loads, part: str) -> Path | None:
+    """The folder of a part that waits, is merged now, or is kept; None when there is none that is whole."""
+    with loads.space.read() as tx:
+        found = _find(tx, part)
+    if found is None:
+        return None
+    # It may move on while it is looked for: of its places the kept one is the last.
+    for _ in range(2):
+        for place in (*loads.places(found)[::-1], loads.kept(part)):
+            if (place / "data.mdb").exists() and (place / "manifest.json").exists():
+                return place
+    return None
+
+
+def _find(tx: ReadTransaction, part: str) -> Queued | None:
+    told = tx.get(KEPT.pack(part))
+    if told is not None:
+        return Queued.from_json(told)
+    for definition in list_maps(tx):
+        if series_of(definition.name).knows(tx, part):
+            for queued in waiting_parts(tx, definition.name):
+                if queued.part == part:
+                    return queued
+    return None
+
+
+def part_statuses(loads: Loads) -> list[PartStatus]:
+    """Every part there is, in the order in which they were entered."""
+    with loads.space.read() as tx:
+        waiting = [each for definition in list_maps(tx) for each in waiting_parts(tx, definition.name)]
+        kept = [Queued.from_json(value) for _, value in tx.scan(KEPT.range())]
+        aside = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
+    known = {each.part for each in waiting}
+    found = [
+        _status(each, "merging" if loads.merging(each.map, each.number).exists() else "waiting") for each in waiting
+    ]
+    found += [_status(each, "kept") for each in kept if each.part not in known]
+    found += [_aside(each) for each in aside]
+    return sorted(found, key=lambda each: each.number)
+
+
+def _status(queued: Queued, state: str) -> PartStatus:
+    return PartStatus(
+        state=state, map=queued.map, part=queued.part, number=queued.number, position=queued.position, load=queued.load,
+        rows=queued.rows, bytes=queued.bytes, source=queued.source, since_ms=queued.queued_ms,
+    )  # fmt: skip
+
+
+def _aside(aside: Quarantined) -> PartStatus:
+    if aside.queued is not None:
+        told = replace(_status(Queued(**aside.queued), "quarantined"), since_ms=aside.since_ms)
+        return replace(told, reason=aside.reason)
+    return PartStatus(
+        state="quarantined", map=aside.map, part=aside.part, number=aside.number, position=0, load="", rows=0, bytes=0,
+        source="", since_ms=aside.since_ms, reason=aside.reason,
+    )  # fmt: skip
+
+
+# -- how long -----------------------------------------------------------------------------------------
+
+
+def expire(loads: Loads, before_ms: int) -> int:
+    """Remove parts that were merged before a time, and the log that speaks of them; how many parts."""
+
+    def leave(tx: Transaction) -> list[Queued]:
+        kept = [Queued.from_json(value) for _, value in tx.scan(KEPT.range())]
+        again = {each.part for definition in list_maps(tx) for each in waiting_parts(tx, definition.name)}
+        gone = [each for each in kept if each.queued_ms < before_ms and each.part not in again]
+        for each in gone:
+            tx.delete(KEPT.pack(each.part))
+        cover(tx)
+        return gone
+
+    gone = loads.space.write(leave)
+    step("kept.expired")
+    for each in gone:
+        remove_tree(loads.kept(each.part))
+    return len(gone)
+
+
+def cover(tx: Transaction) -> int:
+    """Trim the log to what there are parts for, never what is not applied; how many entries went."""
+    names = [definition.name for definition in list_maps(tx)]
+    there = {each.part for name in names for each in waiting_parts(tx, name)}
+    there |= {str(KEPT.unpack(key)[0]) for key, _ in tx.scan(KEPT.range())}
+    there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}
+    first = first_position(tx)
+    for entry in _entries(tx):
+        if entry.kind == "load" and any(part["id"] not in there for part in entry.body["parts"]):
+            first = entry.position + 1
+    applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
+    return trim(tx, min(first, applied + 1))
+
+
+def _entries(tx: ReadTransaction) -> Iterator[Entry]:
+    after = first_position(tx) - 1
+    while some := entries_after(tx, after, 1000):
+        yield from some
+        after = some[-1].position

@@ -1,0 +1,67 @@
+"""Where parts lie on the disk, and which of them wait: asked of one pond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millpond.kernel.space import Space
+from millpond.maps.catalogue import list_maps
+from millpond.maps.waiting import QUARANTINE, Quarantined, Queued, care_orders, waiting_parts
+
+__all__ = ("PartPlaces", "WaitingParts")
+
+
+class PartPlaces:
+    """The folders of parts, drawn in `loads.py`."""
+
+    folder: Path
+
+    def staged(self, number: int) -> Path:
+        """Where a part waits."""
+        return self.folder / "staging" / f"{number:012d}"
+
+    def merging(self, name: str, number: int) -> Path:
+        """Where a part lies while it is merged."""
+        return self.folder / "merging" / name / f"{number:012d}"
+
+    def kept(self, part: str) -> Path:
+        """Where a part lies after it was merged."""
+        return self.folder / "kept" / part
+
+    def set_aside(self, name: str, number: int) -> Path:
+        """Where a part lies that cannot be merged."""
+        return self.folder / "quarantine" / f"{number:012d}-{name}"
+
+    def places(self, queued: Queued) -> tuple[Path, ...]:
+        """Where a part that waits, or is kept, may lie."""
+        return (
+            self.merging(queued.map, queued.number), self.kept(queued.part), self.staged(queued.number),
+            self.folder / "receive" / queued.load / queued.part,
+        )  # fmt: skip
+
+
+class WaitingParts:
+    """What waits, and what was put aside, as the space tells."""
+
+    space: Space
+
+    def queued(self, name: str | None = None) -> list[Queued]:
+        """Parts that wait, in order; of one map or of all."""
+        with self.space.read() as tx:
+            names = [each.name for each in list_maps(tx)] if name is None else [name]
+            found = [queued for each in names for queued in waiting_parts(tx, each)]
+        return sorted(found, key=lambda each: each.number)
+
+    def waiting_maps(self) -> list[str]:
+        """The maps that something waits for."""
+        with self.space.read() as tx:
+            names = [each.name for each in list_maps(tx)]
+            return [
+                name for name in names
+                if next(waiting_parts(tx, name), None) is not None or next(care_orders(tx, name), None) is not None
+            ]  # fmt: skip
+
+    def quarantined(self) -> list[Quarantined]:
+        """Parts that were put aside."""
+        with self.space.read() as tx:
+            return [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]

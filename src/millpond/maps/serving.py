@@ -1,0 +1,91 @@
+"""Who may change a pond: one node that serves it, or any number of processes that open its folder.
+
+    node.lock    held alone by the node for its life, shared by others while they change content
+
+The system frees it when its holder dies. Readers never look at it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millpond.errors import Conflict
+
+__all__ = ("ServingLock",)
+
+
+class ServingLock:
+    """The lock of one pond, as one opening of it sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "node.lock"
+        self._held: int | None = None
+
+    @property
+    def serving(self) -> bool:
+        """Whether this opening serves the pond."""
+        return self._held is not None
+
+    def serve(self) -> None:
+        """Be the one node that serves the pond, until `close`.
+
+        Raises: `Conflict`, kind `pond_served`, when another does, or somebody is changing it.
+        """
+        handle = self._taken(fcntl.LOCK_EX)
+        if handle is None:
+            raise Conflict(
+                "the pond is served, or somebody is loading into it", kind="pond_served", folder=self.file.parent,
+                hint="one node serves a folder: stop the other, or wait for the load",
+            )  # fmt: skip
+        self._held = handle
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keep nodes away while content is changed here.
+
+        Raises: `Conflict`, kind `pond_served`, when a node serves the pond.
+        """
+        if self.serving:
+            yield
+            return
+        handle = self._taken(fcntl.LOCK_SH)
+        if handle is None:
+            raise Conflict(
+                "a node serves this pond: its folder cannot be changed directly", kind="pond_served",
+                folder=self.file.parent, hint="use the node's URL instead of the folder",
+            )  # fmt: skip
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    def served(self) -> bool:
+        """Whether a node serves the pond now, this opening or another."""
+        if self.serving:
+            return True
+        handle = self._taken(fcntl.LOCK_SH)
+        if handle is not None:
+            os.close(handle)
+        return handle is None
+
+    def _taken(self, how: int) -> int | None:
+        handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+    def close(self) -> None:
+        """Serve no more."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
