@@ -1,0 +1,272 @@
+"""What a node answers to questions about its maps: always from all that has been applied there.
+
+| asked for | answered from |
+|---|---|
+| one value | the shard |
+| few keys, and no open snapshot is current | the shard, key by key |
+| more keys | the snapshot, if it is current |
+| more keys, and something was merged since | the snapshot, with what was touched as a layer in memory over it |
+| more keys, and much was, or there is no snapshot | a new snapshot, frozen first |
+| rows | the shard, in one read transaction that ends with the stream |
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.clock import Clock
+from millpond.errors import Invalid, NotFound
+from millpond.maps.columns import value_arrow
+from millpond.maps.inputs.times import parse_instant
+from millpond.maps.kinds import Kind
+from millpond.maps.typed import typed_value
+from millpond.maps.values import NULL, decode_values, present_values
+
+if TYPE_CHECKING:
+    from millpond.maps.handle import Map
+    from millpond.maps.lookup import Snapshot
+    from millpond.maps.snapshots import SnapshotManifest
+    from millpond.pond import Pond
+
+__all__ = ("Answers", "arrow_stream", "read_arrow_stream")
+
+SHARD_KEYS_MAX = 256
+"""So many keys are read from a shard in about the time that it takes to lay one merge over a snapshot."""
+
+OVERLAY_KEYS_MAX = 50_000
+"""A layer of so many keys is made in some tens of milliseconds; beyond that a freeze pays, for all who come later."""
+
+_ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class _Fresh:
+    """What answers bulk questions to one map: a snapshot of a version of the shard, and what it lies on."""
+
+    incarnation: str
+    version: int
+    snapshot: Snapshot
+    base: Snapshot
+
+
+class Answers:
+    """Answers from the maps of one pond. Threads may share it."""
+
+    def __init__(self, pond: Pond, clock: Clock) -> None:
+        self.pond, self.clock = pond, clock
+        self._fresh: dict[str, _Fresh] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    # -- one value ------------------------------------------------------------------------------------
+
+    def get(self, name: str, key: str | bytes, at: str | None) -> dict[str, Any]:
+        """The value of a key (of a number, for ranged maps) at a time, in the form of `maps/typed.py`.
+
+        Raises: `NotFound` for a map that is not there, `Invalid` for a key or time it cannot have.
+        """
+        each = self.pond.map(name)
+        definition = each.definition
+        instant = None
+        if definition.kind.timed:
+            instant = self.clock.now_ms() if at is None else parse_instant(_whole(at))
+        asked = _key(each, key)
+        return typed_value(None if asked is None else each.shard.get(asked, instant), definition.value)
+
+    # -- many -----------------------------------------------------------------------------------------
+
+    def lookup(self, name: str, asked: pa.Table, at: str | None = None) -> pa.Array:
+        """The answers to the column `key`, at the column `at`, or all at one instant, now unless told.
+
+        Raises: `NotFound` for a map that is not there, `Invalid` for columns that are no keys or times.
+        """
+        each = self.pond.map(name)
+        keys = _column(asked, "key")
+        times: Any = _column(asked, "at") if "at" in asked.column_names else None
+        if times is None and each.kind.timed:
+            times = self.clock.now_ms() if at is None else parse_instant(_whole(at))
+        known = self._fresh.get(each.name)
+        current = known is not None and (known.incarnation, known.version) == (
+            each.definition.incarnation, each.shard.version
+        )  # fmt: skip
+        if not current and len(keys) <= SHARD_KEYS_MAX:
+            return _from_shard(each, keys, times)
+        return self.snapshot(each).lookup(keys, times)
+
+    def snapshot(self, each: Map) -> Snapshot:
+        """A snapshot of all that is applied to a map, open; one thread makes it, others wait for it."""
+        with self._lock:
+            lock = self._locks.setdefault(each.name, threading.Lock())
+        with lock:
+            known = self._fresh.get(each.name)
+            version = each.shard.version
+            if known is None or (known.incarnation, known.version) != (each.definition.incarnation, version):
+                known = self._fresh[each.name] = self._make(each)
+            return known.snapshot
+
+    def _make(self, each: Map) -> _Fresh:
+        for attempt in range(_ATTEMPTS):
+            # Another process, or the job that freezes, may replace and collect what we were just told of.
+            with suppress(NotFound):
+                return self._laid_over(each) or self._frozen(each)
+            if attempt + 1 == _ATTEMPTS:
+                break
+        return self._frozen(each)
+
+    def _frozen(self, each: Map) -> _Fresh:
+        from millpond.maps.freezing import refreeze
+        from millpond.maps.lookup import Snapshot
+
+        manifest = refreeze(each.loading, each.objects, each.shard)
+        snapshot = Snapshot.open(each.objects, manifest)
+        return _Fresh(manifest.incarnation, manifest.shard_version, snapshot, snapshot)
+
+    def _laid_over(self, each: Map) -> _Fresh | None:
+        """The snapshot that counts with what was merged since on top; None when a freeze pays."""
+        from millpond.maps.freezing import current_manifest
+        from millpond.maps.lookup import Snapshot
+
+        manifest = current_manifest(each.loading, each.objects, each.definition)
+        if manifest is None:
+            return None
+        known = self._fresh.get(each.name)
+        base = known.base if known is not None and known.base.manifest.id == manifest.id else None
+        base = base or Snapshot.open(each.objects, manifest)
+        return _lay_over(each, manifest, base, self.clock.now_ms())
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def scan(self, name: str, where: Any, columns: Sequence[str] | None) -> Iterator[bytes]:
+        """Rows as the bytes of an Arrow stream, a batch at a time; closing the iterator ends the read.
+
+        Raises: `NotFound` for a map that is not there, `Invalid` for a condition or columns it cannot have.
+        """
+        told = [tuple(each) for each in where] if isinstance(where, list) else where
+        reader = self.pond.map(name).scan(told, columns)
+        return arrow_stream(reader)
+
+    def forget(self, name: str) -> None:
+        """Let go of a map's snapshot."""
+        self._fresh.pop(name, None)
+
+    def close(self) -> None:
+        """Let go of all snapshots."""
+        self._fresh.clear()
+
+
+def _lay_over(each: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int) -> _Fresh | None:
+    from millpond.maps.lookup import Snapshot
+    from millpond.maps.overlay import Overlay
+    from millpond.maps.snapshots import freeze
+
+    with each.shard.view() as view:
+        if view.version == manifest.shard_version:
+            return _Fresh(manifest.incarnation, view.version, base, base)
+        touched = view.touched_since(manifest.shard_version) if view.version > manifest.shard_version else None
+        if touched is None or len(touched) > OVERLAY_KEYS_MAX:
+            return None
+        overlay = Overlay(each.objects)
+        laid = freeze(
+            overlay, each.definition, view.read_rows(touched), base=manifest, touched=touched,
+            shard_version=view.version, created_ms=now_ms,
+        )  # fmt: skip
+        return _Fresh(manifest.incarnation, view.version, Snapshot.open(overlay, laid), base)
+
+
+# -- from the shard -----------------------------------------------------------------------------------
+
+
+def _key(each: Map, key: str | bytes) -> bytes | int | None:
+    """A key as the shard takes it; None for a number that no range can hold.
+
+    Raises: `Invalid` for text that is no number, where a number is asked for.
+    """
+    from millpond.maps.questions import single_key
+
+    return single_key(each.definition, key)
+
+
+def _from_shard(each: Map, keys: pa.Array, times: Any) -> pa.Array:
+    from millpond.maps.hashing import key_array
+    from millpond.maps.lookup import answer_type
+    from millpond.maps.pieces import bytes_of
+    from millpond.maps.questions import instants_of, numbers_of, one_array
+
+    definition = each.definition
+    instants, known = instants_of(definition, times, len(keys))
+    if definition.kind.keyed:
+        told = one_array(key_array(keys)).to_pylist()
+        asked: list[Any] = [key.encode() if isinstance(key, str) else key for key in told]
+    else:
+        numbers, there = numbers_of(keys)
+        asked = [int(n) if not len(there) or there[i] else None for i, n in enumerate(numbers)]
+    found: list[Any] = []
+    for row, key in enumerate(asked):
+        missing = key is None or (len(known) and not known[row])
+        at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
+        found.append(None if missing else each.shard.get(key, at))
+    kind = answer_type(definition)
+    if definition.kind is Kind.SESSION:
+        sessions = [None if one is None else {"start": one[0], "end": one[1]} for one in found]
+        plain = pa.struct([("start", pa.int64()), ("end", pa.int64())])
+        return pa.array(sessions, plain).cast(kind)
+    encoded = pa.array([NULL if one is None else one for one in found], pa.binary())
+    if definition.value is None:
+        return present_values(encoded)[1]
+    return decode_values(bytes_of(encoded), definition.value).cast(value_arrow(definition.value))
+
+
+# -- Arrow over a line --------------------------------------------------------------------------------
+
+
+def read_arrow_stream(body: bytes) -> pa.Table:
+    """What somebody sent, checked to the last offset: kernels read it by its addresses.
+
+    Raises: `Invalid` when it is no Arrow stream, or one that contradicts itself.
+    """
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
+            table = stream.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        raise Invalid(
+            "the body is no Arrow stream", kind="arrow_stream", reason=str(error).partition("\n")[0],
+            hint="send record batches as application/vnd.apache.arrow.stream",
+        ) from error  # fmt: skip
+    return table
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if table.column_names.count(name) != 1:
+        raise Invalid("a column is missing", kind="column_missing", column=name, columns=", ".join(table.column_names))
+    return table.column(name)
+
+
+def arrow_stream(reader: pa.RecordBatchReader) -> Iterator[bytes]:
+    """A reader's batches as the bytes of a stream, as they come; the reader is closed with the iterator."""
+    with closing(reader):
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+                yield _taken(sink)
+        yield _taken(sink)
+
+
+def _taken(sink: io.BytesIO) -> bytes:
+    told = sink.getvalue()
+    sink.seek(0)
+    sink.truncate()
+    return told
+
+
+def _whole(at: str) -> str | int:
+    """An instant as a query tells it: UTC milliseconds, or text with a zone."""
+    return int(at) if at.lstrip("-").isdecimal() else at

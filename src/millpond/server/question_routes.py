@@ -1,0 +1,151 @@
+"""Questions to a map, answered by this node from all that has been applied to it.
+
+| route | right | answers |
+|---|---|---|
+| `GET /v1/maps/{m}/get` | read | one value, typed |
+| `POST /v1/maps/{m}/lookup` | read | an Arrow stream of keys (and times) becomes one of values |
+| `POST /v1/maps/{m}/scan` | read | rows as an Arrow stream, read as fast as they are taken |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import pyarrow as pa
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.types import Message, Send
+
+from millpond.errors import Invalid
+from millpond.nodes.answers import Answers, read_arrow_stream
+from millpond.nodes.questions import ARROW_STREAM
+from millpond.server.access import Asking
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+
+__all__ = ("LOOKUP_BYTES_MAX", "SCAN_STALL_SECONDS", "routes")
+
+LOOKUP_BYTES_MAX = 256 << 20
+"""The largest question that is taken: some millions of keys."""
+
+SCAN_STALL_SECONDS = 120.0
+"""How long a reader may take nothing of a scan: meanwhile the shard keeps its old pages for it."""
+
+_DONE = object()
+_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {ARROW_STREAM: {"schema": {"type": "string"}}}}}
+
+
+class Scan(BaseModel):
+    """Which rows, and which of their columns: all, unless told."""
+
+    where: str | list[tuple[str, str, Any]] | None = Field(None, examples=["key = 'JFK' and temp > 80"])
+    columns: list[str] | None = None
+
+
+def routes(node: Node) -> APIRouter:
+    """The routes of questions."""
+    router = APIRouter(prefix="/v1/maps/{name}", tags=["questions"])
+    answers = Answers(node.pond, node.clock)
+
+    @router.get("/get")
+    async def get(
+        asking: Asking, name: str,
+        key: Annotated[str | None, Query(description="text; a number, for ranged maps")] = None,
+        key_hex: Annotated[str | None, Query(description="instead, the bytes of a key that is no text")] = None,
+        at: Annotated[str | None, Query(description="UTC milliseconds, or ISO 8601 with a zone; else now")] = None,
+    ) -> Response:  # fmt: skip
+        """The value of a key, with its type; `found` tells a null value from none."""
+        asking.need("read", name)
+        # A read of memory-mapped pages takes microseconds: to hand it to a thread would take longer.
+        return Response(json.dumps(answers.get(name, _key(key, key_hex), at)), media_type="application/json")
+
+    @router.post("/lookup", openapi_extra=_BODY, responses={200: {"content": {ARROW_STREAM: {}}}})
+    async def lookup(
+        request: Request, asking: Asking, name: str,
+        at: Annotated[str | None, Query(description="one instant for all keys; a column `at` has one for each")] = None,
+    ) -> Response:  # fmt: skip
+        """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is."""
+        asking.need("read", name)
+        body = await _limited(request)
+        told = await run_sync(_looked_up, answers, name, body, at)
+        return Response(told, media_type=ARROW_STREAM)
+
+    @router.post("/scan", responses={200: {"content": {ARROW_STREAM: {}}}})
+    async def scan(asking: Asking, name: str, wanted: Scan) -> Response:
+        """Rows that a condition takes, as they are read."""
+        asking.need("read", name)
+        rows = answers.scan(name, wanted.where, wanted.columns)
+        # What is wrong with the question shows before the first batch, while it can still be said.
+        first = await run_sync(next, rows, b"")
+        return _Rows(_rows(first, rows), media_type=ARROW_STREAM)
+
+    return router
+
+
+def _key(key: str | None, key_hex: str | None) -> str | bytes:
+    if key is not None:
+        return key
+    try:
+        if key_hex is not None:
+            return bytes.fromhex(key_hex)
+    except ValueError:
+        pass
+    raise Invalid("no key is asked for", kind="key_missing", hint="say key=…, or key_hex=… for bytes that are no text")
+
+
+def _looked_up(answers: Answers, name: str, body: bytes, at: str | None) -> bytes:
+    told = answers.lookup(name, read_arrow_stream(body), at)
+    batch = pa.record_batch([told], names=["value"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+async def _limited(request: Request) -> bytes:
+    """The body of a request.
+
+    Raises: `Invalid` when it is too large to be held in memory.
+    """
+    body, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > LOOKUP_BYTES_MAX:
+            raise Invalid(
+                "too much is asked at once", kind="upload_too_large", bytes_max=LOOKUP_BYTES_MAX,
+                hint="ask in several requests, or read a snapshot",
+            )  # fmt: skip
+        body.append(chunk)
+    return b"".join(body)
+
+
+async def _rows(first: bytes, rows: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Batches, each read in a thread when the one before was taken; the read ends with the asker."""
+    try:
+        yield first
+        while (chunk := await run_sync(partial(next, rows, _DONE))) is not _DONE:
+            assert isinstance(chunk, bytes)
+            yield chunk
+    finally:
+        rows.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+class _Rows(StreamingResponse):
+    """A stream that ends, cut short, when nobody takes what it sends."""
+
+    async def stream_response(self, send: Send) -> None:
+        async def in_time(message: Message) -> None:
+            with anyio.fail_after(SCAN_STALL_SECONDS):
+                await send(message)
+
+        try:
+            await super().stream_response(in_time)
+        finally:
+            await self.body_iterator.aclose()  # type: ignore[attr-defined]  # it is a generator

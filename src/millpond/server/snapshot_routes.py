@@ -1,0 +1,91 @@
+"""Snapshots, for readers on other machines: the manifest that counts, and the files it names.
+
+| route | right | answers |
+|---|---|---|
+| `GET /v1/maps/{m}/snapshot` | read | the manifest, its id as `ETag`; 304 to who has it |
+| `GET /v1/maps/{m}/objects/{file}` | read | a file of a snapshot, or a range of it; it never changes |
+
+`key_from, key_to, since, until` narrow the snapshot (lower bounds are held, upper ones are not), `fresh=1` freezes what
+was applied up to now, `pin` keeps the files for so many seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated
+
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Query, Request, Response
+
+from millpond.nodes.publishing import PIN_MS_MAX, Publisher
+from millpond.nodes.snapshot_fetch import POND_HEADER
+from millpond.server.access import Asking
+from millpond.server.ranged import file_chunks, ranged
+from millpond.server.threads import patiently
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+
+__all__ = ("routes",)
+
+FOR_EVER = "private, max-age=31536000, immutable"
+
+_LOWER = Query(None, description="only keys (numbers, for ranged maps) from here on")
+_UPPER = Query(None, description="only keys (numbers) before this")
+_SINCE = Query(None, description="only instants from here on: UTC milliseconds, or ISO 8601 with a zone")
+_UNTIL = Query(None, description="only instants before this")
+
+
+def routes(node: Node) -> APIRouter:
+    """The routes of a node's snapshots."""
+    router = APIRouter(prefix="/v1/maps/{name}", tags=["snapshots"])
+    publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots)
+
+    @router.get("/snapshot", responses={304: {"description": "it is still the same"}})
+    async def manifest(
+        request: Request, asking: Asking, name: str,
+        key_from: Annotated[str | None, _LOWER] = None, key_to: Annotated[str | None, _UPPER] = None,
+        since: Annotated[str | None, _SINCE] = None, until: Annotated[str | None, _UNTIL] = None,
+        fresh: Annotated[bool, Query(description="with all that is applied now")] = False,
+        pin: Annotated[int, Query(ge=0, le=PIN_MS_MAX // 1000, description="keep it for so many seconds")] = 0,
+    ) -> Response:  # fmt: skip
+        """The manifest of the snapshot that counts; docs/format/snapshot.md says how to read it."""
+        asking.need("read", name)
+        window = (_instant(since), _instant(until))
+        chosen = await patiently(
+            request, publisher.manifest, name, keys=(key_from, key_to), window=window, fresh=fresh, pin_ms=pin * 1000
+        )
+        headers = {"ETag": f'"{chosen.id}"', "Cache-Control": "private, no-cache", POND_HEADER: node.pond.id}
+        if _has(request, chosen.id):
+            return Response(status_code=304, headers=headers)
+        return Response(chosen.to_bytes(), media_type="application/json", headers=headers)
+
+    @router.api_route("/objects/{file:path}", methods=["GET", "HEAD"], operation_id="snapshot_file")
+    async def file(request: Request, asking: Asking, name: str, file: str) -> Response:
+        """A file of a snapshot. It is named by its content, so it may be kept for ever."""
+        asking.need("read", name)
+        tag = PurePosixPath(file).stem
+        place = await run_sync(publisher.file, name, file)
+        headers = {"Cache-Control": FOR_EVER, POND_HEADER: node.pond.id}
+        if _has(request, tag):
+            return Response(status_code=304, headers={**headers, "ETag": f'"{tag}"'})
+        try:
+            size, chunks = await run_sync(lambda: (place.stat().st_size, file_chunks(place)))
+        except FileNotFoundError:
+            size, chunks = 0, None
+        if chunks is None:
+            await run_sync(publisher.file, name, file)  # collected in between: says so
+            raise AssertionError("names of content are not given twice")
+        return ranged(request, size=size, tag=tag, chunks=chunks, headers=headers)
+
+    return router
+
+
+def _instant(told: str | None) -> str | int | None:
+    return int(told) if told is not None and told.lstrip("-").isdecimal() else told
+
+
+def _has(request: Request, tag: str) -> bool:
+    """Whether the asker holds what has this tag."""
+    held = request.headers.get("if-none-match", "")
+    return any(each.strip().removeprefix("W/").strip('"') in (tag, "*") for each in held.split(",") if each.strip())
