@@ -85,7 +85,7 @@ def _merged(pond: Any, maps: int, parts: int, rows: int, *, parallel: bool) -> f
     if parallel:
         with ThreadPoolExecutor(WRITERS) as pool:
             list(pool.map(lambda part: pond.commit_load([part]), sealed))
-        pond.merge(wait=True)
+        pond.merge()
     else:
         for part in sealed:
             pond.commit_load([part])
@@ -155,7 +155,7 @@ def bench_snapshots(folder: Path, keys: int, quick: bool) -> list[list[str]]:
     whole: list[tuple[float, int]] = []
     fresh: list[tuple[float, int]] = []
     with Cluster(folder / "node", 1, settings=settings, lines=True) as cluster:
-        with millpond.open(cluster.url) as pond:
+        with millpond.open(cluster.url, synchronise=True) as pond:
             target: Any = pond.create_map("m", kind="temporal_state", value="double")
             every = np.repeat(np.arange(keys), 10)
             times = pa.array(np.tile(np.arange(10) * 1000, keys), pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
@@ -166,13 +166,13 @@ def bench_snapshots(folder: Path, keys: int, quick: bool) -> list[list[str]]:
         for number in rounds(quick):
             cache = folder / f"cache{number}"
             os.environ["MILLPOND_SNAPSHOT_CACHE"] = str(cache)
-            with millpond.open(cluster.url) as pond:
+            with millpond.open(cluster.url, synchronise=True) as pond:
                 _freeze(cluster)
                 whole.append(_fetched(cluster, pond))
                 some = np.random.default_rng(10 + number).choice(keys, keys // 100, replace=False)
                 at = pa.array(np.full(len(some), 20_000 + number), pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
                 changed = pa.table({"key": name_of(some), "effective_time": at, "value": some.astype(float)})
-                pond.map("m").load(changed, synchronise=True)
+                pond.map("m").load(changed)
                 _freeze(cluster)
                 fresh.append(_fetched(cluster, pond))
             shutil.rmtree(cache)

@@ -71,21 +71,23 @@ def mget_raw(link: socket.socket, keys: list[str]) -> None:
             size -= len(link.recv(min(size, 1 << 16)))
 
 
-def bench_bulk(target: Any, client: redis.Redis, link: socket.socket, keys: int, quick: bool) -> Contest:
+def bench_bulk(pond: Any, client: redis.Redis, link: socket.socket, keys: int, quick: bool) -> Contest:
     contest = Contest(f"look up {ASKED:,} of {keys:,} keys", ASKED)
     random = np.random.default_rng(3)
     numbers = random.integers(0, keys, ASKED)
     asked = [name_of(number) for number in numbers.tolist()]
     arrow = pa.array(asked)
+
+    def ask(some: Any) -> pa.Array:
+        return pond.questions.lookup(pond.map("m").definition, some, via="remote")
+
     wanted = (numbers + VALUE).tolist()
-    assert target.lookup(arrow, via="remote").to_pylist() == wanted
+    assert ask(arrow).to_pylist() == wanted
     assert [int(told) for told in mget(client, asked)] == wanted
     mget_raw(link, asked)
     for _ in rounds(quick):
-        contest.run("millpond, remote lookup", lambda: target.lookup(arrow, via="remote"))
-        contest.run(
-            "the same, keys from a list, answers to one", lambda: target.lookup(asked, via="remote").to_pylist()
-        )
+        contest.run("millpond, remote lookup", lambda: ask(arrow))
+        contest.run("the same, keys from a list, answers to one", lambda: ask(asked).to_pylist())
         contest.run("Redis MGET by 1,000, redis-py", lambda: mget(client, asked))
         contest.run("Redis MGET by 1,000, bytes only counted", lambda: mget_raw(link, asked))
     return contest
@@ -140,16 +142,16 @@ def main() -> None:
         ):  # fmt: skip
             if port is None:
                 raise SystemExit("this benchmark needs redis-server")
-            pond: Any = millpond.open(cluster.url)
+            pond: Any = millpond.open(cluster.url, synchronise=True)
             target = pond.create_map("m", kind="state", value="long")
             numbers = np.arange(keys)
             table = pa.table({"key": [name_of(number) for number in range(keys)], "value": numbers + VALUE})
-            target.load(table, synchronise=True)
+            target.load(table)
             client = redis.Redis(port=port)
             fill_redis(client, keys)
             with socket.create_connection(("127.0.0.1", port)) as link:
                 link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                print_table([bench_bulk(target, client, link, keys, told.quick)])
+                print_table([bench_bulk(pond, client, link, keys, told.quick)])
             bench_single(target, client, cluster.url, f"http://127.0.0.1:{bare}", keys, told.quick)
             client.close()
             pond.close()

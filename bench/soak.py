@@ -92,7 +92,7 @@ class Soak:
 
         self.cluster, self.seconds = cluster, seconds
         self.random = np.random.default_rng(seed)
-        self.pond: Any = millpond.open(cluster.url)
+        self.pond: Any = millpond.open(cluster.url, synchronise=True)
         self.began = time.monotonic()
         self.now_ms = 1_000_000
         self.truths = {"state": Truth(temporal=False), "times": Truth(temporal=True)}
@@ -127,7 +127,7 @@ class Soak:
         if name == "times":
             columns["effective_time"] = pa.array(times, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
         table = pa.table(columns)
-        self._patiently(lambda: self.pond.map(name).load(table, synchronise=True))
+        self._patiently(lambda: self.pond.map(name).load(table))
         self.truths[name].put(keys, times, values)
         self.done["rows loaded"] += count
 
@@ -138,7 +138,11 @@ class Soak:
                 self._ask(name, "get", lambda n=name, k=key, t=at: [self.pond.map(n).get(k, at=t)], [key], [at])
 
     def remote(self) -> None:
-        self._bulk("remote lookup", 500, lambda target, keys, at: target.lookup(keys, at=at))
+        self._bulk(
+            "remote lookup",
+            500,
+            lambda target, keys, at: self.pond.questions.lookup(target.definition, keys, at, via="remote"),
+        )
 
     def snapshot(self) -> None:
         """A snapshot's answer may be of a moment ago: so it is asked only when it was brought up to date."""
@@ -184,7 +188,7 @@ class Soak:
     def other_map(self) -> None:
         """Make, fill, ask and drop a map."""
         self._patiently(lambda: self.pond.create_map("passing", kind="state", value="long", exist_ok=True))
-        self._patiently(lambda: self.pond.map("passing").load({"key": ["a"], "value": [self.now_ms]}, synchronise=True))
+        self._patiently(lambda: self.pond.map("passing").load({"key": ["a"], "value": [self.now_ms]}))
         found = self._patiently(lambda: self.pond.map("passing").get("a"))
         if found != self.now_ms:
             raise Wrong(f"passing: {found} and not {self.now_ms}")
