@@ -78,7 +78,8 @@ def predicate(definition: MapDefinition, where: Where) -> Predicate:
     schema = presented_schema(definition)
     told = condition_of(definition, where)
     if isinstance(where, pc.Expression):
-        return Predicate(where, tuple(schema.names), spans_of(told))
+        spans = {name: span for name, span in spans_of(told).items() if _of_its_type(span, schema, name)}
+        return Predicate(where, tuple(schema.names), spans)
     return Predicate(_expression(told, schema), tuple(dict.fromkeys(columns_of(told))), spans_of(told))
 
 
@@ -95,6 +96,13 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
         if name not in schema.names:
             raise column_unknown(definition, name)
     return _typed(told, schema)
+
+
+def _of_its_type(span: Span, schema: pa.Schema, name: str) -> bool:
+    """Whether the bounds can be compared with the column: Arrow's own expressions compare anything with anything."""
+    bounds = [bound for bound in (span.lower, span.upper, *(span.points or ())) if bound is not None]
+    text = name in schema.names and pa.types.is_string(schema.field(name).type)
+    return all(isinstance(bound, str) == text for bound in bounds)
 
 
 def _of_tuples(told: Sequence[Any]) -> Condition:
