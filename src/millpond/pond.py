@@ -23,6 +23,7 @@ from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.maps import catalogue
+from millpond.maps.clone import resume_clone
 from millpond.maps.entering import record
 from millpond.maps.handle import Map
 from millpond.maps.kinds import (
@@ -99,6 +100,7 @@ class Pond(PondLog, PartShelf):
         if not self._serving.serving and self._serving.served():
             # The node that serves the pond sees to it.
             return
+        resume_clone(self.folder, self._space)
         self._loads.recover(_alive)
         if not self._serving.serving and self._loads.waiting_maps():
             # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged, nor

@@ -145,6 +145,10 @@ def _as_set(shard: Shard, settings: dict[str, object] | None) -> Iterator[Shard]
 
 
 def _carry_out(loads: Loads, shard: Shard, order: CareOrder, merged: Merged, going: Callable[[], bool]) -> None:
+    if order.position < shard.position and not order.again:
+        # The shard came from another node, which carried the order out before it merged what followed.
+        loads.carried_out(order)
+        return
     act = condense if order.what == "condense" else retain
     definition = with_settings(shard.definition, order.settings)
     with _as_set(shard, order.settings) as target:

@@ -1,0 +1,178 @@
+"""Whether all nodes of a pond hold the same rows.
+
+The primary's answer is the measure. A digest of a map comes with two positions of the log: up to `position` everything
+about the map has been applied, and `entry` is the last that shaped its rows. What a map holds is a function of the log.
+So when each of two nodes has applied what shaped the other's rows, their digests must be the same; else one is merely
+behind, and is asked again, up to a deadline. A map that changes all the time is compared as soon as two answers meet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from millpond.clock import Clock
+from millpond.errors import MillpondError, NotFound, Unavailable
+
+__all__ = ("Agreement", "Asked", "Finding", "agreement")
+
+_PAUSE_SECONDS = 0.2
+_BUSY_SECONDS = 5.0
+"""So long a node may take for what it has entered to be merged, before it is asked once more."""
+
+
+class Asked(Protocol):
+    """A node that can be asked: a peer, or this node itself."""
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+
+    def node(self) -> dict[str, Any]:
+        """What it says of itself."""
+
+    def maps(self) -> list[dict[str, Any]]:
+        """Its maps."""
+
+    def digest(self, name: str, position: int, seconds: float) -> dict[str, Any]:
+        """`{position, entry, rows, digest}`: see above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one node holds of one map, against the primary. `state`: `agrees, behind, differs, missing, unreachable`."""
+
+    map: str
+    node: str
+    state: str
+    behind: int = 0
+    rows: int | None = None
+    digest: str | None = None
+    position: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What was found of every map on every node, the primary first."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every node was reached and agrees."""
+        return all(finding.state == "agrees" for finding in self.findings)
+
+    @property
+    def differing(self) -> tuple[Finding, ...]:
+        """Those that hold other rows."""
+        return tuple(finding for finding in self.findings if finding.state in ("differs", "missing"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form."""
+        return {"agrees": self.ok, "findings": [asdict(finding) for finding in self.findings]}
+
+
+def agreement(
+    peers: Sequence[Asked], clock: Clock, *, maps: Sequence[str] | None = None, seconds: float = 60.0
+) -> Agreement:
+    """Compare the maps (all: None) of all nodes; `peers[0]` is the primary, `seconds` bounds the wait for each map.
+
+    Raises: `Unavailable` when the primary cannot be reached; `NotFound` for a map that it does not have.
+    """
+    primary, others = peers[0], peers[1:]
+    names = [told["name"] for told in primary.maps()] if maps is None else list(maps)
+    findings: list[Finding] = []
+    for name in names:
+        comparison = _Comparison(name, primary, clock, clock.monotonic() + seconds)
+        findings += comparison.compare(others)
+    return Agreement(tuple(findings + _surplus(others, names if maps is None else None)))
+
+
+def _surplus(others: Sequence[Asked], names: Sequence[str] | None) -> list[Finding]:
+    """Maps that only a peer has."""
+    if names is None:
+        return []
+    found = []
+    for peer in others:
+        try:
+            told = [each["name"] for each in peer.maps()]
+        except Unavailable:
+            continue  # it was told of every map already
+        found += [
+            Finding(map=name, node=peer.url, state="differs", reason="the primary has no such map")
+            for name in told
+            if name not in names
+        ]
+    return found
+
+
+class _Comparison:
+    """One map, compared on all nodes."""
+
+    def __init__(self, name: str, primary: Asked, clock: Clock, until: float) -> None:
+        self.name, self.primary, self.clock, self.until = name, primary, clock, until
+        self._never = threading.Event()
+
+    def compare(self, others: Sequence[Asked]) -> list[Finding]:
+        """The primary's finding, then one for each of the others."""
+        wanted = self._ask(self.primary, int(self.primary.node()["position"]))
+        if isinstance(wanted, Finding):
+            return [wanted]
+        found = [self._finding(self.primary, wanted, "agrees")]
+        if others:
+            with ThreadPoolExecutor(len(others), "compare") as pool:
+                found += pool.map(lambda peer: self._compare_one(peer, wanted), others)
+        return found
+
+    def _left(self) -> float:
+        return self.until - self.clock.monotonic()
+
+    def _compare_one(self, peer: Asked, wanted: dict[str, Any]) -> Finding:
+        while True:
+            told = self._ask(peer, wanted["position"])
+            if isinstance(told, Finding):
+                return told
+            if told["position"] >= wanted["entry"] and wanted["position"] >= told["entry"]:
+                same = (told["rows"], told["digest"]) == (wanted["rows"], wanted["digest"])
+                return self._finding(peer, told, "agrees" if same else "differs")
+            if self._left() <= 0:
+                behind = max(wanted["entry"] - told["entry"], 0)
+                return self._finding(peer, told, "behind", behind=behind, reason="the map changes all the time")
+            # The map moved on between the two questions: catch the primary where this node is now, or was.
+            self._never.wait(_PAUSE_SECONDS)
+            again = self._ask(self.primary, told["position"])
+            wanted = wanted if isinstance(again, Finding) else again
+
+    def _ask(self, peer: Asked, position: int) -> dict[str, Any] | Finding:
+        """A peer's digest when it has applied everything up to a position; a finding when it does not get there."""
+        while True:
+            try:
+                return peer.digest(self.name, position, max(min(self._left(), _BUSY_SECONDS), 0.0))
+            except NotFound as error:
+                answer = Finding(map=self.name, node=peer.url, state="missing", reason=error.message)
+            except Unavailable as error:
+                answer = self._not_there(peer, position, error)
+            except MillpondError as error:
+                return Finding(map=self.name, node=peer.url, state="unreachable", reason=str(error))
+            if self._left() <= 0 or answer.state == "unreachable":
+                return answer
+            self._never.wait(_PAUSE_SECONDS)
+
+    def _not_there(self, peer: Asked, position: int, error: Unavailable) -> Finding:
+        if error.kind == "node_unreachable":
+            return Finding(map=self.name, node=peer.url, state="unreachable", reason=str(error))
+        at = int(str(error.values.get("position", 0)))
+        return Finding(map=self.name, node=peer.url, state="behind", behind=max(position - at, 0), position=at,
+                       reason=error.message)  # fmt: skip
+
+    def _finding(
+        self, peer: Asked, told: dict[str, Any], state: str, *, behind: int = 0, reason: str | None = None
+    ) -> Finding:
+        return Finding(
+            map=self.name, node=peer.url, state=state, behind=behind, rows=told["rows"], digest=told["digest"],
+            position=told["position"], reason=reason,
+        )  # fmt: skip

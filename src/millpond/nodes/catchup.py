@@ -1,0 +1,405 @@
+"""Catching up: a replica pulls the log of the primary and enters what is new, in order.
+
+One thread does it. It asks the primary for what comes after its own position, and the primary answers as soon as
+there is something. Whoever wants the node to have reached a position waits for that thread: a hundred waiters are one
+pull. When nothing comes for a while it looks after the node: parts that were put aside are fetched from a peer, whole.
+
+A primary runs the same thread, and asks its peers whether one of them knows more: it lost what it once entered, and
+gets it back.
+
+| what happens | what the puller does |
+|---|---|
+| the line breaks, the disk is full, a peer refuses | tries again after longer and longer pauses, which a waiter ends |
+| the primary keeps the next entry no more, or no node a part of it | clones |
+| the primary has another entry where this node has one | enters nothing more; not ready; the way out is `repair` |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import tenacity
+
+from millpond.clock import Clock
+from millpond.errors import Conflict, Internal, MillpondError, NotFound, Unavailable
+from millpond.maps.log import Entry
+from millpond.maps.waiting import PartStatus
+from millpond.nodes.cloning import clone_map, clone_pond
+from millpond.nodes.part_sources import PartSources, Uploads
+from millpond.nodes.peers import LogPage, Peer
+from millpond.nodes.transport import Connection
+from millpond.pond import Pond
+from millpond.settings import Settings
+
+__all__ = ("Puller", "PullStatus", "forked")
+
+PAUSE_SECONDS_MAX = 30.0
+LONG_POLL_SECONDS_MAX = 30.0
+FAILURES_TOLD = 3
+"""A waiter is told that the node is behind when so many tries failed while it waited."""
+FETCH_BYTES_AHEAD = 256 << 20
+"""So many bytes of parts, of several entries, are fetched at once."""
+HEALS_MAX = 3
+"""A part that is put aside again, although it came whole, is not fetched for ever."""
+
+_LOG = logging.getLogger(__name__)
+_CLONE = ("log_trimmed", "part_nowhere")
+_FORK = ("log_forked", "pond_other")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullStatus:
+    """Where the puller stands. `state`: `alone, following, broken, cloning, forked, stopped`."""
+
+    role: str
+    primary: str | None
+    state: str
+    position: int
+    chain: str
+    behind: int
+    pulled: int
+    clones: int
+    healed: int
+    error: str | None
+    error_kind: str | None
+    since_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form."""
+        return asdict(self)
+
+
+def forked(peer: str, reason: object) -> Conflict:
+    """The logs of this node and of a peer went different ways."""
+    return Conflict(
+        "this node's log is another one than its peer's", kind="log_forked", peer=peer, reason=reason,
+        hint="decide which node is right, then clone it over the other: millpond repair URL --from URL",
+    )  # fmt: skip
+
+
+class Puller:
+    """Keeps one node at the end of its primary's log."""
+
+    def __init__(self, pond: Pond, settings: Settings, receiver: Uploads, clock: Clock) -> None:
+        self._pond, self._settings, self._clock = pond, settings, clock
+        own = settings.own_url()
+        nodes = [url.rstrip("/") for url in settings.nodes]
+        self._wake, self._stopping = threading.Event(), threading.Event()
+        self._peers = [Peer(Connection(url, settings, stop=self._stopping)) for url in nodes if url != own]
+        self.primary = nodes[0] if nodes else None
+        self.role = "alone" if not nodes else "primary" if nodes[0] == own else "replica"
+        self.sources = PartSources(pond.folder, settings, receiver, self.peers)
+        self._changed = threading.Condition()
+        self._working = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._state = "stopped" if nodes else "alone"
+        self._error: MillpondError | None = None
+        self._since_ms = clock.now_ms()
+        self._stuck: MillpondError | None = None
+        self._failures = 0
+        self._seen = 0
+        self._counts: Counter[str] = Counter()
+        self._heals: Counter[str] = Counter()
+        self._joined: set[str] = set()
+
+    def peers(self) -> Sequence[Peer]:
+        """The other nodes, the primary first."""
+        return self._peers
+
+    def peer(self, url: str) -> Peer:
+        """Another node by its address, also one that is not among `nodes`."""
+        wanted = url.rstrip("/")
+        known = next((peer for peer in self._peers if peer.url == wanted), None)
+        return known or Peer(Connection(wanted, self._settings, stop=self._stopping))
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to pull. A primary asks first whether a peer knows more than it does."""
+        if not self._peers or self._thread is not None:
+            return
+        self._stopping.clear()
+        self._tell("following")
+        if self.role == "primary":
+            self._attempt(self._consult)
+        self._thread = threading.Thread(target=self._run, name="puller", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, when what is being entered has been entered."""
+        self._stopping.set()
+        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(self._poll_seconds() + 5)
+            self._thread = None
+            self._tell("stopped")
+
+    def ready(self) -> MillpondError | None:
+        """Why the node must not be used, None when it may be."""
+        return self._stuck
+
+    def status(self) -> PullStatus:
+        """Where it stands."""
+        position, chain = self._pond.position()
+        with self._changed:
+            error = self._error
+            return PullStatus(
+                role=self.role, primary=self.primary, state=self._state, position=position, chain=chain,
+                behind=max(self._seen - position, 0), pulled=self._counts["pulled"], clones=self._counts["clones"],
+                healed=self._counts["healed"], error=None if error is None else str(error),
+                error_kind=None if error is None else error.kind, since_ms=self._since_ms,
+            )  # fmt: skip
+
+    def _tell(self, state: str, error: MillpondError | None = None) -> None:
+        with self._changed:
+            if (state, error and error.kind) != (self._state, self._error and self._error.kind):
+                self._since_ms = self._clock.now_ms()
+            self._state, self._error = state, error
+            self._changed.notify_all()
+
+    # -- waiting for a position -----------------------------------------------------------------------
+
+    def pull(self, position: int, timeout: float) -> int:
+        """Wait until the node has entered everything up to `position`; where it is then.
+
+        Raises:
+            Unavailable: kind `node_behind`, with the reason: it is not there in time, or cannot get there for now.
+            Conflict: the log is a fork of the primary's.
+        """
+        if self._pond.position()[0] < position:
+            if self._thread is None:
+                raise self._behind(position, "it does not pull")
+            self._wake.set()
+            self._wait(position, self._clock.monotonic() + timeout)
+        return self._pond.position()[0]
+
+    def _wait(self, position: int, until: float) -> None:
+        with self._changed:
+            failures = self._failures
+            while self._pond.position()[0] < position:
+                if self._stuck is not None:
+                    raise self._stuck
+                left = until - self._clock.monotonic()
+                if self._stopping.is_set() or left <= 0 or self._failures >= failures + FAILURES_TOLD:
+                    raise self._behind(position, self._error or "it was not there in time")
+                self._changed.wait(min(left, 1.0))
+
+    def _behind(self, wanted: int, reason: object) -> Unavailable:
+        return Unavailable(
+            "the node has not caught up", kind="node_behind", wanted=wanted, position=self._pond.position()[0],
+            reason=reason, hint="it goes on by itself; ask again",
+        )  # fmt: skip
+
+    # -- the thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._attempt(self._round)
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        """Do it, again and again while it fails, with pauses that double; a primary that starts tries once."""
+        starting = self._thread is None
+        again = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Exception), sleep=self._pause,
+            wait=tenacity.wait_exponential(multiplier=0.2, max=PAUSE_SECONDS_MAX), before_sleep=self._failed,
+            stop=tenacity.stop_after_attempt(1) if starting else tenacity.stop_when_event_set(self._stopping),
+            retry_error_callback=self._failed,
+        )  # fmt: skip
+        again(act)
+
+    def _pause(self, seconds: float) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def _failed(self, state: tenacity.RetryCallState) -> None:
+        told = state.outcome.exception() if state.outcome else None
+        if isinstance(told, MillpondError):
+            error = told
+        else:
+            _LOG.error("pulling failed unexpectedly", exc_info=told)
+            error = Internal("pulling failed unexpectedly", kind="unexpected", reason=repr(told))
+        stuck = error.kind in _FORK
+        with self._changed:
+            self._failures += 1
+            self._stuck = error if stuck else None
+        if self._error is None or self._error.kind != error.kind:
+            _LOG.warning("%s", error)
+        self._tell("forked" if stuck else "broken", error)
+
+    def _round(self) -> None:
+        if self.role == "primary":
+            self._consult()
+            self._rest()
+            self._pause(self._poll_seconds())
+        elif not self._follow(self._peers[0], self._poll_seconds()):
+            self._rest()
+
+    def _poll_seconds(self) -> float:
+        return min(self._settings.catch_up_interval / 1000, LONG_POLL_SECONDS_MAX)
+
+    def _well(self) -> None:
+        self._stuck = None
+        self._tell("following")
+
+    # -- following a peer -----------------------------------------------------------------------------
+
+    def follow(self, peer: Peer) -> None:
+        """Enter all that a peer has entered until now.
+
+        Raises: what stops it.
+        """
+        while self._follow(peer, 0):
+            pass
+
+    def _follow(self, peer: Peer, wait_seconds: float) -> bool:
+        """Enter the next page of a peer's log; False when there was nothing new."""
+        self._join(peer)
+        after, chain = self._pond.position()
+        try:
+            page = peer.log(after, wait_seconds=wait_seconds)
+            self._seen = page.last[0]
+            if not page.entries:
+                self._compare_ends(peer, page, after, chain)
+            with self._working:
+                self._enter_all(page.entries)
+        except (NotFound, Conflict) as error:
+            if error.kind == "log_forked":
+                raise forked(peer.url, error.message) from error
+            if error.kind not in _CLONE:
+                raise
+            _LOG.warning("%s; cloning from %s", error, peer.url)
+            self.clone(peer)
+            return True
+        self._well()
+        return bool(page.entries)
+
+    def _join(self, peer: Peer) -> None:
+        """Be of the same pond: a node that has nothing yet becomes it."""
+        if peer.url not in self._joined:
+            self._pond.join(str(peer.node()["pond"]))
+            self._joined.add(peer.url)
+
+    def _compare_ends(self, peer: Peer, page: LogPage, after: int, chain: str) -> None:
+        """Notice a fork that no new entry would show: the peer's log ends where ours does, or before."""
+        position, told = page.last
+        if position <= after and told != (chain if position == after else self._chain_at(position, told)):
+            raise forked(peer.url, f"the entries at position {position} differ")
+        if position < after:
+            raise Unavailable(
+                "the peer's log ends before this node's", kind="log_ahead", peer=peer.url, position=after,
+                peer_at=position, hint="it lost entries that it gets back from here by itself",
+            )  # fmt: skip
+
+    def _chain_at(self, position: int, unknown: str) -> str:
+        """Our own chain at an earlier position, `unknown` when it is not kept any more."""
+        if position == 0:
+            return ""
+        try:
+            return self._pond.entries(position - 1, 1)[0].chain
+        except NotFound:
+            return unknown
+
+    def _enter_all(self, entries: Sequence[Entry]) -> None:
+        known, _ = self._pond.position()
+        for some in _in_batches([entry for entry in entries if entry.position > known]):
+            parts = self.sources.parts(some)
+            for entry in some:
+                if self._stopping.is_set():
+                    return
+                wanted = {str(part["id"]) for part in entry.body.get("parts", ())}
+                self._pond.enter(entry, {part: folder for part, folder in parts.items() if part in wanted})
+                self._counts["pulled"] += 1
+                with self._changed:
+                    self._changed.notify_all()
+
+    def clone(self, peer: Peer) -> None:
+        """Become what a peer is, whatever this node was.
+
+        Raises: what stops it; the node is then as it was.
+        """
+        self._tell("cloning")
+        with self._working:
+            clone_pond(self._pond, peer, self._clock)
+        self._counts["clones"] += 1
+        self._well()
+
+    # -- a primary's questions, and everybody's rest ---------------------------------------------------
+
+    def _consult(self) -> None:
+        """Get back from the peer that knows most what this node does not know any more."""
+        told: list[tuple[int, Peer]] = []
+        for peer in self._peers:
+            try:
+                told.append((int(peer.node()["position"]), peer))
+            except Unavailable as error:
+                _LOG.info("%s", error)
+        position, chosen = max(told, key=lambda each: each[0], default=(0, None))
+        if chosen is not None and position > self._pond.position()[0]:
+            self.follow(chosen)
+        self._well()
+
+    def _rest(self) -> None:
+        with self._working:
+            self.sources.sweep()
+            self.heal()
+
+    def heal(self, *, again: bool = False) -> list[str]:
+        """Fetch parts that were put aside from a peer, and give them back to be merged; which these were.
+
+        `again` also those that did not get better before.
+        """
+        healed = []
+        for status in self._pond.parts():
+            if status.state != "quarantined" or (self._heals[status.part] >= HEALS_MAX and not again):
+                continue
+            self._heals[status.part] += 1
+            try:
+                self._heal(status)
+            except MillpondError as error:
+                _LOG.warning("part %s of map %s stays aside: %s", status.part, status.map, error)
+            else:
+                self._counts["healed"] += 1
+                healed.append(status.part)
+        return healed
+
+    def _heal(self, aside: PartStatus) -> None:
+        """Get a part that was put aside into its map: by a whole copy of it, or by a copy of the map."""
+        folder = self.sources.fetch(aside.part)
+        try:
+            self._pond.replace_part(aside.part, folder)
+        except Conflict as error:
+            _LOG.info("%s; taking a copy of the map", error)
+            self._copy_map(aside.map)
+
+    def _copy_map(self, name: str) -> None:
+        failed: MillpondError | None = None
+        for peer in self._peers:
+            try:
+                clone_map(self._pond, peer, name)
+            except MillpondError as error:
+                failed = error
+            else:
+                return
+        assert failed is not None, "who heals has peers"
+        raise failed
+
+
+def _in_batches(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Entries whose parts are fetched together."""
+    batches: list[list[Entry]] = []
+    room = 0
+    for entry in entries:
+        size = sum(int(part["bytes"]) for part in entry.body.get("parts", ()))
+        if not batches or size > room:
+            batches.append([])
+            room = FETCH_BYTES_AHEAD
+        batches[-1].append(entry)
+        room -= size
+    return batches

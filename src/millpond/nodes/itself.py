@@ -1,0 +1,101 @@
+"""What this node answers about its own maps, in the form in which a peer answers (`peers.py`)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from millpond.clock import Clock
+from millpond.errors import NotFound, Unavailable
+from millpond.maps.digest import DigestCache
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.waiting import care_orders
+from millpond.pond import Pond
+
+__all__ = ("Itself",)
+
+_PAUSE_SECONDS = 0.05
+_ENTRIES_AT_ONCE = 1000
+_CARE = ("condense", "retain")
+
+
+class Itself:
+    """This node as a peer of others."""
+
+    def __init__(self, pond: Pond, clock: Clock, url: str) -> None:
+        self._pond, self._clock, self.url = pond, clock, url
+        self._digests = DigestCache()
+        self._never = threading.Event()
+        self._lock = threading.Lock()
+        self._orders: dict[str, tuple[int, int]] = {}
+
+    def node(self) -> dict[str, Any]:
+        """Where its log ends."""
+        position, chain = self._pond.position()
+        return {"position": position, "chain": chain, "url": self.url}
+
+    def maps(self) -> list[dict[str, Any]]:
+        """Its maps, each a definition."""
+        return [each.definition.to_dict() for each in self._pond.maps()]
+
+    def digest(self, name: str, position: int = 0, seconds: float = 0) -> dict[str, Any]:
+        """`{position, entry, rows, digest}` of a map, when everything up to a position has been applied.
+
+        Raises: `Unavailable` kind `merge_slow` with the position it is at when that takes longer than `seconds`;
+        `NotFound` for the map; `Corrupt` when its shard is damaged.
+        """
+        self.wait_applied(name, position, seconds)
+        until = self._clock.monotonic() + seconds
+        while True:
+            # Asked for before the view is taken: what was applied by then is in it.
+            applied = self._pond.applied(name)
+            shard = self._pond.map(name).shard
+            with shard.view() as view:
+                if not self._cared_for(name) and view.version == shard.version:
+                    entry = max(view.number("position"), self._last_order(shard.definition, applied))
+                    found = self._digests.digest(shard, view)
+                    return {"position": max(applied, entry), "entry": entry, "rows": found.rows, "digest": str(found)}
+            if self._clock.monotonic() >= until:
+                raise _slow(name, applied, position)
+            self._never.wait(_PAUSE_SECONDS)
+
+    def _last_order(self, definition: MapDefinition, applied: int) -> int:
+        """The last order of care about a map, up to a position: it shaped the rows, and the shard does not say so."""
+        with self._lock:
+            seen, last = self._orders.get(definition.incarnation, (0, 0))
+            if seen > applied:  # the node was cloned over
+                seen, last = 0, 0
+            while seen < applied:
+                try:
+                    entries = self._pond.entries(seen, min(_ENTRIES_AT_ONCE, applied - seen))
+                except NotFound as error:
+                    seen = int(str(error.values["first"])) - 1
+                    continue
+                about = [each.position for each in entries if definition.name in each.maps and each.kind in _CARE]
+                seen, last = entries[-1].position if entries else applied, max([last, *about])
+            self._orders[definition.incarnation] = seen, last
+        return last
+
+    def _cared_for(self, name: str) -> bool:
+        """Whether an order of care waits: it may be carried out in part, and rows at no position of the log."""
+        with self._pond.loading.loads.space.read() as tx:
+            return next(care_orders(tx, name), None) is not None
+
+    def wait_applied(self, name: str, position: int, seconds: float) -> None:
+        """Wait until everything up to a position has been entered, and of one map applied.
+
+        Raises: `Unavailable` kind `merge_slow`; `NotFound` for the map.
+        """
+        until = self._clock.monotonic() + seconds
+        self._pond.wait_position(position, seconds)
+        while (at := min(self._pond.position()[0], self._pond.applied(name))) < position:
+            if self._clock.monotonic() >= until:
+                raise _slow(name, at, position)
+            self._never.wait(_PAUSE_SECONDS)
+
+
+def _slow(name: str, position: int, wanted: int) -> Unavailable:
+    return Unavailable(
+        "not everything has been merged yet", kind="merge_slow", map=name, position=position, wanted=wanted,
+        hint="ask again; 'millpond parts' shows what waits, and what was put aside",
+    )  # fmt: skip

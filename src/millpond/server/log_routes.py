@@ -1,0 +1,280 @@
+"""What nodes ask each other, and who watches over them: the log, catching up, digests, copies, parts, repairs.
+
+| route | right | answers |
+|---|---|---|
+| `GET /v1/log?after&limit&wait` | admin | entries after a position; waits up to 30 s for one |
+| `GET /v1/log?…&map=m` | read | those about one map, with nothing of others in them |
+| `POST /v1/log/catch-up` | write | when this node has entered (and applied) what others have |
+| `GET /v1/log/state`, `/v1/log/aside` | admin | what a clone takes of the space |
+| `GET /v1/maps/{m}/digest` | read | rows and content digest, at a position |
+| `GET /v1/maps/{m}/shard` | admin | a compact copy of the shard |
+| `GET /v1/parts/{id}/bundle` | read on its map | the part, zipped |
+| `POST /v1/verify` | admin | every invariant, checked on the data |
+| `POST /v1/repair`, `GET /v1/repair` | admin | begins a repair; what became of it |
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from millpond.errors import NotFound, Unavailable
+from millpond.kernel.verify import Report
+from millpond.maps.log import Entry, first_position
+from millpond.maps.parts import read_manifest
+from millpond.nodes.bundles import bundle_size, open_bundle_stream
+from millpond.nodes.copies import Copy
+from millpond.nodes.fetching import CHECKSUM
+from millpond.server.access import Asking
+from millpond.server.ranged import file_chunks, ranged, tag_wanted
+from millpond.server.threads import patiently
+from millpond.stores.files import checksum_file
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+
+__all__ = ("routes",)
+
+WAIT_SECONDS_MAX = 30.0
+WORK_SECONDS_MAX = 600.0
+PAGE_MAX = 10_000
+_SLICE_SECONDS = 0.5
+
+
+class CatchUp(BaseModel):
+    """What to wait for: that a position was entered, or also applied to every map."""
+
+    position: int = Field(ge=0)
+    applied: bool = False
+    timeout: float = Field(60.0, ge=0, le=WORK_SECONDS_MAX, description="seconds")
+
+
+class Verify(BaseModel):
+    """How much to look at."""
+
+    full: bool = Field(False, description="decode every row, not only a sample of each map")
+
+
+class Repair(BaseModel):
+    """What to repair from."""
+
+    source: str | None = Field(None, description="address of the node to repair from; the primary unless told")
+    over: bool = Field(False, description="whether a log of one's own may be thrown away for it")
+
+
+def routes(node: Node) -> APIRouter:
+    """The routes of one node."""
+    router = APIRouter(prefix="/v1")
+    _add_log(router, node)
+    _add_copies(router, node)
+    _add_checks(router, node)
+    return router
+
+
+# -- the log ------------------------------------------------------------------------------------------
+
+
+def _add_log(router: APIRouter, node: Node) -> None:
+    @router.get("/log", tags=["nodes"], summary="Entries after a position")
+    async def log(
+        asking: Asking,
+        request: Request,
+        after: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 1000,
+        wait: Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="seconds, for the first entry")] = 0,
+        map: Annotated[str | None, Query(description="only entries about this map")] = None,
+    ) -> dict[str, Any]:
+        """`next` is the position to go on after; `last` is where the log ends, `first` the oldest entry that is kept.
+
+        With `map`, the right to read that map is enough, and `applied` says up to where it is merged here.
+        """
+        asking.need("read" if map is not None else "admin", *([] if map is None else [map]))
+        return await patiently(request, _log, node, after, limit, wait, map)
+
+    @router.post("/log/catch-up", tags=["nodes"], summary="Wait until this node has caught up")
+    async def catch_up(asking: Asking, request: Request, wanted: CatchUp) -> dict[str, int]:
+        """Answers with where the node is; 503 `node_behind` or `merge_slow` when it does not get there in time."""
+        asking.need_somewhere("write")
+        return await patiently(request, _catch_up, node, wanted)
+
+
+def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> dict[str, Any]:
+    if wait:
+        _wait_for_next(node, after, wait)
+    told = _page(node, after, limit, name)
+    position, chain = node.pond.position()
+    told |= {"last": {"position": position, "chain": chain}, "first": _first(node)}
+    return told if name is None else told | {"applied": node.pond.applied(name)}
+
+
+def _catch_up(node: Node, wanted: CatchUp) -> dict[str, int]:
+    until = node.clock.monotonic() + wanted.timeout
+    position = node.puller.pull(wanted.position, wanted.timeout)
+    if wanted.applied:
+        node.pond.wait_applied(wanted.position, timeout=max(until - node.clock.monotonic(), 0.0))
+    return {"position": position}
+
+
+def _wait_for_next(node: Node, after: int, seconds: float) -> None:
+    """Wait for the entry after a position, in slices: a node that stops is not kept from it."""
+    until = node.clock.monotonic() + seconds
+    while (left := until - node.clock.monotonic()) > 0 and not node.stopping:
+        if node.pond.wait_position(after + 1, min(left, _SLICE_SECONDS)):
+            return
+
+
+def _first(node: Node) -> int:
+    with node.pond.loading.loads.space.read() as tx:
+        return first_position(tx)
+
+
+def _page(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any]:
+    entries: list[Entry] = []
+    while found := node.pond.entries(after, limit):
+        about = found if name is None else [entry for entry in found if name.lower() in entry.maps]
+        room = limit - len(entries)
+        entries += about[:room]
+        # What did not fit is asked for again: the caller goes on after the last entry it was given.
+        after = found[-1].position if len(about) <= room else entries[-1].position
+        if len(entries) >= limit or len(found) < limit or name is None:
+            break
+    told = [entry.to_dict() if name is None else _only(entry, name.lower()) for entry in entries]
+    return {"entries": told, "next": after}
+
+
+def _only(entry: Entry, name: str) -> dict[str, Any]:
+    """An entry with nothing of other maps in it: who may read one map learns of no other."""
+    body = dict(entry.body)
+    for part in ("rows", "maps"):
+        if part in body:
+            body[part] = {each: value for each, value in body[part].items() if each == name}
+    if "parts" in body:
+        body["parts"] = [part for part in body["parts"] if part["map"] == name]
+    return {**entry.to_dict(), "maps": [name], "body": body}
+
+
+# -- copies and parts ---------------------------------------------------------------------------------
+
+
+def _add_copies(router: APIRouter, node: Node) -> None:
+    @router.get("/log/state", tags=["nodes"], summary="What a clone takes of the space", response_class=Response)
+    def state(asking: Asking, request: Request) -> Response:
+        """Rows of the space as an Arrow stream. Headers: `State-Position`, `Millpond-Pond`."""
+        asking.need("admin")
+        copy = _asked_again(node, request, 0) or node.copies.state()
+        return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.id})
+
+    @router.get("/log/aside", tags=["nodes"], summary="Which parts were put aside", response_class=Response)
+    def aside(asking: Asking, request: Request) -> Response:
+        """Rows of the space as an Arrow stream."""
+        asking.need("admin")
+        return _sent(request, _asked_again(node, request, 0) or node.copies.aside(), {})
+
+    @router.get("/maps/{name}/shard", tags=["nodes"], summary="A compact copy of a shard", response_class=Response)
+    async def shard(
+        asking: Asking,
+        request: Request,
+        name: str,
+        position: Annotated[int, Query(ge=0, description="at least up to there")] = 0,
+        incarnation: str | None = None,
+        timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX)] = WAIT_SECONDS_MAX,
+    ) -> Response:
+        """The LMDB file. Headers: `Shard-Position`, `Shard-Rows`, `Content-Checksum` (xxh3_128)."""
+        asking.need("admin")
+        copy = _asked_again(node, request, position)
+        if copy is None:
+            copy = await patiently(request, _shard, node, name, position, incarnation, timeout)
+        return _sent(request, copy, {"Shard-Position": str(copy.position), "Shard-Rows": str(copy.rows)})
+
+    @router.get("/parts/{part_id}/bundle", tags=["parts"], summary="A part, zipped", response_class=Response)
+    def bundle(asking: Asking, request: Request, part_id: str) -> Response:
+        """The same bytes wherever the part lies; what was sent is checked by its manifest."""
+        asking.need_somewhere("read")
+        folder = node.pond.part_folder(part_id)
+        if folder is None:
+            raise _no_part(part_id)
+        try:
+            asking.need("read", read_manifest(folder).map)
+            return _bundle(request, folder)
+        except FileNotFoundError:
+            raise _no_part(part_id) from None
+
+
+def _shard(node: Node, name: str, position: int, incarnation: str | None, timeout: float) -> Copy:
+    definition = node.pond.map(name).definition
+    if incarnation not in (None, definition.incarnation):
+        raise NotFound("the map is another one now", kind="map_incarnation", map=name)
+    node.itself.wait_applied(definition.name, position, timeout)
+    return node.copies.shard(definition.name)
+
+
+def _no_part(part_id: str) -> NotFound:
+    return NotFound("the part is not here, or not any more", kind="part_not_found", part=part_id,
+                    hint="parts are kept for part_retention after they were merged")  # fmt: skip
+
+
+def _bundle(request: Request, folder: Path) -> Response:
+    return ranged(
+        request, size=bundle_size(folder), tag=checksum_file(folder / "manifest.json"), headers={},
+        chunks=lambda start, stop: open_bundle_stream(folder, start, stop), media_type="application/zip",
+    )  # fmt: skip
+
+
+def _asked_again(node: Node, request: Request, position: int) -> Copy | None:
+    """The copy that somebody has a part of already, when it reaches far enough."""
+    tag = tag_wanted(request)
+    copy = node.copies.find(tag) if tag else None
+    return copy if copy is not None and copy.position >= position else None
+
+
+def _sent(request: Request, copy: Copy, headers: dict[str, str]) -> Response:
+    try:
+        chunks = file_chunks(copy.file)
+    except FileNotFoundError:
+        raise Unavailable("the copy was removed meanwhile", kind="copy_gone", hint="ask again") from None
+    return ranged(
+        request, size=copy.bytes, tag=copy.checksum, chunks=chunks, headers={**headers, CHECKSUM: copy.checksum}
+    )
+
+
+# -- checks and repairs -------------------------------------------------------------------------------
+
+
+def _add_checks(router: APIRouter, node: Node) -> None:
+    @router.get("/maps/{name}/digest", tags=["nodes"], summary="Rows and content digest of a map")
+    async def digest(
+        asking: Asking,
+        request: Request,
+        name: str,
+        position: Annotated[int, Query(ge=0, description="when everything up to there is applied")] = 0,
+        timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = WAIT_SECONDS_MAX,
+    ) -> dict[str, Any]:
+        """`position`: all entries up to it are applied; `entry`: the last that shaped the rows; 503 `merge_slow`."""
+        asking.need("read", name)
+        return await patiently(request, node.itself.digest, name, position, timeout)
+
+    @router.post("/verify", tags=["nodes"], summary="Check every invariant on the data")
+    async def verify(asking: Asking, request: Request, wanted: Verify) -> dict[str, Any]:
+        """What was counted, and what is wrong."""
+        asking.need("admin")
+        return _told(await patiently(request, node.pond.verify, full=wanted.full))
+
+    @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
+    def repair(asking: Asking, wanted: Repair) -> dict[str, Any]:
+        """Pull, fetch parts that were put aside, clone maps that differ; `GET` says what became of it."""
+        asking.need("admin")
+        return node.repairs.begin(wanted.source, over=wanted.over)
+
+    @router.get("/repair", tags=["nodes"], summary="What became of the last repair")
+    def repaired(asking: Asking) -> dict[str, Any]:
+        """`state` is never, running, done or failed."""
+        asking.need("admin")
+        return node.repairs.status()
+
+
+def _told(report: Report) -> dict[str, Any]:
+    return {"counts": [list(each) for each in report.counts], "problems": [asdict(each) for each in report.problems]}

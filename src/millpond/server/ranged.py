@@ -1,0 +1,63 @@
+"""Files that are sent from any byte on, for downloads that go on where they stopped.
+
+The tag names the bytes. Who asks to go on (`Range: bytes=n-`) from bytes of another tag (`If-Range`) is sent all of the
+new ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+
+__all__ = ("CHUNK_BYTES", "file_chunks", "ranged", "tag_wanted")
+
+CHUNK_BYTES = 4 << 20
+
+
+def tag_wanted(request: Request) -> str | None:
+    """The tag of the bytes that somebody wants to have more of."""
+    told = request.headers.get("if-range")
+    return told.strip('"') if told and request.headers.get("range") else None
+
+
+def ranged(
+    request: Request, *, size: int, tag: str, chunks: Callable[[int, int], Iterator[bytes]],
+    headers: Mapping[str, str], media_type: str = "application/octet-stream",
+) -> StreamingResponse:  # fmt: skip
+    """The bytes that were asked for; `chunks(start, stop)` gives them. A range that cannot be had is not honoured."""
+    start, stop = _range(request, size, tag)
+    told = {**headers, "ETag": f'"{tag}"', "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
+    whole = (start, stop) == (0, size)
+    if not whole:
+        told["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+    body = chunks(start, stop) if request.method != "HEAD" else iter(())
+    return StreamingResponse(body, status_code=200 if whole else 206, headers=told, media_type=media_type)
+
+
+def _range(request: Request, size: int, tag: str) -> tuple[int, int]:
+    found = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", "").replace(" ", ""))
+    wanted = tag_wanted(request)
+    if not found or (wanted is not None and wanted != tag):
+        return 0, size
+    start = int(found[1])
+    stop = min(int(found[2]) + 1, size) if found[2] else size
+    return (start, stop) if start < stop else (0, size)
+
+
+def file_chunks(file: Path) -> Callable[[int, int], Iterator[bytes]]:
+    """The bytes of a file. It is opened at once: who removes it meanwhile takes nothing away."""
+    source = file.open("rb", buffering=0)
+
+    def chunks(start: int, stop: int) -> Iterator[bytes]:
+        with source:
+            source.seek(start)
+            left = stop - start
+            while left > 0 and (chunk := source.read(min(CHUNK_BYTES, left))):
+                left -= len(chunk)
+                yield chunk
+
+    return chunks
