@@ -8,7 +8,7 @@ transaction, together with whatever must be true at the same moment.
 
 Invariants:
 * every listed segment has its id among `absorbed`, with its own position: adopted twice it is one segment;
-* a segment leaves from the oldest end, or is removed with all memory of it.
+* a segment leaves from the oldest end, or is removed with all memory of it; one that left may be put back in its place.
 """
 
 from __future__ import annotations
@@ -77,10 +77,14 @@ class Series:
         if newest is not None:
             # One look at the newest says what `Manifest.adopt` would say after reading them all.
             Manifest((self._parse(*newest).segment,)).adopt(segment)
+        self.put_back(tx, segment, about)
+        return True
+
+    def put_back(self, tx: Transaction, segment: Segment, about: dict[str, Any]) -> None:
+        """List a segment that left, in its old place: what it brought is to be folded once more."""
         told = {"id": segment.id, "entries": segment.entries, "about": about}
         tx.put(self.segments.pack(segment.position), json.dumps(told).encode())
         tx.put(self.absorbed.pack(segment.id), segment.position.to_bytes(8, "big"))
-        return True
 
     def retire(self, tx: Transaction, positions: Sequence[int]) -> None:
         """Take out the oldest segments, at these positions, oldest first; they stay absorbed.

@@ -27,7 +27,12 @@ from millpond.maps.waiting import (
 )  # fmt: skip
 from millpond.stores.files import remove_tree
 
-__all__ = ("cover", "expire", "part_folder", "part_statuses")
+__all__ = ("LOG_ENTRIES_MAX", "cover", "expire", "part_folder", "part_statuses", "tidy_up")
+
+LOG_ENTRIES_MAX = 100_000
+"""So many entries of its log a pond has that keeps no parts."""
+TRIM_EVERY = 256
+TIDY_MS = 60_000
 
 
 def part_folder(loads: Loads, part: str) -> Path | None:
@@ -108,6 +113,17 @@ def expire(loads: Loads, before_ms: int) -> int:
     for each in gone:
         remove_tree(loads.kept(each.part))
     return len(gone)
+
+
+def tidy_up(loads: Loads, position: int) -> None:
+    """After a load into a folder that nobody serves: let go of what is older than it is kept, now and then."""
+    now = loads.clock.now_ms()
+    if loads.keep:
+        if now - loads.expired_ms >= TIDY_MS:
+            loads.expired_ms = now
+            expire(loads, now - loads.keep_ms)
+    elif position % TRIM_EVERY == 0:
+        loads.space.write(lambda tx: trim(tx, position - LOG_ENTRIES_MAX))
 
 
 def cover(tx: Transaction) -> int:

@@ -20,8 +20,9 @@ from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.tables import batches_of
 from millpond.maps.inputs.zones import check_zone
+from millpond.maps.kept import tidy_up
 from millpond.maps.kinds import MapDefinition
-from millpond.maps.loads import Loads, Quarantined
+from millpond.maps.loads import Committed, Loads, Quarantined
 from millpond.maps.log import head_of
 from millpond.maps.merging import merge_waiting
 from millpond.maps.parts import PartFile, PartWriter
@@ -30,9 +31,13 @@ from millpond.maps.waiting import applied_position
 from millpond.stores.files import remove_tree
 
 __all__ = (
-    "LoadResult", "Loading", "commit_load", "host_name", "load_data", "seal_data", "wait_applied", "wait_for",
-    "writer_folder",
+    "LoadResult", "Loading", "commit_load", "host_name", "load_data", "refuse_aside", "seal_data", "wait_applied",
+    "wait_for", "writer_folder",
 )  # fmt: skip
+
+
+MERGE_SECONDS = 600.0
+"""How long a load waits to be merged by others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +101,9 @@ def commit_load(
     with loading.writing():
         committed = loading.loads.commit(parts, source, rejected=rejected, load_id=load_id, stream=stream)
         if wait:
-            wait_applied(loading, committed.position, tuple(committed.rows))
+            _wait_merged(loading, committed)
+        if not loading.served:
+            tidy_up(loading.loads, committed.position)
     return LoadResult(
         load=committed.load, rows=sum(committed.rows.values()), rejected=committed.rejected, parts=committed.parts,
         duplicate_parts=committed.duplicates, maps=committed.rows, seconds=loading.clock.monotonic() - began,
@@ -104,13 +111,26 @@ def commit_load(
     )  # fmt: skip
 
 
-def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float = 600.0) -> None:
+def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float = MERGE_SECONDS) -> None:
     """Wait until every entry about these maps (all: None) up to a position is applied; who serves nobody merges here.
 
     Raises:
         Corrupt: a part of the entry at this position was put aside.
         Unavailable: it takes longer than `timeout` seconds; or the disk is full.
     """
+    _merged_up_to(loading, position, maps, timeout)
+    refuse_aside(loading.loads, position, maps)
+
+
+def _wait_merged(loading: Loading, committed: Committed) -> None:
+    names = tuple(committed.rows)
+    _merged_up_to(loading, committed.position, names, MERGE_SECONDS)
+    if committed.parts:
+        # A load of nothing new has no entry of its own: what was put aside at that position is another's.
+        refuse_aside(loading.loads, committed.position, names)
+
+
+def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float) -> None:
     if not loading.served:
         merge_waiting(loading.loads, loading.shard_of, maps)
     if not wait_for(loading.loads, lambda tx: _applied(tx, maps) >= position, timeout):
@@ -118,7 +138,14 @@ def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, ti
             "merging takes longer than was waited for", kind="merge_slow", position=position,
             hint="the load is kept; wait again, or see what the maps are busy with",
         )  # fmt: skip
-    for aside in loading.loads.quarantined():
+
+
+def refuse_aside(loads: Loads, position: int, maps: Sequence[str] | None) -> None:
+    """Raise what was wrong with the parts of the entry at a position.
+
+    Raises: `Corrupt` when one of them, of these maps (all: None), was put aside.
+    """
+    for aside in loads.quarantined():
         if aside.position == position and (maps is None or aside.map in maps):
             raise Corrupt(
                 "a part of the load could not be merged", kind="part_quarantined", map=aside.map, part=aside.part,

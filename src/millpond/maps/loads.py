@@ -96,6 +96,7 @@ class Loads(PartPlaces, WaitingParts):
     def __init__(self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0) -> None:
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
         self.changed = threading.Condition()
+        self.expired_ms = 0
         self.listeners: list[Callable[[], None]] = []
 
     @property
@@ -258,6 +259,7 @@ class Loads(PartPlaces, WaitingParts):
                 self.settle(queued.load)
         if not source.exists():
             raise Corrupt("a staged part is missing", kind="part_missing", map=queued.map, folder=staged)
+        (source / REASON).unlink(missing_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         move(source, place)
         step("merge.part_taken")
@@ -305,6 +307,7 @@ class Loads(PartPlaces, WaitingParts):
         )  # fmt: skip
 
         def leave(tx: Transaction) -> None:
+            tx.delete(KEPT.pack(queued.part))
             if series_of(queued.map).remove(tx, Segment(queued.part, queued.number)):
                 tx.put(QUARANTINE.pack(queued.map, queued.number), told.to_json())
 

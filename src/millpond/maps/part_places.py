@@ -34,10 +34,11 @@ class PartPlaces:
 
     def places(self, queued: Queued) -> tuple[Path, ...]:
         """Where a part that waits, or is kept, may lie."""
-        return (
+        usual = (
             self.merging(queued.map, queued.number), self.kept(queued.part), self.staged(queued.number),
             self.folder / "receive" / queued.load / queued.part,
         )  # fmt: skip
+        return (*usual, self.set_aside(queued.map, queued.number)) if queued.again else usual
 
 
 class WaitingParts:

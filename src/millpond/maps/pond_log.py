@@ -13,6 +13,7 @@ from millpond.maps.kept import cover, expire, part_folder, part_statuses
 from millpond.maps.loading import Loading, wait_applied, wait_for
 from millpond.maps.log import HEAD, Entry, begin_trimmed, entries_after, head_of
 from millpond.maps.ordering import order_care
+from millpond.maps.retries import replace_part, retry_parts
 from millpond.maps.waiting import PartStatus, applied_position
 
 __all__ = ("PartShelf", "PondLog", "begin")
@@ -140,6 +141,24 @@ class PartShelf:
         """The parts that wait, are merged now, were put aside or are kept; of one map, or in one state."""
         found = part_statuses(self.loading.loads)
         return [each for each in found if name in (None, each.map) and state in (None, each.state)]
+
+    def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
+        """Take parts that were put aside (all: None) again, each in its place; how each stands now.
+
+        A part comes before what was entered after it, so what was applied meanwhile is applied again, from kept parts.
+
+        Raises: `NotFound`; `Conflict`, kind `part_order`, when a part that was named cannot be put in its place.
+        """
+        with self.loading.writing():
+            return retry_parts(self.loading, part_ids)
+
+    def replace_part(self, part_id: str, folder: Path) -> list[PartStatus]:
+        """Hand in an intact copy of a part that was put aside, which is moved away, and take it again.
+
+        Raises: `Corrupt` when the copy is damaged; `Invalid` when it is another part; else as `retry_parts`.
+        """
+        with self.loading.writing():
+            return replace_part(self.loading, part_id, folder)
 
     def expire_parts(self, before_ms: int) -> int:
         """Remove the kept parts that were merged before a time, and trim the log to what is left; how many."""
