@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work with a name. `interval_ms` 0: only when told. `work` is given what says that it should come to an end."""
+    """Work with a name. `interval_ms` 0: only when told. `work` is given what says that it should come to an end.
+
+    `lag`: by how much of its interval it runs after those of the same interval.
+    """
 
     name: str
     purpose: str
     interval_ms: int
     work: Callable[[threading.Event], Outcome]
+    lag: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +135,17 @@ class Scheduler:
         for name, course in self._courses.items():
             course.paused = name in paused
             if course.job.interval_ms:
-                clockwork.add_job(
-                    self._due, "interval", seconds=course.job.interval_ms / 1000, args=[course], id=name,
-                )  # fmt: skip
+                self._schedule(clockwork, course)
                 if course.paused:
                     clockwork.pause_job(name)
+
+    def _schedule(self, clockwork: BackgroundScheduler, course: _Course) -> None:
+        interval_ms = course.job.interval_ms
+        first_ms = self._clock.now_ms() + interval_ms * (1 + course.job.lag)
+        clockwork.add_job(
+            self._due, "interval", seconds=interval_ms / 1000, args=[course], id=course.job.name,
+            start_date=datetime.fromtimestamp(first_ms / 1000, UTC),
+        )  # fmt: skip
 
     def stop(self) -> None:
         """End: running jobs come to an end, no other begins. Stopping twice is harmless."""

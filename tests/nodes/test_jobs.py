@@ -1,0 +1,390 @@
+"""What a node's jobs do to its maps, and when they leave them alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.errors import Unavailable
+from millpond.maps.free_space import free_space
+from millpond.maps.handle import Map
+from millpond.maps.inputs.times import parse_instant
+from millpond.maps.loading import seal_data
+from millpond.maps.merger import Merger
+from millpond.nodes.catchup import PullStatus
+from millpond.nodes.jobs import node_jobs
+from millpond.nodes.scheduler import Outcome
+from millpond.pond import Pond, open_pond
+from millpond.settings import Settings, load_settings
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+NOW = parse_instant("2025-06-01T00:00Z")
+
+
+class Expiring:
+    """What has so many things that are too old."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def expire(self) -> int:
+        count, self.count = self.count, 0
+        return count
+
+
+class Pulling:
+    """A puller that stands somewhere."""
+
+    def __init__(self, **told: Any) -> None:
+        self.told = {
+            "role": "alone", "primary": None, "state": "alone", "position": 7, "chain": "", "behind": 0, "pulled": 0,
+            "clones": 0, "healed": 0, "error": None, "error_kind": None, "since_ms": 0,
+        } | told  # fmt: skip
+
+    def status(self) -> PullStatus:
+        return PullStatus(**self.told)
+
+    def pull(self, position: int, timeout: float) -> int:
+        if self.told["error"]:
+            raise Unavailable(self.told["error"], kind="node_behind")
+        self.told |= {"position": position, "behind": 0}
+        return position
+
+
+class Tended:
+    """A node, as far as jobs are concerned: real maps, a real merger, a clock that is moved by hand."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.clock = ManualClock(NOW)
+        self.settings: Settings = load_settings(**settings)
+        self.pond: Pond = open_pond(folder, serve=True, clock=self.clock, part_retention="7d")
+        self.merger = Merger(self.pond)
+        self.puller: Any = Pulling()
+        self.receiver, self.copies = Expiring(), Expiring()
+        self.primary = "http://n1:7433"
+        self.leading = True
+        self.merger.start()
+        self.jobs = {job.name: job for job in node_jobs(self)}
+
+    def leads(self) -> bool:
+        return self.leading
+
+    def run(self, name: str) -> Outcome:
+        """What a job says it did."""
+        return self.jobs[name].work(threading.Event())
+
+    def position(self) -> int:
+        return self.pond.position()[0]
+
+    def close(self) -> None:
+        self.merger.stop()
+        self.pond.close()
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tended]:
+    monkeypatch.chdir(tmp_path)
+    tended = Tended(tmp_path / "pond")
+    yield tended
+    tended.close()
+
+
+def moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def owner(node: Tended, times: Sequence[int], name: str = "owner", **settings: Any) -> Map:
+    """A map in which one key has the same value at each of these times."""
+    made = node.pond.create_map(name, kind="temporal_state", value="string", exist_ok=True, **settings)
+    made.load([{"key": "car", "effective_time": moment(time), "value": "ann"} for time in times])
+    return made
+
+
+# -- care, ordered ------------------------------------------------------------------------------------
+
+
+def test_care_is_ordered_with_its_watermark_and_says_what_it_did(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY, NOW - HOUR], condense="1d")
+    owner(node, [NOW], name="plain")
+    outcome = node.run("condense")
+    assert outcome.told == "condensed 1 of 2 maps, 1 row fewer"
+    assert outcome.numbers == {"maps": 1, "ordered": 1, "rows_removed": 1}
+    entry = node.pond.entries(node.position() - 1)[0]
+    step = DAY // 100
+    assert (entry.kind, entry.maps, entry.body["before"]) == ("condense", ("owner",), (NOW - DAY) // step * step)
+    assert node.pond.map("owner").info()["rows"] == 2
+
+
+def test_nothing_is_ordered_while_nothing_can_have_changed(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY, NOW - HOUR], condense="1d", retain="100d")
+    node.run("condense")
+    node.run("retain")
+    position = node.position()
+    for _ in range(60):
+        assert node.run("condense").told == node.run("retain").told == "nothing to do in 1 map"
+        node.clock.advance(20 * MINUTE)
+    assert node.position() == position, "20 hours: the last row is not a day old yet"
+    node.clock.advance(4 * HOUR)
+    assert node.run("condense").told == "condensed 1 of 1 map, 1 row fewer"
+    position = node.position()
+    node.clock.advance(30 * DAY)
+    assert node.run("condense").told == "nothing to do in 1 map", "no row is left that could come of age"
+    assert node.run("retain").told == "nothing to do in 1 map"
+    node.clock.advance(70 * DAY)
+    assert node.run("retain").told == "retained 1 of 1 map, 1 row fewer"
+
+
+def test_a_load_asks_for_care_again_but_not_before_the_next_step(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
+    node.run("condense")
+    owner(node, [NOW - 4 * DAY + number for number in range(5)])
+    position = node.position()
+    assert node.run("condense").told == "nothing to do in 1 map"
+    node.clock.advance(DAY // 100)
+    assert node.run("condense").told == "condensed 1 of 1 map, 5 rows fewer"
+    assert node.position() == position + 1
+
+
+def test_steps_are_no_shorter_than_the_interval_and_no_longer_than_a_day(node: Tended) -> None:
+    owner(node, [NOW - 2 * HOUR, NOW - HOUR], name="short", condense="1h")
+    owner(node, [NOW - 11 * 365 * DAY, NOW], name="long", retain="10y")
+    node.run("condense")
+    node.run("retain")
+    for number in range(1, 5):
+        owner(node, [NOW - 2 * HOUR + number], name="short")
+        owner(node, [NOW + number], name="long")
+        node.clock.advance(5 * MINUTE)
+        node.run("condense")
+        node.run("retain")
+    orders = [(entry.kind, entry.maps[0]) for entry in node.pond.entries(0) if entry.kind in ("condense", "retain")]
+    assert orders == [("condense", "short"), ("retain", "long"), ("condense", "short"), ("condense", "short")]
+    node.clock.advance(DAY)
+    assert node.run("retain").numbers["ordered"] == 1
+
+
+def test_rows_that_age_by_their_update_come_of_age_with_their_load(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY], retain="10d", retain_by="update_time")
+    assert node.run("retain").told == "retained 1 of 1 map, 0 rows fewer"
+    position = node.position()
+    node.clock.advance(10 * DAY - 2 * HOUR)
+    node.run("retain")
+    assert node.pond.map("owner").info()["rows"] == 1
+    node.clock.advance(5 * HOUR)
+    assert node.run("retain").told == "retained 1 of 1 map, 1 row fewer"
+    assert node.position() <= position + 2
+    position = node.position()
+    node.clock.advance(10 * DAY)
+    assert node.run("retain").told == "nothing to do in 1 map"
+    assert node.position() == position
+
+
+def test_maps_that_do_not_ask_are_suspended_or_have_no_times_are_left_alone(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="silent")
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="paused", condense="1d")
+    node.pond.alter_map("paused", care_suspended=True)
+    node.pond.create_map("empty", kind="session", condense="1d")
+    node.pond.create_map("flat", kind="state", condense="1d").load([{"key": "k", "value": "v"}])
+    position = node.position()
+    assert node.run("condense").told == "nothing to do in 4 maps"
+    assert node.position() == position
+    node.pond.alter_map("paused", care_suspended=False)
+    assert node.run("condense").told == "condensed 1 of 4 maps, 1 row fewer"
+
+
+def test_sessions_come_of_age_by_their_start(node: Tended) -> None:
+    sessions = node.pond.create_map("use", kind="session", condense="1d")
+    sessions.load(
+        [{"key": "ann", "start": moment(NOW + at * HOUR), "end": moment(NOW + (at + 2) * HOUR)} for at in (-30, -29, 5)]
+    )
+    assert node.run("condense").told == "condensed 1 of 1 map, 1 row fewer"
+    node.clock.advance(28 * HOUR)
+    assert node.run("condense").told == "nothing to do in 1 map"
+    node.clock.advance(2 * HOUR)
+    assert node.run("condense").numbers["ordered"] == 1
+
+
+def test_a_replica_leaves_care_to_the_log(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
+    node.leading = False
+    position = node.position()
+    assert node.run("condense").told == "follows the log of http://n1:7433"
+    assert node.position() == position
+
+
+def test_what_was_ordered_is_known_from_the_log_also_after_a_restart(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
+    node.run("condense")
+    node.jobs = {job.name: job for job in node_jobs(node)}
+    assert node.run("condense").told == "nothing to do in 1 map"
+    # Long after, the log has forgotten: to order once more does no harm.
+    node.clock.advance(8 * DAY)
+    assert node.run("cleanup").numbers["parts"] == 1
+    assert node.pond.position()[0] > 0
+    node.jobs = {job.name: job for job in node_jobs(node)}
+    assert node.run("condense").numbers["ordered"] in (0, 1)
+    assert node.run("condense").told == "nothing to do in 1 map"
+
+
+def test_a_map_dropped_and_made_again_has_no_past(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
+    node.run("condense")
+    node.pond.drop_map("owner")
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
+    assert node.run("condense").told == "condensed 1 of 1 map, 1 row fewer"
+
+
+def test_one_bad_map_does_not_keep_the_others_from_care(node: Tended) -> None:
+    bad = owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="bad", condense="1d", retain="1d")
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="good", condense="1d", retain="1d")
+    bad.freeze()
+    node.pond.open_maps.forget()
+    (bad.shard.folder / "current").write_text("astray\n")
+    for name in ("compact", "snapshot"):
+        outcome = node.run(name)
+        (fault,) = outcome.faults
+        assert fault.startswith("map bad: the map's pointer names no generation."), fault
+        assert outcome.told == "nothing to do in 2 maps"
+
+
+# -- the shards and their files -----------------------------------------------------------------------
+
+
+def test_a_shard_of_which_much_is_free_is_compacted(node: Tended) -> None:
+    wide = node.pond.create_map("wide", kind="temporal_state", value="string")
+    wide.load(
+        [
+            {"key": f"key {number % 500}", "effective_time": moment(NOW - number * MINUTE), "value": "v" * 100}
+            for number in range(20_000)
+        ]
+    )
+    assert node.run("compact").told == "nothing to do in 1 map"
+    wide.retain(before=moment(NOW - 2_000 * MINUTE))
+    before = free_space(wide.shard)
+    assert before.share > 0.2
+    node.pond.alter_map("wide", care_suspended=True)
+    assert node.run("compact").numbers["maps"] == 0
+    node.pond.alter_map("wide", care_suspended=False)
+    outcome = node.run("compact")
+    assert outcome.numbers["maps"] == 1
+    assert outcome.numbers["bytes"] > before.free_bytes / 2
+    assert "MiB given back" in outcome.told
+    wide = node.pond.map("wide")
+    assert free_space(wide.shard).share < 0.1
+    assert wide.info()["rows"] == 2_001
+    assert node.run("compact").numbers["maps"] == 0
+
+
+def test_snapshots_follow_maps_that_somebody_reads(node: Tended) -> None:
+    read = owner(node, [NOW - DAY], name="read")
+    owner(node, [NOW - DAY], name="unread")
+    first = read.freeze().id
+    owner(node, [NOW - HOUR], name="read")
+    assert node.run("snapshot").told == "nothing to do in 2 maps", "it is younger than min_time_to_keep_snapshots"
+    node.clock.advance(11 * MINUTE)
+    assert node.run("snapshot").told == "froze 1 of 2 maps"
+    assert node.run("snapshot").told == "nothing to do in 2 maps"
+    assert node.pond.map("read").info()["snapshot"] != first
+    assert node.pond.map("read").info()["snapshot_current"]
+    assert node.pond.map("unread").info()["snapshot"] is None
+
+
+def test_a_clock_set_back_does_not_keep_a_snapshot_old(node: Tended) -> None:
+    read = owner(node, [NOW - DAY])
+    node.clock.advance(DAY)
+    read.freeze()
+    owner(node, [NOW - HOUR])
+    node.clock.now -= DAY
+    assert node.run("snapshot").told == "froze 1 of 1 map"
+
+
+def test_merging_tells_what_waited(node: Tended) -> None:
+    assert node.run("merge").told == "nothing waited"
+    node.merger.stop()
+    made = node.pond.create_map("owner", kind="temporal_state", value="string")
+    rows = [{"key": "car", "effective_time": moment(NOW), "value": "ann"}]
+    parts, _ = seal_data(made.definition, rows, node.pond.folder / "writer" / "by-hand")
+    node.pond.commit_load(parts, wait=False)
+    assert made.get("car", at=moment(NOW)) is None
+    node.merger.start()
+    # The merger may have been quicker than the job.
+    assert node.run("merge").told in ("merged 1 part, 1 row", "nothing waited")
+    assert made.get("car", at=moment(NOW)) == "ann"
+
+
+# -- what is left behind ------------------------------------------------------------------------------
+
+
+def aged(place: Path, hours: float) -> Path:
+    """A folder that is so old."""
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "file").write_text("x")
+    os.utime(place, (NOW / 1000 - hours * 3600,) * 2)
+    return place
+
+
+def test_old_folders_that_belong_to_nothing_are_removed(node: Tended) -> None:
+    known = owner(node, [NOW - DAY])
+    known.freeze()
+    folder = node.pond.folder
+    kept = [
+        aged(folder / "shards" / "young.0000", 0.9), aged(folder / "snapshots" / "later.0000", -5),
+        aged(folder / "quarantine" / "000000000009-owner", 500), aged(folder / "writer" / "host-1-2", 500),
+    ]  # fmt: skip
+    for place in (*(folder / "shards").iterdir(), *(folder / "snapshots").iterdir(), *(folder / "kept").iterdir()):
+        if "young" not in place.name and "later" not in place.name:
+            os.utime(place, (NOW / 1000 - 1_000_000,) * 2)
+            kept.append(place)
+    gone = [aged(folder / parent / "lost.0001", 1.1) for parent in ("shards", "snapshots", "kept")]
+    outcome = node.run("orphans")
+    assert outcome.told == "removed shards/lost.0001, snapshots/lost.0001, kept/lost.0001"
+    assert not any(place.exists() for place in gone)
+    assert all(place.exists() for place in kept)
+    assert len([place for place in kept if place.parent.name == "kept"]) == 1
+    assert node.run("orphans").told == "nothing to do"
+
+
+def test_a_catalogue_without_maps_makes_nothing_an_orphan(node: Tended) -> None:
+    place = aged(node.pond.folder / "shards" / "weather.0001", 500)
+    assert node.run("orphans").told == "nothing to do"
+    assert place.exists()
+
+
+def test_cleanup_removes_what_is_too_old_and_closes_what_is_idle(node: Tended) -> None:
+    owner(node, [NOW - DAY])
+    owner(node, [NOW])
+    node.receiver.count, node.copies.count = 2, 1
+    outcome = node.run("cleanup")
+    assert outcome.told == "2 uploads expired, 1 copy removed"
+    node.clock.advance(8 * DAY)
+    outcome = node.run("cleanup")
+    assert outcome.told == "2 kept parts expired, 1 idle map closed"
+    assert node.pond.parts() == []
+    assert node.pond.map("owner").info()["rows"] == 2, "it opens again by itself"
+
+
+def test_catching_up_says_where_the_node_stands(node: Tended) -> None:
+    assert node.run("catch_up").told == "alone at position 7"
+    node.puller = Pulling(state="following", behind=3)
+    assert node.run("catch_up").told == "following at position 10"
+    node.puller = Pulling(state="broken", behind=3, error="the node cannot be reached")
+    outcome = node.run("catch_up")
+    assert outcome.told == "broken at position 7, 3 behind"
+    assert outcome.faults == ("behind: the node cannot be reached",)
+
+
+def test_verifying_tells_each_problem(node: Tended) -> None:
+    known = owner(node, [NOW - DAY])
+    good = node.run("verify")
+    assert (good.numbers["problems"], good.faults) == (0, ())
+    (known.shard.folder / "current").write_text("astray\n")
+    node.pond.open_maps.forget()
+    bad = node.run("verify")
+    assert bad.numbers["problems"] == len(bad.faults) > 0
+    assert "owner" in bad.faults[0]
