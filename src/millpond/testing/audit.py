@@ -22,16 +22,17 @@ from millpond.testing.rows import canonical_of, presented, presented_rows, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from millpond.maps.api import MapLike, PondLike
     from millpond.maps.handle import Map
     from millpond.maps.kinds import MapDefinition
     from millpond.maps.lookup import Snapshot
     from millpond.maps.shard import Shard
-    from millpond.pond import Pond
     from millpond.testing.models import Address, MapModel, Row
     from millpond.testing.strategies import Question
 
 __all__ = (
     "ask_shard",
+    "audit_answers",
     "audit_map",
     "audit_shard",
     "audit_snapshot",
@@ -117,16 +118,26 @@ def _audit_bounds(shard: Shard, model: MapModel) -> None:
 def audit_map(target: Map, model: MapModel, questions: Sequence[Question]) -> None:
     """Every reader of the map: `get`, `lookup` from the snapshot, `scan`, and the shard beneath."""
     audit_shard(target.shard, model, questions)
-    for question in questions:
-        told = target.get(question[0], at=question[1])
-        assert bits_of(told) == bits_of(_answer(model, question)), brief((question, told))
     snapshot = target.snapshot()
     assert snapshot.manifest.shard_version == target.shard.version
     audit_snapshot(snapshot, target.definition, model, questions)
-    assert presented_rows(target.definition, target.scan().read_all()) == presented(target.definition, model.scan())
+    audit_answers(target, model, questions)
 
 
-def audit_sql(pond: Pond, target: Map, model: MapModel, questions: Sequence[Question]) -> None:
+def audit_answers(target: MapLike, model: MapModel, questions: Sequence[Question]) -> None:
+    """What a map answers wherever it lies: each key by itself, all at once, and every row."""
+    definition = target.definition
+    for question in questions:
+        told = target.get(question[0], at=question[1])
+        assert bits_of(told) == bits_of(_answer(model, question)), brief((question, told))
+    expected = [_looked_up(definition, model, question) for question in questions]
+    keys = pa.array([key for key, _ in questions], pa.string() if definition.kind.keyed else pa.int64())
+    times = pa.array([at for _, at in questions], pa.int64()) if definition.kind.timed else None
+    assert bits_of(target.lookup(keys, times).to_pylist()) == bits_of(expected), brief(questions)
+    assert presented_rows(definition, target.scan().read_all()) == presented(definition, model.scan())
+
+
+def audit_sql(pond: PondLike, target: MapLike, model: MapModel, questions: Sequence[Question]) -> None:
     """The map as a table, and as `get_state`."""
     definition = target.definition
     told = pond.sql(f"select * from {definition.name}")
