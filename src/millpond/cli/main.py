@@ -15,13 +15,13 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from millpond.cli import care, demo, enrichments, exits, loads, lookups, maps, options, ponds, queries
+from millpond.cli import care, demo, enrichments, exits, loads, lookups, maps, options, ponds, queries, repair, verify
 
 __all__ = ("app", "main")
 
 _ORDER = (
-    "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "verify", "demo",
-    "version",
+    "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "verify", "repair",
+    "demo", "version",
 )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _noun in (ponds, maps, loads, lookups, queries, enrichments, care, demo):
+for _noun in (ponds, maps, loads, lookups, queries, enrichments, care, verify, repair, demo):
     _noun.register(app)
 
 

@@ -1,4 +1,4 @@
-"""`millpond init`, `verify` and `version`."""
+"""`millpond init` and `version`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli import exits, screen
-from millpond.cli.options import Json, PondFolder, examples, existing_pond
+from millpond.cli import screen
+from millpond.cli.options import Json, PondFolder, examples
 
-__all__ = ("init", "register", "verify", "version")
+__all__ = ("init", "register", "version")
 
 _HERE = Path("pond")
 
@@ -18,9 +18,6 @@ _HERE = Path("pond")
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(epilog=examples("millpond init", "millpond init data/pond"))(init)
-    app.command(
-        epilog=examples("millpond verify", "millpond verify --full", "millpond verify --pond data/pond --json")
-    )(verify)
     app.command(epilog=examples("millpond version", "millpond version --json"))(version)
 
 
@@ -40,29 +37,6 @@ def init(
         screen.print_json({"pond": str(place), "made": made})
     else:
         screen.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
-
-
-def verify(
-    pond: PondFolder = _HERE,
-    full: Annotated[bool, typer.Option("--full", help="Decode every row, not only a sample of each map.")] = False,
-    json: Json = False,
-) -> None:
-    """Check every promise on the data itself: catalogue, shards, snapshots, parts. Ends with 1 when one is broken.
-
-    Damaged parts and snapshots are set aside; each problem says what was done, or what to do.
-    """
-    with existing_pond(pond) as opened, screen.progress("verifying", quiet=json):
-        report = opened.verify(full=full)
-    problems = [str(problem) for problem in report.problems]
-    if json:
-        counts = dict(report.counts)
-        screen.print_json({"pond": str(pond), "checked": report.checked, "counts": counts, "problems": problems})
-    elif problems:
-        screen.print_table(["problem"], [[problem] for problem in problems])
-    else:
-        screen.say(f"all is well: {report.checked:,} things checked")
-    if problems:
-        raise typer.Exit(exits.EXIT_NO_ANSWER)
 
 
 def version(json: Json = False) -> None:

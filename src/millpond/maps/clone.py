@@ -264,8 +264,10 @@ def forget_aside(folder: Path, space: Space, name: str, position: int) -> None:
     def leave(tx: Transaction) -> list[Quarantined]:
         aside = [(key, Quarantined.from_json(value)) for key, value in tx.scan(QUARANTINE[name].range())]
         gone = [(key, each) for key, each in aside if each.position <= position]
-        for key, _ in gone:
+        for key, each in gone:
             tx.delete(key)
+            # Who puts a part aside forgets that it knew it. It is in the map now.
+            tx.put(ABSORBED.pack(name, each.part), each.number.to_bytes(8, "big"))
         return [each for _, each in gone]
 
     for each in space.write(leave):

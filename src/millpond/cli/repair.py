@@ -1,0 +1,97 @@
+"""`millpond repair`: make nodes equal to the primary, or to a node that is named."""
+
+from __future__ import annotations
+
+import threading
+from json import dumps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli import screen
+from millpond.cli.options import Json, examples
+
+if TYPE_CHECKING:
+    from millpond.nodes.transport import Connection
+
+__all__ = ("register", "repair")
+
+_PAUSE_SECONDS = 0.25
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            "millpond repair http://n2:7433", "millpond repair http://n1:7433 http://n2:7433 --json",
+            "millpond repair http://n1:7433 --from http://n2:7433 --yes",
+        )
+    )(repair)  # fmt: skip
+
+
+def repair(
+    nodes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[URL]...", help="The nodes to repair.", show_default="those of the settings"),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="URL", help="Be equal to this node.", show_default="the primary"),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Let nodes pull what they lack, fetch damaged parts again, and clone maps whose rows differ from the primary's.
+
+    With --from a node becomes equal to the one that is named. If their logs went different ways, all that only the
+    repaired node has is thrown away.
+    """
+    from millpond.settings import load_settings
+
+    settings = load_settings()
+    urls = nodes or list(settings.nodes) or [settings.own_url()]
+    if source is not None and not yes:
+        typer.confirm(
+            f"What {', '.join(urls)} entered and {source} did not is thrown away. Go on?", abort=True, err=True
+        )
+    for url in urls:
+        told = _repair(url, source, settings, quiet=json)
+        if json:
+            screen.print_json(told)
+        elif not told["done"]:
+            screen.say(f"{told['node']}: nothing was to be done")
+
+
+def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict[str, Any]:
+    """Begin a repair, and tell of it as it goes on.
+
+    Raises: what made it fail.
+    """
+    from millpond.nodes.lines import node_urls
+    from millpond.nodes.refusals import from_wire
+    from millpond.nodes.transport import Connection
+
+    connection = Connection(node_urls(url)[0], settings)
+    body = {"source": source, "over": source is not None}
+    told = connection.request("POST", "/v1/repair", json=body, repeatable=False).json()
+    shown = 0
+    never = threading.Event()
+    with screen.progress(f"repairing {url}", quiet=quiet):
+        while True:
+            shown = _show(connection, told, shown, quiet=quiet)
+            if told["state"] != "running":
+                break
+            never.wait(_PAUSE_SECONDS)
+            told = connection.request("GET", "/v1/repair").json()
+    if told["state"] == "failed":
+        error = from_wire(connection.url, 500, dumps(told["error"]).encode())
+        assert error is not None, told
+        raise error
+    return {"node": connection.url, "source": told["source"], "done": told["done"]}
+
+
+def _show(connection: Connection, told: dict[str, Any], shown: int, *, quiet: bool) -> int:
+    for line in told["done"][shown:]:
+        if not quiet:
+            screen.say(f"{connection.url}: {line}")
+    return len(told["done"])

@@ -1,0 +1,90 @@
+"""`millpond verify`: what lies on the disk, and whether all nodes hold the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millpond.cli import exits, screen
+from millpond.cli.options import Json, PondPlace, examples, existing_pond
+
+if TYPE_CHECKING:
+    from millpond.maps.api import PondLike
+    from millpond.nodes.agreement import Agreement
+
+__all__ = ("register", "verify")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            "millpond verify", "millpond verify --full", "millpond verify --pond data/pond --json",
+            "millpond verify --pond http://n1:7433",
+        )
+    )(verify)  # fmt: skip
+
+
+def verify(
+    pond: PondPlace = "pond",
+    full: Annotated[bool, typer.Option("--full", help="Decode every row, not only a sample of each map.")] = False,
+    wait: Annotated[
+        int, typer.Option("--wait", metavar="SECONDS", min=0, help="How long nodes that are behind are waited for.")
+    ] = 60,
+    json: Json = False,
+) -> None:
+    """Check every promise on the data itself: catalogue, shards, snapshots, parts. Ends with 1 when one is broken.
+
+    Damaged parts and snapshots are set aside; each problem says what was done, or what to do. Of a pond on nodes,
+    each node checks itself, and the rows of every map are compared between them.
+    """
+    with existing_pond(pond) as opened:
+        with screen.progress("verifying", quiet=json):
+            report = opened.verify(full=full)
+        problems = [str(problem) for problem in report.problems]
+        with screen.progress("comparing nodes", quiet=json):
+            compared = _compare(opened, wait, problems)
+    if json:
+        told = {"pond": str(pond), "checked": report.checked, "counts": dict(report.counts), "problems": problems}
+        screen.print_json(told if compared is None else told | {"agreement": compared.to_dict()})
+    else:
+        _show(report.checked, problems, compared)
+    if problems or (compared is not None and not compared.ok):
+        raise typer.Exit(exits.EXIT_NO_ANSWER)
+
+
+def _compare(opened: PondLike, wait: int, problems: list[str]) -> Agreement | None:
+    """What its nodes hold, against each other; None when it lies in a folder, or that cannot be found out."""
+    from millpond.errors import MillpondError
+    from millpond.nodes.agreement import agreement
+    from millpond.nodes.peers import Peer
+    from millpond.nodes.remote_pond import RemotePond
+
+    if not isinstance(opened, RemotePond) or len(opened.nodes.connections) < 2:
+        return None
+    try:
+        return agreement([Peer(each) for each in opened.nodes.connections], opened.clock, seconds=wait)
+    except MillpondError as error:
+        problems.append(f"the nodes cannot be compared: {exits.sentence(error)}")
+        return None
+
+
+def _show(checked: int, problems: list[str], compared: Agreement | None) -> None:
+    if problems:
+        screen.print_table(["problem"], [[problem] for problem in problems])
+    else:
+        screen.say(f"all is well: {checked:,} things checked")
+    if compared is None or not compared.findings:
+        return
+    screen.print_table(
+        ["map", "node", "state", "rows", "position", "behind", "digest", "reason"],
+        [
+            [each.map, each.node, each.state, each.rows, each.position, each.behind or None, each.digest, each.reason]
+            for each in compared.findings
+        ],
+    )  # fmt: skip
+    if compared.ok:
+        screen.say("all nodes agree")
+    elif compared.differing:
+        screen.say("nodes differ: 'millpond repair URL' makes a node equal to the primary")
