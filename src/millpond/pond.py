@@ -314,7 +314,7 @@ def _one_of(options: Any, told: Any, name: str) -> Any:
         return options(told)
     except ValueError:
         raise Invalid(
-            f"{name} is not known", kind=f"{name}_unknown", hint=f"one of: {', '.join(options)}", **{name: told}
+            f"{name} is not known", kind=f"{name}_unknown", hint=f"one of: {', '.join(options)}", value=told
         ) from None
 
 

@@ -35,7 +35,7 @@ from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.catalogue import find_map
 from millpond.maps.entering import follow, load_body, record, remembered
-from millpond.maps.log import Entry, head_of
+from millpond.maps.log import Entry, follows, head_of
 from millpond.maps.part_places import PartPlaces, WaitingParts
 from millpond.maps.parts import PartFile, PartManifest, read_manifest, verify_part
 from millpond.maps.waiting import (
@@ -218,7 +218,7 @@ class Loads(PartPlaces, WaitingParts):
 
         with self.alone():
             with self.space.read() as tx:
-                known = entry.position <= head_of(tx).position
+                known = not follows(tx, entry)
             if known or not wanted:
                 entered = self.space.write(enter)
             else:

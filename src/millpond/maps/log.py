@@ -35,7 +35,7 @@ from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
     "HEAD", "KINDS", "LOADS", "LOG", "STREAMS", "Entry", "Head", "accept", "append", "begin_trimmed", "entries_after",
-    "entry_at", "first_position", "head_of", "trim",
+    "entry_at", "first_position", "follows", "head_of", "trim",
 )  # fmt: skip
 
 LOG, LOADS, STREAMS = Prefix("log"), Prefix("load"), Prefix("stream")
@@ -116,6 +116,17 @@ def _put(tx: Transaction, entry: Entry) -> None:
 def accept(tx: Transaction, entry: Entry) -> bool:
     """Put an entry of another's log as the next; False when it is here already.
 
+    Raises: `Conflict`, see `follows`.
+    """
+    if not follows(tx, entry):
+        return False
+    _put(tx, entry)
+    return True
+
+
+def follows(tx: ReadTransaction, entry: Entry) -> bool:
+    """Whether an entry of another's log is the next of this one; False when it is here already.
+
     Raises: `Conflict`, kind `log_gap` when entries before it are missing, `log_forked` when it follows another past.
     """
     last = head_of(tx)
@@ -131,7 +142,6 @@ def accept(tx: Transaction, entry: Entry) -> bool:
         )  # fmt: skip
     if entry.chain != _chain(last.chain, entry.to_dict()):
         raise _forked(entry, last.chain)
-    _put(tx, entry)
     return True
 
 

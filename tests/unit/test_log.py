@@ -1,0 +1,463 @@
+"""The log of a pond, what is entered into it once, and who may enter it."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
+from millpond.maps import kept
+from millpond.maps.log import HEAD, LOG, Entry
+from millpond.pond import open_pond
+from millpond.testing.faults import flip_byte
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millpond import Pond
+    from millpond.maps.parts import PartFile
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=DAY), part_retention="7d") as opened:
+        opened.create_map("m", kind="state", value="long")
+        yield opened
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Pond]:
+    with open_pond(tmp_path / "replica", clock=ManualClock(now=9 * DAY, ids=900), part_retention="7d") as opened:
+        yield opened
+
+
+def part_of(pond: Pond, told: dict[str, int], name: str = "m") -> list[PartFile]:
+    writer = pond.part_writer(name)
+    writer.write(canonical_of(pond.map(name).definition, [((key,), value) for key, value in told.items()]))
+    return writer.finish()
+
+
+def bring(pond: Pond, told: dict[str, int], name: str = "m") -> int:
+    return pond.commit_load(part_of(pond, told, name)).position
+
+
+def follow(replica: Pond, pond: Pond) -> None:
+    for entry in pond.entries(replica.position()[0]):
+        replica.enter(entry, copies(replica, pond, entry))
+
+
+def copies(replica: Pond, pond: Pond, entry: Entry) -> dict[str, Path]:
+    found = {}
+    for part in entry.body.get("parts", ()):
+        source = pond.part_folder(part["id"])
+        assert source is not None
+        found[part["id"]] = replica.folder / f"{part['id']}.upload"
+        shutil.copytree(source, found[part["id"]])
+    return found
+
+
+def answers(pond: Pond, *keys: str) -> list[object]:
+    return [pond.map("m").get(key) for key in keys]
+
+
+# -- entries ------------------------------------------------------------------------------------------
+
+
+def test_every_change_of_content_is_an_entry(pond: Pond) -> None:
+    bring(pond, {"a": 1})
+    pond.alter_map("m", overwrite=False)
+    pond.create_map("m", kind="state", value="long", exist_ok=True)  # there already: nothing changes
+    pond.alter_map("m", overwrite=False)  # neither here
+    pond.create_map("t", kind="temporal_state")
+    pond.map("t").condense(before=5)
+    pond.map("t").retain(before=5)
+    pond.map("m").condense(before=5)  # a map without a time has nothing to condense
+    pond.drop_map("t")
+    entries = pond.entries(0)
+    assert [each.kind for each in entries] == ["create", "load", "alter", "create", "condense", "retain", "drop"]
+    assert [each.position for each in entries] == list(range(1, 8))
+    assert pond.position() == (7, entries[-1].chain)
+    assert [Entry.from_dict(each.to_dict()) for each in entries] == entries
+    assert pond.entries(2, limit=2) == entries[2:4]
+    assert pond.entries(7) == []
+
+
+def test_a_new_pond_has_an_id_and_an_empty_log(replica: Pond) -> None:
+    assert replica.position() == (0, "")
+    assert replica.entries(0) == []
+    assert len(replica.id) == 16
+
+
+def test_a_replica_comes_to_the_same_end_and_knows_what_it_has(pond: Pond, replica: Pond) -> None:
+    replica.join(pond.id)
+    bring(pond, {"a": 1})
+    bring(pond, {"a": 2, "b": 2})
+    follow(replica, pond)
+    replica.merge()
+    assert replica.position() == pond.position()
+    assert answers(replica, "a", "b") == [2, 2]
+    assert replica.applied("m") == 3
+    for entry in pond.entries(0):
+        replica.enter(entry, {})
+    assert replica.position() == pond.position()
+    assert replica.id == pond.id
+    with pytest.raises(Conflict) as caught:
+        replica.join("another")
+    assert caught.value.kind == "pond_other"
+
+
+def test_a_gap_and_a_fork_are_told(pond: Pond, replica: Pond) -> None:
+    bring(pond, {"a": 1})
+    first, second = pond.entries(0)
+    with pytest.raises(Conflict) as caught:
+        replica.enter(second, copies(replica, pond, second))
+    assert caught.value.kind == "log_gap"
+    assert (replica.folder / f"{second.body['parts'][0]['id']}.upload").exists(), "what is not entered is not taken"
+    with pytest.raises(Conflict) as caught:
+        replica.enter(replace(first, stamp_ms=first.stamp_ms + 1), {})
+    assert caught.value.kind == "log_forked"
+    assert replica.position() == (0, "")
+    replica.create_map("other", kind="state")
+    with pytest.raises(Conflict) as caught:
+        replica.enter(first, {})
+    assert caught.value.kind == "log_forked"
+    with pytest.raises(Conflict) as caught:
+        replica.enter(second, {second.body["parts"][0]["id"]: replica.folder})
+    assert caught.value.kind == "log_forked"
+
+
+def test_an_entry_whose_part_is_missing_or_another_is_refused(pond: Pond, replica: Pond) -> None:
+    bring(pond, {"a": 1})
+    bring(pond, {"a": 2})
+    first, second, third = pond.entries(0)
+    replica.enter(first, {})
+    with pytest.raises(Invalid) as caught:
+        replica.enter(second, {})
+    assert caught.value.kind == "part_missing"
+    [other] = copies(replica, pond, third).values()
+    with pytest.raises(Invalid) as caught:
+        replica.enter(second, {second.body["parts"][0]["id"]: other})
+    assert caught.value.kind == "part_other"
+    assert replica.position()[0] == 1
+    replica.enter(second, copies(replica, pond, second))
+    assert replica.position()[0] == 2
+
+
+def test_a_pond_from_before_there_were_logs_begins_trimmed(pond: Pond) -> None:
+    bring(pond, {"a": 1})
+
+    def forget(tx: object) -> None:
+        for key, _ in list(tx.scan(LOG.range())):  # type: ignore[attr-defined]
+            tx.delete(key)  # type: ignore[attr-defined]
+        tx.delete(HEAD)  # type: ignore[attr-defined]
+
+    pond._space.write(forget)
+    shard = pond.map("m").shard
+    with shard.exclusive():
+        shard.change(lambda tx: tx.delete(b"position", db=shard._generation.info), None)
+    pond.close()
+    with open_pond(pond.folder, clock=ManualClock(now=DAY, ids=500)) as opened:
+        assert opened.position()[0] == 1
+        with pytest.raises(NotFound) as caught:
+            opened.entries(0)
+        assert caught.value.kind == "log_trimmed"
+        assert caught.value.values["first"] == 2
+        assert bring(opened, {"b": 2}) == 2
+        assert [each.kind for each in opened.entries(1)] == ["load"]
+        assert answers(opened, "a", "b") == [1, 2]
+
+
+def test_times_never_fall(pond: Pond) -> None:
+    pond.clock.now = 5  # type: ignore[attr-defined]
+    bring(pond, {"a": 1})
+    assert [each.stamp_ms for each in pond.entries(0)] == [DAY, DAY]
+
+
+def test_who_waits_for_a_position_is_woken(pond: Pond) -> None:
+    assert pond.wait_position(1, timeout=0)
+    assert not pond.wait_position(2, timeout=0.01)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(pond.wait_position, 2, 60)
+        bring(pond, {"a": 1})
+        assert waiting.result(timeout=60)
+
+
+# -- entered once -------------------------------------------------------------------------------------
+
+
+def test_a_load_id_is_entered_once(pond: Pond) -> None:
+    first = pond.commit_load(part_of(pond, {"a": 1}), load_id="job-1", rejected=3)
+    again = pond.commit_load(part_of(pond, {"a": 2}), load_id="job-1")
+    assert replace(again, seconds=0) == replace(first, seconds=0)
+    assert first.position == 2
+    assert (again.rows, again.rejected, again.maps) == (1, 3, {"m": 1})
+    assert answers(pond, "a") == [1]
+    with pytest.raises(Invalid) as caught:
+        pond.commit_load(part_of(pond, {"a": 2}), load_id="../up")
+    assert caught.value.kind == "load_id"
+
+
+def test_an_epoch_of_a_stream_is_entered_once(pond: Pond) -> None:
+    first = pond.commit_load(part_of(pond, {"a": 1}), stream=("query", 4))
+    assert pond.commit_load(part_of(pond, {"a": 2}), stream=("query", 4)).load == first.load
+    assert pond.commit_load(part_of(pond, {"a": 2}), stream=("query", 3)).load == first.load
+    assert answers(pond, "a") == [1]
+    other = pond.commit_load(part_of(pond, {"a": 1}), stream=("another", 1))
+    assert (other.position, other.parts, other.duplicate_parts) == (3, 0, 1), "the epoch is entered, the part is known"
+    assert pond.commit_load(part_of(pond, {"a": 3}), stream=("query", 5)).position == 4
+    assert answers(pond, "a") == [3]
+
+
+def test_a_load_of_known_parts_enters_nothing(pond: Pond) -> None:
+    bring(pond, {"a": 1})
+    bring(pond, {"a": 2})
+    result = pond.commit_load(part_of(pond, {"a": 1}))
+    assert (result.position, result.parts, result.duplicate_parts, result.rows) == (3, 0, 1, 1)
+    assert pond.position()[0] == 3
+    assert answers(pond, "a") == [2]
+
+
+def test_a_replica_remembers_what_was_entered(pond: Pond, replica: Pond) -> None:
+    pond.commit_load(part_of(pond, {"a": 1}), load_id="job-1")
+    pond.commit_load(part_of(pond, {"a": 2}), stream=("query", 4))
+    follow(replica, pond)
+    replica.merge()
+    assert replica.commit_load(part_of(replica, {"a": 3}), load_id="job-1").position == 2
+    assert replica.commit_load(part_of(replica, {"a": 3}), stream=("query", 4)).position == 3
+    assert answers(replica, "a") == [2]
+
+
+def test_settings_hold_for_what_is_entered_after_them(pond: Pond) -> None:
+    pond.commit_load(part_of(pond, {"a": 1}), wait=False)
+    pond.alter_map("m", overwrite=False)
+    pond.commit_load(part_of(pond, {"a": 2, "b": 2}), wait=False)
+    pond.alter_map("m", overwrite=True)
+    assert pond.applied("m") == 1
+    assert answers(pond, "a") == [None]
+    pond.merge()
+    assert answers(pond, "a", "b") == [1, 2]
+    assert pond.applied("m") == 5 == pond.map("m").info()["position"]
+
+
+# -- parts --------------------------------------------------------------------------------------------
+
+
+def test_parts_are_told_and_found_through_their_lives(pond: Pond) -> None:
+    [part] = part_of(pond, {"a": 1})
+    pond.commit_load([part], wait=False, source="here")
+    [status] = pond.parts()
+    assert (status.state, status.map, status.part, status.position) == ("waiting", "m", part.manifest.id, 2)
+    assert (status.rows, status.source, status.since_ms) == (1, "here", DAY)
+    assert pond.part_folder(status.part) == pond.folder / "staging" / "000000000001"
+    pond.merge()
+    [status] = pond.parts(state="kept")
+    assert pond.part_folder(status.part) == pond.folder / "kept" / status.part
+    assert pond.expire_parts(DAY) == 0
+    assert pond.expire_parts(DAY + 1) == 1
+    assert pond.part_folder(status.part) is None
+    assert pond.parts() == []
+    with pytest.raises(NotFound) as caught:
+        pond.entries(0)
+    assert caught.value.values["first"] == 3
+    assert pond.commit_load(part_of(pond, {"a": 1})).duplicate_parts == 1, "what was absorbed is known for ever"
+
+
+def test_the_log_is_not_trimmed_below_what_is_not_applied(pond: Pond) -> None:
+    bring(pond, {"a": 1})
+    pond.commit_load(part_of(pond, {"a": 2}), wait=False)
+    bring_order = pond.order_care("m", "retain", 0)
+    pond.expire_parts(2 * DAY)
+    assert [each.position for each in pond.entries(2)] == [3, bring_order.position]
+
+
+def test_nothing_is_kept_unless_asked_for(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond") as pond:
+        pond.create_map("m", kind="state", value="long")
+        bring(pond, {"a": 1})
+        assert pond.parts() == []
+        assert list((pond.folder / "kept").iterdir()) == []
+    with open_pond(tmp_path / "pond", part_retention="1d") as pond:
+        bring(pond, {"a": 2})
+        assert [each.state for each in pond.parts()] == ["kept"]
+    with open_pond(tmp_path / "pond") as pond:
+        bring(pond, {"a": 3})
+        assert len(pond.parts()) == 2, "how long parts are kept is written down"
+    with open_pond(tmp_path / "pond", part_retention=0) as pond:
+        bring(pond, {"a": 4})
+        assert len(pond.parts()) == 2
+
+
+def test_who_keeps_parts_lets_go_of_old_ones_while_loading(pond: Pond) -> None:
+    for value in range(3):
+        bring(pond, {"a": value})
+        pond.clock.advance(5 * DAY)  # type: ignore[attr-defined]
+    assert [each.number for each in pond.parts()] == [2, 3]
+
+
+def test_a_pond_that_keeps_no_parts_keeps_a_bounded_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "LOG_ENTRIES_MAX", 3)
+    monkeypatch.setattr(kept, "TRIM_EVERY", 5)
+    with open_pond(tmp_path / "pond", clock=ManualClock()) as pond:
+        pond.create_map("m", kind="state", value="long")
+        for value in range(9):
+            pond.commit_load(part_of(pond, {"a": value}), load_id=f"load-{value}")
+        with pytest.raises(NotFound) as caught:
+            pond.entries(0)
+        assert caught.value.values["first"] == 7
+        assert [each.position for each in pond.entries(6)] == [7, 8, 9, 10]
+
+
+def test_parts_of_a_dropped_map_are_kept_for_those_who_follow(pond: Pond, replica: Pond) -> None:
+    bring(pond, {"a": 1})
+    pond.commit_load(part_of(pond, {"a": 2}), wait=False)
+    pond.drop_map("m")
+    assert [each.state for each in pond.parts()] == ["kept", "kept"]
+    pond.create_map("m", kind="state", value="long")
+    bring(pond, {"a": 3})
+    follow(replica, pond)
+    replica.merge()
+    assert answers(replica, "a") == [3]
+    assert replica.verify().ok
+    assert pond.verify().ok
+
+
+# -- parts put aside ----------------------------------------------------------------------------------
+
+
+def put_aside(pond: Pond, told: dict[str, int]) -> str:
+    """Enter a load whose part is damaged while it waits; the part's id."""
+    [part] = part_of(pond, told)
+    pond.commit_load([part], wait=False)
+    place = pond.part_folder(part.manifest.id)
+    assert place is not None
+    shutil.copytree(place, pond.folder / f"{part.manifest.id}.intact")
+    flip_byte(place / "data.mdb", 5000)
+    pond.merge()
+    assert [each.state for each in pond.parts() if each.part == part.manifest.id] == ["quarantined"]
+    return part.manifest.id
+
+
+def intact(pond: Pond, part: str) -> Path:
+    return pond.folder / f"{part}.intact"
+
+
+def test_who_waits_is_told_of_a_part_put_aside(pond: Pond) -> None:
+    bring(pond, {"a": 1})
+    part = put_aside(pond, {"a": 2})
+    with pytest.raises(Corrupt) as caught:
+        pond.wait_applied(3)
+    assert caught.value.kind == "part_quarantined"
+    assert part == caught.value.values["part"]
+    pond.wait_applied(2)
+    assert pond.applied("m") == 3
+
+
+def test_an_intact_copy_ends_in_its_place(pond: Pond) -> None:
+    bring(pond, {"a": 1, "b": 1})
+    part = put_aside(pond, {"a": 2, "b": 2, "c": 2})
+    bring(pond, {"b": 3})
+    assert answers(pond, "a", "b", "c") == [1, 3, None]
+    [still] = pond.retry_parts()
+    assert still.state == "quarantined", "what is damaged stays aside"
+    [status] = pond.replace_part(part, intact(pond, part))
+    assert status.state == "kept"
+    assert answers(pond, "a", "b", "c") == [2, 3, 2]
+    assert pond.verify().ok
+    pond.wait_applied(3)
+    with pytest.raises(NotFound) as caught:
+        pond.retry_parts([part])
+    assert caught.value.kind == "part_not_found"
+
+
+def test_another_part_is_no_copy(pond: Pond) -> None:
+    part = put_aside(pond, {"a": 2})
+    other = put_aside(pond, {"a": 3})
+    with pytest.raises(Invalid) as caught:
+        pond.replace_part(part, intact(pond, other))
+    assert caught.value.kind == "part_other"
+    flip_byte(intact(pond, part) / "data.mdb", 5000)
+    with pytest.raises(Corrupt):
+        pond.replace_part(part, intact(pond, part))
+
+
+def test_a_part_that_cannot_be_put_in_its_place_is_refused_with_the_way_out(pond: Pond) -> None:
+    pond.create_map("t", kind="temporal_state", value="long")
+    for harm in ("first stays", "not kept", "condensed"):
+        part = put_aside(pond, {"a": len(harm)})
+        if harm == "first stays":
+            pond.alter_map("m", overwrite=False)
+            bring(pond, {harm: 3})
+            pond.alter_map("m", overwrite=True)
+        elif harm == "not kept":
+            bring(pond, {harm: 4})
+            pond.expire_parts(2 * DAY)
+        else:
+            continue
+        with pytest.raises(Conflict) as caught:
+            pond.replace_part(part, intact(pond, part))
+        assert caught.value.kind == "part_order"
+        [status] = [each for each in pond.retry_parts() if each.part == part]
+        assert status.state == "quarantined"
+        assert "place" in status.reason
+        bring(pond, {"a": len(harm)})  # the way out: the same rows once more
+        assert answers(pond, "a") == [len(harm)]
+        [status] = [each for each in pond.retry_parts() if each.part == part]
+        assert status.state == "kept", "what was loaded again is not aside any more"
+
+
+def test_a_part_with_nothing_after_it_is_always_taken_again(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock()) as pond:
+        pond.create_map("m", kind="state", value="long", overwrite=False)
+        part = put_aside(pond, {"a": 2})
+        assert pond.replace_part(part, intact(pond, part)) == [], "merged, and not kept"
+        assert answers(pond, "a") == [2]
+        part = put_aside(pond, {"b": 2})
+        bring(pond, {"c": 3})
+        with pytest.raises(Conflict, match="no longer kept"):
+            pond.replace_part(part, intact(pond, part))
+
+
+# -- a node serves it ---------------------------------------------------------------------------------
+
+
+def test_a_served_pond_is_changed_by_its_node_alone(pond: Pond) -> None:
+    bring(pond, {"a": 1})
+    pond.close()
+    with open_pond(pond.folder, serve=True) as served, open_pond(pond.folder) as other:
+        assert answers(other, "a") == [1]
+        assert other.map("m").lookup(["a"]).to_pylist() == [1]
+        writes = (
+            lambda: bring(other, {"a": 2}), lambda: other.create_map("n", kind="state"), lambda: other.drop_map("m"),
+            lambda: other.alter_map("m", overwrite=False), lambda: other.map("m").retain(before=5), other.merge,
+            lambda: other.expire_parts(0), other.retry_parts,
+        )  # fmt: skip
+        for write in writes:
+            with pytest.raises(Conflict) as caught:
+                write()
+            assert caught.value.kind == "pond_served"
+        with pytest.raises(Conflict) as caught:
+            open_pond(pond.folder, serve=True)
+        assert caught.value.kind == "pond_served"
+        served.commit_load(part_of(served, {"a": 3}), wait=False)
+        assert answers(served, "a") == [1]
+        with pytest.raises(Unavailable) as slow:
+            served.wait_applied(3, timeout=0.01)
+        assert slow.value.kind == "merge_slow"
+    with open_pond(pond.folder) as opened:
+        assert bring(opened, {"a": 4}) == 4
+        assert answers(opened, "a") == [4]
+
+
+def test_a_node_does_not_start_while_somebody_loads(pond: Pond) -> None:
+    with pond.loading.writing(), pytest.raises(Conflict) as caught:
+        open_pond(pond.folder, serve=True)
+    assert caught.value.kind == "pond_served"
