@@ -10,6 +10,7 @@ no links, no more bytes than a limit, whatever the zip says of itself.
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import struct
@@ -22,12 +23,18 @@ from pathlib import Path
 from typing import Protocol
 
 from millpond.errors import Corrupt, Invalid
+from millpond.maps.parts import PartManifest, verify_part
 from millpond.stores.files import disk_errors, sync
 
-__all__ = ("CHUNK_BYTES", "MEMBERS", "Sink", "bundle_size", "open_bundle_stream", "unpack_bundle", "write_bundle")
+__all__ = (
+    "CHUNK_BYTES", "MEMBERS", "Named", "Sink", "bundle_size", "open_bundle_stream", "peek_manifest", "unpack_bundle",
+    "write_bundle",
+)  # fmt: skip
 
 MEMBERS = ("manifest.json", "data.mdb", "touched.arrow")
 CHUNK_BYTES = 4 << 20
+PART_BYTES_MAX = 8 << 30
+"""The largest part that is unpacked, unless a setting says otherwise."""
 MANIFEST_BYTES_MAX = 4 << 20
 """A manifest is a page of text; a larger one is none."""
 
@@ -194,14 +201,44 @@ def write_bundle(folder: Path, sink: Sink) -> int:
     return written
 
 
+# -- peeking ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a manifest says first: which part this is, and of which map."""
+
+    id: str
+    map: str
+    incarnation: str
+
+
+def peek_manifest(handle: int) -> Named | None:
+    """What the beginning of a bundle says of its part, before the rest has come; None when that cannot be told yet."""
+    header = os.pread(handle, _HEADER_BYTES, 0)
+    if len(header) < _HEADER_BYTES or header[:4] != b"PK\3\4":
+        return None
+    method, size, name_length, extra_length = struct.unpack("<8xH12xL2H", header)
+    start = _HEADER_BYTES + name_length + extra_length
+    name = os.pread(handle, name_length, _HEADER_BYTES)
+    if method != zipfile.ZIP_STORED or name != MEMBERS[0].encode() or size > MANIFEST_BYTES_MAX:
+        return None
+    told = os.pread(handle, size, start)
+    try:
+        manifest = json.loads(told)
+        return Named(str(manifest["id"]), str(manifest["map"]), str(manifest["incarnation"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def unpack_bundle(file: Path, target: Path, bytes_max: int) -> None:
-    """Unpack a bundle into a new folder, durably. The part in it is not checked: see `maps.parts.verify_part`.
+def unpack_bundle(file: Path, target: Path, bytes_max: int = PART_BYTES_MAX) -> PartManifest:
+    """Unpack a bundle into a new folder, durably; the part in it, checked.
 
     Raises:
-        Corrupt: it is no whole zip, or says something else of itself than what it holds.
+        Corrupt: it is no whole zip, or what it holds is not the part that it says.
         Invalid: kind `bundle_members`: it is not of the form of a bundle; `part_too_large`: it unpacks to more.
         Unavailable: the disk is full.
     When it raises, the folder may be there in part: remove it.
@@ -217,6 +254,7 @@ def unpack_bundle(file: Path, target: Path, bytes_max: int) -> None:
                 sync(target.parent)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error) as error:
         raise Corrupt("the bundle is no whole zip", kind="bundle_damaged", file=file, reason=error) from error
+    return verify_part(target)
 
 
 def _checked(bundle: zipfile.ZipFile, file: Path, bytes_max: int) -> list[zipfile.ZipInfo]:

@@ -6,11 +6,22 @@ answers questions as soon as it is made, and takes changes once it has `started`
 
 from __future__ import annotations
 
+import ipaddress
 import shutil
+from importlib.metadata import version
 from typing import Any
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, MillpondError, Unavailable
+from millpond.errors import Conflict, Unavailable
+from millpond.maps.merger import Merger
+from millpond.nodes.catchup import Puller
+from millpond.nodes.copies import Copies
+from millpond.nodes.entrance import Entrance
+from millpond.nodes.itself import Itself
+from millpond.nodes.jobs import node_jobs
+from millpond.nodes.receiver import Receiver
+from millpond.nodes.repair import Repairs
+from millpond.nodes.scheduler import Scheduler
 from millpond.nodes.tokens import TokenFile, Tokens
 from millpond.pond import Pond
 from millpond.settings import Settings
@@ -30,7 +41,14 @@ class Node:
         self.nodes = tuple(url.rstrip("/") for url in settings.nodes)
         self.tokens = Tokens(TokenFile(pond.folder), settings.tokens, required=not is_loopback(settings.host))
         self.started, self.stopping = False, False
-        self._began = clock.monotonic()
+        self.receiver = Receiver(pond, settings, clock, decides=self.leads())
+        self.entrance = Entrance(pond, self.receiver)
+        self.merger = Merger(pond)
+        self.puller = Puller(pond, settings, self.receiver, clock)
+        self.itself = Itself(pond, clock, self.url)
+        self.copies = Copies(pond, clock)
+        self.repairs = Repairs(pond, self.puller, self.itself, clock)
+        self.scheduler = Scheduler(node_jobs(self), state=pond.folder / "jobs.json", clock=clock)
 
     # -- who leads ------------------------------------------------------------------------------------
 
@@ -68,19 +86,23 @@ class Node:
     # -- life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to work: may take as long as catching up with peers does."""
+        """Begin to work. A primary takes changes only after it has asked its peers whether they know more than it."""
+        self.merger.start()
+        self.puller.start()
+        self.scheduler.start()
         self.started = True
 
     def stop(self) -> None:
-        """End all work, in order; the pond stays open."""
+        """End all work, each after what it is at; the pond stays open."""
         self.stopping = True
+        self.scheduler.stop()
+        self.puller.stop()
+        self.merger.stop()
 
     # -- how it stands --------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """What the node says of itself to everybody."""
-        from importlib.metadata import version
-
         position, chain = self.pond.position()
         return {
             "id": self.pond.id, "url": self.url, "version": version("millpond"), "pond": self.pond.id,
@@ -99,26 +121,28 @@ class Node:
             told.append("it is starting")
         if self.stopping:
             told.append("it is stopping")
-        for check in (self._disk_reason,):
-            try:
-                reason = check()
-            except MillpondError as error:
-                reason = str(error)
-            if reason:
-                told.append(reason)
-        return told
+        if self.started and not self.merger.alive and not self.stopping:
+            told.append("the merger has ended")
+        if self.merger.error:
+            told.append(f"the merger cannot see what waits: {self.merger.error}")
+        stuck = self.puller.ready()
+        if stuck is not None:
+            told.append(str(stuck))
+        return told + self._disk_reasons()
 
-    def _disk_reason(self) -> str | None:
-        free = self.disk_free()
-        if free < DISK_FREE_MIN:
-            return f"the disk is full: {free >> 20} MiB are free"
-        return None
+    def _disk_reasons(self) -> list[str]:
+        try:
+            free = self.disk_free()
+            probe = self.pond.folder / ".writable"
+            probe.write_bytes(b"probe")
+            probe.unlink()
+        except OSError as error:
+            return [f"the disk cannot be written to: {error.strerror}"]
+        return [f"the disk is full: {free >> 20} MiB are free"] if free < DISK_FREE_MIN else []
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
-    import ipaddress
-
     if host == "localhost":
         return True
     try:

@@ -11,13 +11,21 @@ import anyio.to_thread
 from fastapi import FastAPI
 
 from millpond.nodes.node import Node
-from millpond.server import health_routes, map_routes
+from millpond.server import (
+    health_routes,
+    job_routes,
+    log_routes,
+    map_routes,
+    question_routes,
+    snapshot_routes,
+    upload_routes,
+)
 from millpond.server.threads import waiting_room
 from millpond.server.wire import ErrorTold, add_error_handlers
 
 __all__ = ("make_app",)
 
-_ROUTES = (health_routes, map_routes)
+_ROUTES = (health_routes, map_routes, upload_routes, question_routes, snapshot_routes, log_routes, job_routes)
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorTold}, "5XX": {"model": ErrorTold}}
 
 

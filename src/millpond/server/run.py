@@ -65,7 +65,7 @@ class Service:
             port = self._socket.getsockname()[1]
             settings = settings.model_copy(update={"port": port, "url": settings.own_url(port)})
             _check_listed(settings)
-            self._pond = open_pond(Path(settings.data), clock=clock)
+            self._pond = open_pond(Path(settings.data), clock=clock, serve=True, part_retention=settings.part_retention)
             try:
                 self.node = Node(self._pond, settings, clock)
                 _check_access(self.node)

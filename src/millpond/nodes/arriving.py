@@ -1,0 +1,134 @@
+"""A bundle while it is being sent: its file grows, and is summed as it does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from millpond.errors import Conflict, Corrupt, Invalid, MillpondError
+from millpond.kernel.steps import step
+from millpond.nodes.bundles import CHUNK_BYTES, Named, peek_manifest
+from millpond.stores.files import disk_errors
+
+__all__ = ("Arriving", "Offer")
+
+_VECTORS_MAX = 1000  # of one write: systems take 1,024
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a writer says of a bundle before sending its bytes from `offset` on."""
+
+    part: str
+    map: str
+    length: int
+    checksum: str
+    offset: int = 0
+
+
+class Arriving:
+    """The one who sends a part now. Its methods may be called from any thread, but one after another."""
+
+    def __init__(
+        self, bundle: Path, offer: Offer, *, admit: Callable[[Named], None], settle: Callable[[Path], None],
+        over: Callable[[bool], None],
+    ) -> None:  # fmt: skip
+        """Open the file; `over` is told at the end whether what came is worth keeping.
+
+        Raises: `Conflict`, kind `upload_offset`; `Unavailable` when the disk is full.
+        """
+        self._bundle, self._offer = bundle, offer
+        self._admit, self._settle, self._over = admit, settle, over
+        self._summed = xxhash.xxh3_128()
+        self._admitted = False
+        with disk_errors(bundle):
+            bundle.parent.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(bundle, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self.offset = self._continue()
+        except BaseException:
+            os.close(self._handle)
+            raise
+        step("receive.began")
+
+    def _continue(self) -> int:
+        there = os.fstat(self._handle).st_size
+        if self._offer.offset == 0 and there:
+            os.ftruncate(self._handle, 0)
+            there = 0
+        if self._offer.offset != there:
+            raise Conflict(
+                "the bundle is to be continued elsewhere", kind="upload_offset", part=self._offer.part, offset=there,
+                found=self._offer.offset, hint="send the bytes from that offset on",
+            )  # fmt: skip
+        while chunk := os.read(self._handle, CHUNK_BYTES):
+            self._summed.update(chunk)
+        return there
+
+    @property
+    def whole(self) -> bool:
+        """Whether all bytes have come."""
+        return self.offset == self._offer.length
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        """Take the next bytes.
+
+        Raises: `Invalid` when there are more than was said; `Unavailable` when the disk is full; what `admit` raises,
+        as soon as the part's manifest has come.
+        """
+        size = sum(len(chunk) for chunk in chunks)
+        if self.offset + size > self._offer.length:
+            raise Invalid(
+                "more bytes came than the bundle has", kind="upload_length", part=self._offer.part,
+                length=self._offer.length, hint="Upload-Length is the length of the whole bundle",
+            )  # fmt: skip
+        for chunk in chunks:
+            self._summed.update(chunk)
+        with disk_errors(self._bundle):
+            _write_all(self._handle, chunks, size)
+        self.offset += size
+        step("receive.written")
+        if not self._admitted:
+            named = peek_manifest(self._handle)
+            if named is not None:
+                self._admit(named)
+                self._admitted = True
+
+    def finish(self) -> bool:
+        """Make a part of what came; False when bytes are missing still.
+
+        Raises: `Corrupt` when it is not what was offered; what `settle` raises.
+        """
+        if not self.whole:
+            return False
+        step("receive.whole")
+        found = self._summed.hexdigest()
+        if found != self._offer.checksum:
+            raise Corrupt(
+                "the bundle was damaged on its way", kind="upload_damaged", part=self._offer.part, found=found,
+                wanted=self._offer.checksum, hint="send it again",
+            )  # fmt: skip
+        self._settle(self._bundle)
+        return True
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Let go: bytes are kept for whoever continues, unless an error of ours says that they are of no use."""
+        os.close(self._handle)
+        self._over(not isinstance(error, MillpondError))
+
+
+def _write_all(handle: int, chunks: Sequence[bytes], size: int) -> None:
+    """Write as they lie in memory; the system may take less at once than it is given."""
+    written = 0
+    for first in range(0, len(chunks), _VECTORS_MAX):
+        written += os.writev(handle, chunks[first : first + _VECTORS_MAX])
+        if written != sum(len(chunk) for chunk in chunks[: first + _VECTORS_MAX]):
+            break
+    if written < size:
+        rest = memoryview(b"".join(chunks))[written:]
+        while rest:
+            rest = rest[os.write(handle, rest) :]

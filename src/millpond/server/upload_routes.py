@@ -1,0 +1,194 @@
+"""Parts: sending them to a node, and entering what was sent as one load.
+
+A bundle is streamed to the disk in large pieces: while one piece is written and summed in a thread, the next comes in.
+The event loop itself only collects what the socket gives, and copies nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from typing import Annotated, Any, TypeVar
+
+import anyio.to_thread
+from fastapi import APIRouter, Header, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from millpond.errors import Corrupt, Invalid, MillpondError
+from millpond.nodes.arriving import Arriving, Offer
+from millpond.nodes.node import Node
+from millpond.server.access import Asking
+from millpond.server.threads import patiently
+from millpond.server.wire import Refusal
+
+__all__ = ("routes",)
+
+PIECE_BYTES = 4 << 20
+"""So many bytes are collected before a thread is given them: fewer keep threads busy with little, more need memory."""
+
+T = TypeVar("T")
+
+
+class Upload(BaseModel):
+    """Where a part stands on this node."""
+
+    state: str = Field(description="absent, partial, here, or known: entered before", examples=["partial"])
+    offset: int = Field(description="bytes of the bundle that came: go on from there")
+
+
+class Discarded(BaseModel):
+    """Whether there was something to forget."""
+
+    discarded: bool
+
+
+class NewLoad(BaseModel):
+    """Parts that were uploaded, to be entered as one load, or not at all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    load_id: str = Field(description="drawn by the writer: asked twice, a load is entered once")
+    parts: list[str] = Field(description="ids, in the order in which they are to be merged")
+    source: str = ""
+    rejected: int = Field(0, ge=0, description="rows that were left out")
+    stream: tuple[str, int] | None = Field(None, description="query and epoch of a stream: entered once")
+
+
+class Entered(BaseModel):
+    """What a load did."""
+
+    load: str
+    position: int = Field(description="of its entry in the log")
+    rows: int
+    rejected: int
+    parts: int = Field(description="parts that were new")
+    duplicate_parts: int
+    maps: dict[str, int] = Field(description="rows of each map")
+    seconds: float
+    synchronised: bool = Field(description="whether its rows can be read already")
+    quarantined: list[dict[str, Any]]
+
+
+def routes(node: Node) -> APIRouter:
+    """The routes of one node."""
+    router = APIRouter(prefix="/v1", tags=["loads"])
+
+    @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
+    def state(part_id: str, asking: Asking) -> dict[str, Any]:
+        asking.need_somewhere("write")
+        return asdict(node.receiver.state(part_id))
+
+    @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
+    async def upload(
+        request: Request,
+        part_id: str,
+        asking: Asking,
+        upload_map: Annotated[str, Header(description="the map the part is for")],
+        upload_checksum: Annotated[str, Header(description="xxh3_128 of the whole bundle, hexadecimal")],
+        upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
+        upload_length: Annotated[int | None, Header(ge=1, description="bytes of the whole bundle")] = None,
+    ) -> dict[str, Any]:
+        """The body is the part's bundle, from `Upload-Offset` on; when the line breaks, it is continued where it broke.
+
+        Answers when the part is on the disk and was checked. 409 `upload_offset` names the offset wanted; 422 is for
+        damaged bytes, 413 for too many, 507 for a full disk.
+        """
+        asking.need("write", upload_map)
+        sent = _content_length(request)
+        length = upload_length if upload_length is not None else upload_offset + (sent or 0)
+        if sent is not None and upload_offset + sent > length:
+            raise Invalid("more bytes are announced than the bundle has", kind="upload_length", length=length)
+        offer = Offer(part_id, upload_map, length, upload_checksum, upload_offset)
+        arriving = await patiently(request, node.receiver.begin, offer)
+        if arriving is not None:
+            await _receive(request, arriving)
+        return asdict(await _in_thread(lambda: node.receiver.state(part_id)))
+
+    @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
+    def discard(part_id: str, asking: Asking) -> dict[str, bool]:
+        asking.need_somewhere("write")
+        return {"discarded": node.receiver.discard(part_id)}
+
+    @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
+    def load(wanted: NewLoad, asking: Asking) -> dict[str, Any]:
+        """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
+        node.need_primary()
+        result = node.entrance.enter(
+            wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
+            allowed=lambda map: asking.need("write", map),
+        )  # fmt: skip
+        return asdict(result)
+
+    return router
+
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+def _content_length(request: Request) -> int | None:
+    told = request.headers.get("content-length", "")
+    return int(told) if told.isdigit() else None
+
+
+async def _in_thread(act: Callable[[], T]) -> T:
+    return await anyio.to_thread.run_sync(act)
+
+
+async def _receive(request: Request, arriving: Arriving) -> None:
+    """Take the body.
+
+    Raises: `Refusal` when what came is damaged; else as `Arriving`.
+    """
+    error: BaseException | None = None
+    try:
+        await _pour(_pieces(request), arriving)
+        await _in_thread(arriving.finish)
+    except Corrupt as caught:
+        error = caught
+        raise Refusal(422, caught) from caught
+    except BaseException as caught:
+        error = caught
+        raise
+    finally:
+        if isinstance(error, MillpondError):
+            with anyio.CancelScope(shield=True):
+                await _in_thread(lambda: arriving.leave(error))
+        else:
+            arriving.leave(error)
+
+
+async def _pieces(request: Request) -> AsyncIterator[list[bytes]]:
+    """The body as lists of what the socket gave."""
+    piece: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        piece.append(chunk)
+        size += len(chunk)
+        if size >= PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+    if size:
+        yield piece
+
+
+async def _pour(pieces: AsyncIterator[list[bytes]], arriving: Arriving) -> None:
+    """Write each piece while the next is collected."""
+    writing: asyncio.Task[None] | None = None
+    try:
+        async for piece in pieces:
+            if writing is not None:
+                await writing
+            writing = asyncio.create_task(_in_thread(lambda piece=piece: arriving.write(piece)))  # type: ignore[misc]
+        if writing is not None:
+            await writing
+    finally:
+        if writing is not None and not writing.done():
+            # The file is closed next: nobody may be writing to it then.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([writing])
