@@ -45,10 +45,10 @@ def commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, with the words that call it."""
     for name, command in group.commands.items():
         words = f"{path} {name}"
+        if not hasattr(command, "commands") or command.invoke_without_command:
+            yield words, command
         if hasattr(command, "commands"):
             yield from commands(command, words)
-        else:
-            yield words, command
 
 
 def _contents(group: Any) -> Iterator[str]:

@@ -43,6 +43,6 @@ def test_every_example_is_understood(line: str) -> None:
     said = shlex.split(line)
     command: Any = FRONT
     words = said[1:]
-    while hasattr(command, "commands"):
+    while words and words[0] in getattr(command, "commands", ()):
         command = command.commands[words.pop(0)]
     command.make_context("millpond", words).close()

@@ -15,13 +15,28 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from millpond.cli import care, demo, enrichments, exits, loads, lookups, maps, options, ponds, queries, repair, verify
+from millpond.cli import (
+    care,
+    demo,
+    enrichments,
+    exits,
+    jobs,
+    loads,
+    lookups,
+    maps,
+    options,
+    parts,
+    ponds,
+    queries,
+    repair,
+    verify,
+)
 
 __all__ = ("app", "main")
 
 _ORDER = (
-    "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "verify", "repair",
-    "demo", "version",
+    "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "parts", "jobs",
+    "verify", "repair", "demo", "version",
 )  # fmt: skip
 
 
@@ -78,7 +93,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _noun in (ponds, maps, loads, lookups, queries, enrichments, care, verify, repair, demo):
+for _noun in (ponds, maps, loads, lookups, queries, enrichments, care, parts, jobs, verify, repair, demo):
     _noun.register(app)
 
 

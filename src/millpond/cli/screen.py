@@ -21,6 +21,7 @@ __all__ = (
     "console",
     "human_bytes",
     "human_count",
+    "human_span",
     "note",
     "print_facts",
     "print_json",
@@ -157,3 +158,16 @@ def human_bytes(size: int) -> str:
             return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
         scaled /= 1024
     return f"{scaled:.1f} TiB"
+
+
+def human_span(milliseconds: int) -> str:
+    """A span of time in the largest unit that leaves a number to read; what is less than nothing is nothing.
+
+    >>> human_span(90_000), human_span(7_200_000), human_span(-5)
+    ('90 s', '2 h', '0 s')
+    """
+    seconds = max(milliseconds, 0) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

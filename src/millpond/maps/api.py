@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millpond.maps.parts import PartFile, PartWriter
     from millpond.maps.predicates import Where
     from millpond.maps.snapshots import SnapshotManifest
+    from millpond.maps.waiting import PartStatus
 
 __all__ = ("CatalogueLike", "MapLike", "PondLike", "is_url")
 
@@ -100,6 +101,8 @@ class PondLike(CatalogueLike, Protocol):
         source: str = "", again: bool = False, advance: Advance | None = None,
     ) -> LoadResult: ...  # fmt: skip
 
+    def parts(self) -> Sequence[PartStatus]: ...
+    def retry_parts(self, part_ids: Sequence[str] | None = None) -> Sequence[PartStatus]: ...
     def merge(self) -> object: ...
     def sql(self, text: str) -> pa.Table: ...
     def verify(self, *, full: bool = False) -> Report: ...

@@ -1,0 +1,202 @@
+"""`millpond jobs`, `jobs run`, `jobs pause` and `jobs resume`: what nodes do by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli import exits, screen
+from millpond.cli.options import Json, examples
+
+if TYPE_CHECKING:
+    from millpond.nodes.transport import Connection, Nodes, Outcome
+
+__all__ = ("jobs", "pause", "register", "resume", "run")
+
+_WAIT_SECONDS = 20.0
+
+NodePlace = Annotated[
+    str | None,
+    typer.Option(
+        "--pond", envvar="MILLPOND_POND", metavar="URL", show_default="the node of millpond.toml",
+        help="A node, such as http://localhost:7433.",
+    ),
+]  # fmt: skip
+AllNodes = Annotated[bool, typer.Option("--all", help="Every node of the pond, not only this one.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `millpond jobs` prints it.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(
+        invoke_without_command=True, callback=jobs,
+        epilog=examples("millpond jobs", "millpond jobs --pond http://localhost:7433 --all", "millpond jobs --json"),
+    )  # fmt: skip
+    group.command(epilog=examples("millpond jobs run condense", "millpond jobs run compact --all --no-wait"))(run)
+    group.command(epilog=examples("millpond jobs pause retain", "millpond jobs pause compact --all --json"))(pause)
+    group.command(epilog=examples("millpond jobs resume retain", "millpond jobs resume compact --all"))(resume)
+    app.add_typer(group, name="jobs")
+
+
+def jobs(
+    context: typer.Context,
+    purpose: Annotated[bool, typer.Option("--explain", help="Say what each job is for.")] = False,
+    everywhere: AllNodes = False,
+    pond: NodePlace = None,
+    json: Json = False,
+) -> None:
+    """Show what a node does by itself: how often, how it went, and when next."""
+    if context.invoked_subcommand is not None:
+        return
+    with _nodes(pond, everywhere) as nodes:
+        outcomes = nodes.all(lambda node: node.request("GET", "/v1/jobs").json())
+    answers = _answered(outcomes)
+    if json:
+        for told in answers:
+            for job in told["jobs"]:
+                screen.print_json({"node": told["node"]} | job)
+    for told in () if json else answers:
+        title = f"{told['node']}" if len(outcomes) > 1 else None
+        screen.print_table(*_table(told["jobs"], told["clock_ms"], purpose), title=title)
+    _raise_first(outcomes)
+
+
+def run(
+    name: JobName,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run has ended.")] = True,
+    everywhere: AllNodes = False,
+    pond: NodePlace = None,
+    json: Json = False,
+) -> None:
+    """Run a job now, also when it is paused. Ends with 1 when the run went wrong."""
+    with _nodes(pond, everywhere) as nodes, screen.working(f"running {name}", quiet=json):
+        outcomes = nodes.all(lambda node: _run(node, name, wait=wait))
+    failed = False
+    for each in outcomes:
+        if each.value is not None:
+            last = each.value["last"] if wait else None
+            failed = failed or (last is not None and last["error"] is not None)
+            _tell(each.node, each.value, _ended(last) if last else "begun", as_json=json, named=len(outcomes) > 1)
+    _raise_first(outcomes)
+    if failed:
+        raise typer.Exit(exits.EXIT_NO_ANSWER)
+
+
+def pause(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, json: Json = False) -> None:
+    """Do not run a job by itself any more, also after a restart of the node."""
+    _switch(name, "pause", "paused; it runs when it is told to", pond, everywhere, as_json=json)
+
+
+def resume(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, json: Json = False) -> None:
+    """Run a paused job by itself again."""
+    _switch(name, "resume", "runs by itself", pond, everywhere, as_json=json)
+
+
+def _switch(name: str, act: str, told: str, pond: str | None, everywhere: bool, *, as_json: bool) -> None:
+    with _nodes(pond, everywhere) as nodes:
+        outcomes = nodes.all(lambda node: node.request("POST", f"/v1/jobs/{name}/{act}").json())
+    for each in outcomes:
+        if each.value is not None:
+            _tell(each.node, each.value, told, as_json=as_json, named=len(outcomes) > 1)
+    _raise_first(outcomes)
+
+
+# -- asking -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _nodes(pond: str | None, everywhere: bool) -> Iterator[Nodes]:
+    from millpond.errors import Invalid
+    from millpond.maps.api import is_url
+    from millpond.nodes.transport import Nodes
+    from millpond.settings import load_settings
+
+    settings = load_settings()
+    place = pond or settings.own_url()
+    if not is_url(place):
+        raise Invalid(
+            "jobs run on nodes, and this is a folder", kind="jobs_folder", pond=place,
+            hint="name the node that serves it: --pond http://localhost:7433",
+        )  # fmt: skip
+    nodes = Nodes(place, settings)
+    try:
+        if everywhere:
+            nodes.learn()
+        yield nodes
+    finally:
+        nodes.close()
+
+
+def _run(node: Connection, name: str, *, wait: bool) -> dict[str, Any]:
+    seconds = _WAIT_SECONDS if wait else 0.0
+    told: dict[str, Any] = node.request("POST", f"/v1/jobs/{name}/run", query={"wait": seconds}).json()
+    number = told["run"]
+    while wait and told["runs"] < number:
+        told = node.request("GET", f"/v1/jobs/{name}", query={"run": number, "wait": _WAIT_SECONDS}).json()
+    return told
+
+
+def _answered(outcomes: Sequence[Outcome[Any]]) -> list[Any]:
+    return [each.value for each in outcomes if each.value is not None]
+
+
+def _raise_first(outcomes: Sequence[Outcome[Any]]) -> None:
+    for each in outcomes:
+        if each.error is not None:
+            raise each.error
+
+
+# -- telling ------------------------------------------------------------------------------------------
+
+
+def _tell(node: str, job: dict[str, Any], told: str, *, as_json: bool, named: bool) -> None:
+    if as_json:
+        screen.print_json({"node": node} | job)
+    else:
+        screen.say(f"{node}: {job['name']}: {told}" if named else f"{job['name']}: {told}")
+
+
+def _ended(last: dict[str, Any]) -> str:
+    error = f" · error: {last['error']}" if last["error"] else ""
+    return f"{last['told']} ({last['seconds']:.1f} s){error}"
+
+
+def _table(jobs: Sequence[dict[str, Any]], now_ms: int, purpose: bool) -> tuple[list[str], list[list[str]]]:
+    from millpond.settings import duration_in_words
+
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "job": lambda job: job["name"],
+        "for": lambda job: job["purpose"],
+        "every": lambda job: duration_in_words(job["interval_ms"]) if job["interval_ms"] else "",
+        "last": lambda job: _last(job, now_ms),
+        "result": _result,
+        "next": lambda job: _next(job, now_ms),
+    }
+    if not purpose:
+        del columns["for"]
+    return list(columns), [[told(job) for told in columns.values()] for job in jobs]
+
+
+def _last(job: dict[str, Any], now_ms: int) -> str:
+    last = job["last"]
+    return "" if last is None else f"{screen.human_span(now_ms - last['began_ms'])} ago"
+
+
+def _result(job: dict[str, Any]) -> str:
+    last = job["last"]
+    if last is None:
+        return ""
+    return f"{last['told']} · error: {last['error']}" if last["error"] else str(last["told"])
+
+
+def _next(job: dict[str, Any], now_ms: int) -> str:
+    if job["running_since_ms"] is not None:
+        return f"runs, {screen.human_span(now_ms - job['running_since_ms'])}"
+    if job["paused"]:
+        return "paused"
+    if job["next_ms"] is None:
+        return "when told"
+    return f"in {screen.human_span(job['next_ms'] - now_ms)}"

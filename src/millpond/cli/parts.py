@@ -1,0 +1,194 @@
+"""`millpond parts` and `parts retry`: what was loaded and is not merged yet, and what was put aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millpond.cli import screen
+from millpond.cli.options import Json, PondPlace, examples, existing_pond
+
+if TYPE_CHECKING:
+    from millpond.maps.api import PondLike
+    from millpond.maps.waiting import PartStatus
+
+__all__ = ("State", "parts", "register", "retry")
+
+_ID_LETTERS = 12
+
+
+class State(StrEnum):
+    """Where a part is in its life."""
+
+    waiting = "waiting"
+    merging = "merging"
+    quarantined = "quarantined"
+    kept = "kept"
+
+
+PartIds = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Which parts: their ids, or how these begin.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(
+        invoke_without_command=True, callback=parts,
+        epilog=examples(
+            "millpond parts", "millpond parts --map weather --state quarantined",
+            "millpond parts --pond http://localhost:7433 --json",
+        ),
+    )  # fmt: skip
+    group.command(epilog=examples("millpond parts retry", "millpond parts retry 3fa9c01b22d4 --json"))(retry)
+    app.add_typer(group, name="parts")
+
+
+def parts(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option("--map", metavar="MAP", help="Only parts of this map.")] = None,
+    state: Annotated[
+        State | None, typer.Option("--state", help="Only parts in this state.", show_default="all that are not kept")
+    ] = None,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """Show parts that wait, are merged, or were put aside, and why. Merged parts are kept for a while."""
+    if context.invoked_subcommand is not None:
+        return
+    with existing_pond(pond) as opened:
+        now_ms = opened.clock.now_ms()
+        wanted = None if name is None else opened.map(name).name
+        found, error = _found(opened)
+    found = [(node, part) for node, part in found if wanted in (None, part.map)]
+    shown = [(node, part) for node, part in found if part.state == state or (state is None and part.state != "kept")]
+    if json:
+        for node, part in shown:
+            screen.print_json(({"node": node} if node else {}) | asdict(part))
+    else:
+        _show(shown, now_ms)
+        if state is None:
+            _tell_kept([part for _, part in found if part.state == "kept"])
+    if error is not None:
+        raise error
+
+
+def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> None:
+    """Merge parts once more that were put aside: those named, or all of them."""
+    with existing_pond(pond) as opened:
+        told = _retry(opened, ids)
+    if json:
+        for node, part in told:
+            screen.print_json(({"node": node} if node else {}) | asdict(part))
+    elif not told:
+        screen.say("no part was put aside")
+    for node, part in () if json else told:
+        screen.say(f"{_called(node, part)}: {_became(part)}")
+
+
+# -- finding ------------------------------------------------------------------------------------------
+
+
+def _found(opened: PondLike) -> tuple[list[tuple[str, PartStatus]], Exception | None]:
+    """The parts, each with its node where there are several; and why one of the nodes could not be asked."""
+    from millpond.maps.waiting import PartStatus
+    from millpond.nodes.remote_pond import RemotePond
+
+    if not isinstance(opened, RemotePond):
+        return [("", part) for part in opened.parts()], None
+    outcomes = opened.nodes.all(lambda node: node.request("GET", "/v1/parts").json()["parts"])
+    several = len(outcomes) > 1
+    found = [
+        (each.node if several else "", PartStatus(**part)) for each in outcomes for part in each.value or ()
+    ]  # fmt: skip
+    return found, next((each.error for each in outcomes if each.error is not None), None)
+
+
+def _retry(opened: PondLike, ids: Sequence[str] | None) -> list[tuple[str, PartStatus]]:
+    """Take parts again, each on the nodes that put it aside; how they stand there now."""
+    from millpond.maps.waiting import PartStatus
+    from millpond.nodes.remote_pond import RemotePond
+
+    found, error = _found(opened)
+    aside = [(node, part) for node, part in found if part.state == "quarantined"]
+    if error is not None:
+        raise error
+    known = sorted({part.part for _, part in aside})
+    wanted = {_one(known, told) for told in ids} if ids else set(known)
+    if not isinstance(opened, RemotePond):
+        return [("", part) for part in opened.retry_parts(sorted(wanted) if ids else None)]
+    told: list[tuple[str, PartStatus]] = []
+    for node in opened.nodes.connections:
+        named = node.url if len(opened.nodes.connections) > 1 else ""
+        here = sorted({part.part for where, part in aside if where == named} & wanted)
+        if here:
+            answer = node.request("POST", "/v1/parts/retry", json={"parts": here} if ids else {}).json()
+            told += [(named, PartStatus(**part)) for part in answer["parts"]]
+    return told
+
+
+def _one(known: Sequence[str], told: str) -> str:
+    from millpond.errors import Invalid, NotFound
+
+    meant = [part for part in known if part.startswith(told.lower())]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise Invalid(
+            "several parts begin so", kind="part_ambiguous", part=told, found=", ".join(meant),
+            hint="write more of the id",
+        )  # fmt: skip
+    raise NotFound(
+        "no part of that id was put aside", kind="part_not_aside", part=told,
+        hint="'millpond parts --state quarantined' lists those that were",
+    )  # fmt: skip
+
+
+# -- telling ------------------------------------------------------------------------------------------
+
+
+def _show(shown: Sequence[tuple[str, PartStatus]], now_ms: int) -> None:
+    if not shown:
+        screen.say("no part waits, and none was put aside")
+        return
+    several = any(node for node, _ in shown)
+    screen.print_table(
+        [*(["node"] if several else []), "part", "state", "map", "rows", "size", "age", "source"],
+        [
+            [
+                *([_short(node)] if several else []), part.part[:_ID_LETTERS], part.state, part.map, f"{part.rows:,}",
+                screen.human_bytes(part.bytes), screen.human_span(now_ms - part.since_ms), part.source,
+            ]
+            for node, part in shown
+        ],
+    )  # fmt: skip
+    for node, part in shown:
+        if part.state == "quarantined":
+            screen.say(f"{_called(node, part)} was put aside: {part.reason}")
+    if any(part.state == "quarantined" for _, part in shown):
+        screen.say("when the cause is gone: millpond parts retry")
+
+
+def _called(node: str, part: PartStatus) -> str:
+    return f"{part.part[:_ID_LETTERS]} of {part.map}" + (f" on {_short(node)}" if node else "")
+
+
+def _short(node: str) -> str:
+    return node.partition("://")[2]
+
+
+def _tell_kept(kept: Sequence[PartStatus]) -> None:
+    if kept:
+        size = screen.human_bytes(sum(part.bytes for part in kept))
+        parts = "part is" if len(kept) == 1 else "parts are"
+        screen.say(f"{len(kept):,} merged {parts} kept, {size}: --state kept lists them")
+
+
+def _became(part: PartStatus) -> str:
+    if part.state == "quarantined":
+        return f"put aside again: {part.reason}"
+    return "merged" if part.state == "kept" else part.state
