@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import millpond
 from millpond.testing.pond_contract import PondContract
+from tests.nodes.conftest import Served, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from millpond.maps.api import PondLike
 
@@ -20,3 +23,38 @@ class TestFolder(PondContract):
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
         with millpond.open(tmp_path_factory.mktemp("folder") / "pond") as pond:
             yield pond
+
+
+class TestNode(PondContract):
+    @pytest.fixture(scope="class")
+    def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
+        folder = tmp_path_factory.mktemp("node")
+        with ExitStack() as nodes:
+            node = served(nodes, data=str(folder / "pond"), port=0)
+            with millpond.open(node.url, **client(folder)) as pond:
+                yield pond
+
+
+class TestCluster(PondContract):
+    """Through a node that is not the primary: it names the others."""
+
+    @pytest.fixture(scope="class")
+    def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
+        folder = tmp_path_factory.mktemp("cluster")
+        with ExitStack() as nodes:
+            ports = free_ports(3)
+            urls = [f"http://127.0.0.1:{port}" for port in ports]
+            for port in ports:
+                served(nodes, data=str(folder / str(port)), port=port, nodes=urls)
+            with millpond.open(urls[1], **client(folder)) as pond:
+                yield pond
+
+
+def served(nodes: ExitStack, **settings: Any) -> Served:
+    node = Served(**settings)
+    nodes.callback(node.close)
+    return node
+
+
+def client(folder: Path) -> dict[str, Any]:
+    return {"synchronise": True, "snapshot_cache": str(folder / "cache"), "send_part_retry_delay": "50ms"}

@@ -1,0 +1,406 @@
+"""A load is on every node or on none; what breaks on the way goes on where it stopped; asking twice enters once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+import xxhash
+
+import millpond
+from millpond.clock import ManualClock, SystemClock
+from millpond.errors import Denied, Invalid, NotFound, Unavailable
+from millpond.maps.kinds import Kind, MapDefinition
+from millpond.maps.parts import PartFile, PartWriter
+from millpond.nodes import uploads
+from millpond.nodes.bundles import bundle_size, open_bundle_stream
+from millpond.nodes.transport import Nodes
+from millpond.nodes.uploads import discard_parts, enter_load, upload_parts
+from millpond.settings import Settings, load_settings
+from millpond.testing.broken_line import BrokenLine, Trouble
+from millpond.testing.rows import canonical_of
+from tests.nodes.acted import Asked, Stage, free_port, refuse, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.nodes.conftest import ClusterHere, Served
+
+DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16)
+
+
+def quick(**told: Any) -> Settings:
+    return load_settings(**{"send_part_retry_delay": "10ms", "connect_timeout": "2s", "read_timeout": "5s"} | told)
+
+
+def sealed(folder: Path, count: int = 1, rows: int = 10) -> list[PartFile]:
+    parts = []
+    for number in range(count):
+        writer = PartWriter(DEFINITION, folder / str(number))
+        writer.write(canonical_of(DEFINITION, [((f"{number}-{n}",), f"v{n}") for n in range(rows)]))
+        parts += writer.finish()
+    return parts
+
+
+class Receiver:
+    """A node as far as uploads go: it keeps what it gets, and may be told to break off."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.whole: set[str] = set()
+        self.loads: list[dict[str, Any]] = []
+        self.breaks_after: list[int] = []
+        self.checksums: dict[str, str] = {}
+
+    def __call__(self, asked: Asked) -> None:
+        part = asked.path.split("/")[3] if asked.path.startswith("/v1/parts/") else ""
+        if asked.command == "GET":
+            return asked.answer(200, self.state(part))
+        if asked.command == "PUT":
+            return self.put(asked, part)
+        if asked.path == "/v1/loads":
+            told = json.loads(asked.rfile.read(int(asked.headers["Content-Length"])))
+            self.loads.append(told)
+            return asked.answer(
+                200, {"load": told["load_id"], "parts": len(told["parts"]), "duplicate_parts": 0, "position": 1}
+            )
+        asked.rfile.read(int(asked.headers.get("Content-Length") or 0))
+        return asked.answer(200, {"position": 1})
+
+    def state(self, part: str) -> dict[str, Any]:
+        if part in self.whole:
+            return {"state": "here", "offset": len(self.kept[part])}
+        have = len(self.kept.get(part, b""))
+        return {"state": "partial" if have else "absent", "offset": have}
+
+    def put(self, asked: Asked, part: str) -> None:
+        length, offset = int(asked.headers["Content-Length"]), int(asked.headers["Upload-Offset"])
+        assert offset == len(self.kept.get(part, b""))
+        self.checksums[part] = asked.headers["Upload-Checksum"]
+        room = self.breaks_after.pop(0) if self.breaks_after else length
+        body = asked.rfile.read(min(length, room))
+        self.kept[part] = self.kept.get(part, b"") + body
+        if len(body) < length:
+            return asked.hang_up()
+        assert len(self.kept[part]) == int(asked.headers["Upload-Length"])
+        self.whole.add(part)
+        return asked.answer(200, {"state": "here"})
+
+
+@pytest.fixture
+def receivers() -> Iterator[list[tuple[Receiver, str]]]:
+    with ExitStack() as stages:
+        made = []
+        for _ in range(3):
+            receiver = Receiver()
+            stage = stages.enter_context(Stage(receiver))
+            made.append((receiver, stage.url))
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _bodies_are_read_by_the_act(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Asked, "reads", False)
+
+
+# -- 1: every part to every node ----------------------------------------------------------------------
+
+
+def test_every_node_gets_every_bundle_whole(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    parts = sealed(tmp_path, 4)
+    told: list[tuple[int, int]] = []
+    upload_parts(
+        Nodes([url for _, url in receivers], quick()), parts, advance=lambda count, total: told.append((count, total))
+    )
+    for part in parts:
+        whole = b"".join(open_bundle_stream(Path(part.folder)))
+        for receiver, _ in receivers:
+            assert receiver.kept[part.manifest.id] == whole
+            assert receiver.checksums[part.manifest.id] == xxhash.xxh3_128_hexdigest(whole)
+    size = 3 * sum(bundle_size(Path(part.folder)) for part in parts)
+    assert sum(count for count, _ in told) == size
+    assert {total for _, total in told} == {size}
+
+
+def test_an_upload_goes_on_where_the_line_broke(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    (part,) = sealed(tmp_path)
+    receiver, url = receivers[0]
+    # more breaks than attempts: each got further, so it goes on
+    receiver.breaks_after = [5_000, 3_000, 1_000, 2_000, 4_000]
+    told: list[int] = []
+    upload_parts(Nodes(url, quick()), [part], advance=lambda count, _: told.append(count))
+    assert receiver.kept[part.manifest.id] == b"".join(open_bundle_stream(Path(part.folder)))
+    assert sum(told) == bundle_size(Path(part.folder))
+
+
+def test_an_upload_that_gets_no_further_ends(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    receiver, url = receivers[0]
+    receiver.breaks_after = [5_000, *([0] * 20)]
+    with pytest.raises(Unavailable) as caught:
+        upload_parts(Nodes(url, quick()), sealed(tmp_path))
+    assert caught.value.kind == "load_not_everywhere"
+    assert len(receiver.breaks_after) == 17  # three attempts that brought nothing
+
+
+def test_what_a_node_has_is_not_sent_again(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    parts = sealed(tmp_path, 2)
+    nodes = Nodes([url for _, url in receivers], quick())
+    upload_parts(nodes, parts)
+    for receiver, _ in receivers:
+        receiver.breaks_after = [0] * 9
+    told: list[int] = []
+    upload_parts(nodes, parts, advance=lambda count, _: told.append(count))
+    assert sum(told) == 3 * sum(bundle_size(Path(part.folder)) for part in parts)
+
+
+def test_a_node_that_is_down_fails_the_load_and_is_named(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    down = f"http://127.0.0.1:{free_port()}"
+    nodes = Nodes([receivers[0][1], down], quick())
+    with pytest.raises(Unavailable) as caught:
+        upload_parts(nodes, sealed(tmp_path))
+    assert caught.value.kind == "load_not_everywhere"
+    assert f"{down}: the node cannot be reached after 3 attempts (reason=Connection refused)" in str(caught.value)
+    assert receivers[0][1] not in str(caught.value)
+    assert receivers[0][0].loads == []
+
+
+def test_a_refusal_is_asked_once_and_named(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    with Stage(refuse(507, "Unavailable", "disk_full", file="/x")) as full:
+        with pytest.raises(Unavailable) as caught:
+            upload_parts(Nodes([receivers[0][1], full.url], quick()), sealed(tmp_path))
+        assert caught.value.kind == "load_not_everywhere"
+        assert f"{full.url}: no: disk_full (file=/x)" in str(caught.value)
+        assert len(full.asked) == 1
+
+
+def test_what_every_node_refuses_alike_is_that_error(tmp_path: Path) -> None:
+    with (
+        Stage(refuse(401, "Denied", "token_unknown")) as first,
+        Stage(refuse(401, "Denied", "token_unknown")) as second,
+    ):
+        with pytest.raises(Denied) as caught:
+            upload_parts(Nodes([first.url, second.url], quick()), sealed(tmp_path))
+        assert caught.value.kind == "token_unknown"
+    with Stage(refuse(404, "NotFound", "map_not_found", map="m")) as only, pytest.raises(NotFound):
+        upload_parts(Nodes(only.url, quick()), sealed(tmp_path / "again"))
+
+
+def test_when_one_fails_the_others_stop(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def slow(asked: Asked) -> None:
+        if asked.command == "GET":
+            return asked.answer(200, {"state": "absent", "offset": 0})
+        begun.set()
+        asked.rfile.read(1)
+        asked.server.over.wait(20)  # the writer's buffers fill up
+        return asked.hang_up()
+
+    def refusing(asked: Asked) -> None:
+        begun.wait(20)
+        asked.answer(500, {"error": "Internal", "kind": "unexpected", "message": "oops", "hint": None, "values": {}})
+
+    with Stage(slow) as one, Stage(refusing) as other:
+        clock = SystemClock()
+        began = clock.monotonic()
+        with pytest.raises(Unavailable, match="oops") as caught:
+            upload_parts(
+                Nodes([one.url, other.url], quick(read_timeout="1s", send_part_attempts=1)),
+                sealed(tmp_path, rows=100_000),
+            )
+        assert clock.monotonic() - began < 15
+        assert other.url in str(caught.value)
+
+
+# -- 2 and 3: entered once, known everywhere ----------------------------------------------------------
+
+
+def test_a_load_is_entered_at_the_primary_with_an_id_of_the_writers(
+    receivers: list[tuple[Receiver, str]], tmp_path: Path
+) -> None:
+    parts = sealed(tmp_path, 2)
+    told = enter_load(
+        Nodes([url for _, url in receivers], quick()), parts, load_id="abc", clock=ManualClock(), source="s",
+        rejected=4, stream=("q", 7),
+    )  # fmt: skip
+    assert (told.load, told.rows, told.parts, told.rejected, told.position) == ("abc", 20, 2, 4, 1)
+    assert told.maps == {"m": 20}
+    assert receivers[0][0].loads == [
+        {"load_id": "abc", "parts": [part.manifest.id for part in parts], "source": "s", "rejected": 4,
+         "stream": ["q", 7]}
+    ]  # fmt: skip
+    assert receivers[1][0].loads == receivers[2][0].loads == []
+
+
+def test_an_answer_that_was_lost_is_asked_for_with_the_same_id(tmp_path: Path) -> None:
+    ids: list[str] = []
+
+    def lost(asked: Asked) -> None:
+        ids.append(json.loads(asked.rfile.read(int(asked.headers["Content-Length"])))["load_id"])
+        asked.hang_up()
+
+    with Stage(lost) as primary:
+        with pytest.raises(Unavailable) as caught:
+            enter_load(Nodes(primary.url, quick()), sealed(tmp_path), load_id="abc", clock=ManualClock())
+        assert caught.value.kind == "load_unconfirmed"
+        assert primary.url in str(caught.value)
+    assert ids == ["abc"] * 3
+
+
+def test_a_replica_that_stays_behind_is_named_and_who_has_it_too(
+    receivers: list[tuple[Receiver, str]], tmp_path: Path
+) -> None:
+    urls = [url for _, url in receivers]
+    with Stage(refuse(503, "Unavailable", "primary_unreachable", node=urls[0])) as behind:
+        nodes = Nodes([*urls[:2], behind.url], quick())
+        with pytest.raises(Unavailable) as caught:
+            enter_load(nodes, sealed(tmp_path), load_id="abc", clock=SystemClock())
+        told = caught.value
+        assert told.kind == "load_behind"
+        assert told.values["entered"] == f"{urls[0]}, {urls[1]}"
+        assert behind.url in str(told.values["failed"])
+        assert "primary_unreachable" in str(told.values["failed"])
+        assert "safe" in str(told.hint)
+
+
+def test_a_node_that_is_still_working_is_asked_again(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    slow = refuse(503, "Unavailable", "merge_slow")
+    read = lambda act: lambda asked: (asked.rfile.read(int(asked.headers["Content-Length"])), act(asked))  # noqa: E731
+    with Stage(read(slow), read(slow), read(slow), read(slow), read(say(200, {"position": 1}))) as replica:
+        told = enter_load(
+            Nodes([receivers[0][1], replica.url], quick()), sealed(tmp_path), load_id="abc", clock=SystemClock(),
+            synchronise=True,
+        )  # fmt: skip
+        assert told.synchronised
+        assert len(replica.asked) == 5
+
+
+def test_uploads_nobody_wants_are_taken_back_where_that_can_be_told(
+    receivers: list[tuple[Receiver, str]],
+) -> None:
+    with Stage(say(200, {})) as one:
+        discard_parts(Nodes([one.url, f"http://127.0.0.1:{free_port()}"], quick()), ["a", "b"])
+        assert [(method, path) for method, path, _, _ in one.asked] == [
+            ("DELETE", "/v1/parts/a/upload"), ("DELETE", "/v1/parts/b/upload"),
+        ]  # fmt: skip
+
+
+# -- on real nodes ------------------------------------------------------------------------------------
+
+
+def rows(count: int, offset: int = 0) -> pa.Table:
+    return pa.table({"key": [f"k{n}" for n in range(count)], "value": [n + offset for n in range(count)]})
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir()]
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_a_load_is_on_all_nodes_and_nothing_stays_behind(cluster: ClusterHere, scratch: Path) -> None:
+    with millpond.open(cluster.url, synchronise=True) as pond:
+        made = pond.create_map("m", kind="state", value="long")
+        told = made.load(rows(1000))
+        assert told.synchronised
+        assert told.position == cluster[0].pond.position()[0]
+        assert [each.pond.map("m").get("k7") for each in cluster.nodes] == [7, 7, 7]
+        with pytest.raises(Invalid):
+            made.load(pa.table({"key": ["a"], "value": ["text"]}))
+        assert leftovers(scratch) == []
+        pond.part_writer("m").finish()
+    assert leftovers(scratch) == []
+
+
+def test_without_synchronise_a_load_is_merged_by_and_by(cluster: ClusterHere) -> None:
+    with millpond.open(cluster.urls[2]) as pond:
+        pond.create_map("m", kind="state", value="long").load(rows(10))
+        pond.merge()
+        assert [each.pond.map("m").get("k7") for each in cluster.nodes] == [7, 7, 7]
+
+
+def test_a_load_with_a_node_down_is_on_no_node_and_repeated_well(
+    cluster: ClusterHere, serve: Callable[..., Served], scratch: Path
+) -> None:
+    with millpond.open(cluster.url, synchronise=True, send_part_retry_delay="10ms") as pond:
+        made = pond.create_map("m", kind="state", value="long")
+        down = cluster[2]
+        settings = {"port": int(down.url.rpartition(":")[2]), "nodes": cluster.urls, "data": str(down.pond.folder)}
+        down.close()
+        with pytest.raises(Unavailable) as caught:
+            made.load(rows(10))
+        assert caught.value.kind == "load_not_everywhere"
+        assert down.url in str(caught.value)
+        assert leftovers(scratch) == []
+        assert [each.pond.map("m").get("k7") for each in cluster.nodes[:2]] == [None, None]
+        cluster.nodes[2] = serve(**settings)
+        told = made.load(rows(10))
+        assert (told.parts, told.duplicate_parts) == (1, 0)
+        assert [each.pond.map("m").get("k7") for each in cluster.nodes] == [7, 7, 7]
+
+
+def test_an_answer_cut_after_the_load_was_entered_enters_it_once(node: Served) -> None:
+    port = int(node.url.rpartition(":")[2])
+    with BrokenLine(port) as line, millpond.open(node.url, synchronise=True) as pond:
+        made = pond.create_map("m", kind="state", value="long")
+        pond.nodes.connections[:] = Nodes(line.url, quick()).connections
+        line.trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
+        told = made.load(rows(10))
+        assert (told.parts, told.duplicate_parts) == (1, 0)
+        entered = [entry for entry in node.pond.entries(0) if entry.kind == "load"]
+        assert [entry.body["load"] for entry in entered] == [told.load]
+        assert made.get("k7") == 7
+
+
+def test_a_line_cut_in_mid_upload_goes_on(node: Served) -> None:
+    port = int(node.url.rpartition(":")[2])
+    with BrokenLine(port) as line, millpond.open(node.url, synchronise=True) as pond:
+        made = pond.create_map("m", kind="state", value="string")
+        trouble = line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=200_000))
+        pond.nodes.connections[:] = Nodes(line.url, quick()).connections
+        text = [hashlib.sha256(str(n).encode()).hexdigest() for n in range(20_000)]
+        made.load(pa.table({"key": text, "value": text}))
+        assert trouble.struck.is_set()
+        assert made.info()["rows"] == 20_000
+
+
+def test_the_same_data_from_many_writers_at_once_is_one_load(cluster: ClusterHere) -> None:
+    with millpond.open(cluster.url, synchronise=True) as pond:
+        made = pond.create_map("m", kind="state", value="long")
+        results: list[Any] = []
+        failed: list[BaseException] = []
+
+        def write() -> None:
+            try:
+                results.append(made.load(rows(5000)))
+            except BaseException as error:
+                failed.append(error)
+
+        writers = [threading.Thread(target=write) for _ in range(6)]
+        for each in writers:
+            each.start()
+        for each in writers:
+            each.join(60)
+        assert not failed
+        assert sorted(told.parts for told in results) == [0] * 5 + [1]
+        assert [each.pond.map("m").info()["rows"] for each in cluster.nodes] == [5000] * 3
+
+
+def test_an_empty_load_asks_no_node(monkeypatch: pytest.MonkeyPatch, node: Served) -> None:
+    with millpond.open(node.url) as pond:
+        made = pond.create_map("m", kind="state")
+        monkeypatch.setattr(uploads, "upload_parts", None)
+        assert made.load([]).rows == 0
