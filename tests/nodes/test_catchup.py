@@ -1,0 +1,392 @@
+"""Replicas follow the primary's log: in order, after breaks, from whichever peer has what they need."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from millpond.clock import SystemClock
+from millpond.errors import Conflict, Unavailable
+from millpond.nodes.agreement import Agreement, agreement
+from millpond.nodes.catchup import Puller
+from millpond.nodes.peers import LogPage, Peer
+from millpond.nodes.transport import Connection
+from millpond.settings import load_settings
+from millpond.testing.faults import flip_byte
+
+if TYPE_CHECKING:
+    from tests.nodes.conftest import ClusterHere, Served
+
+SECONDS = 30.0
+
+
+def rows(*keys: str, value: int = 1) -> pa.Table:
+    return pa.table({"key": list(keys), "value": [value] * len(keys)})
+
+
+def load(node: Served, *keys: str, value: int = 1) -> int:
+    """Load into map `m` of the primary; the position of the load."""
+    pond = node.pond
+    if "m" not in [each.name for each in pond.maps()]:
+        pond.create_map("m", kind="state", value="long")
+    return pond.map("m").load(rows(*keys, value=value)).position
+
+
+def caught_up(node: Served, position: int) -> None:
+    node.node.puller.pull(position, SECONDS)
+    node.pond.wait_applied(position, timeout=SECONDS)
+
+
+def compared(*nodes: Served, seconds: float = SECONDS) -> Agreement:
+    return agreement([Peer(Connection(each.url, each.node.settings)) for each in nodes], SystemClock(), seconds=seconds)
+
+
+def until(true: Callable[[], object], seconds: float = SECONDS) -> None:
+    pause, clock = threading.Event(), SystemClock()
+    end = clock.monotonic() + seconds
+    while not true():
+        assert clock.monotonic() < end, "it did not happen in time"
+        pause.wait(0.02)
+
+
+def served_again(serve: Callable[..., Served], cluster: ClusterHere, number: int, folder: Path | None = None) -> Served:
+    """A node that was closed, started anew, perhaps from another folder."""
+    settings = cluster[number].node.settings
+    return serve(port=settings.port, nodes=list(settings.nodes), data=str(folder or settings.data))
+
+
+def test_everything_that_happens_to_maps_reaches_all_nodes(cluster: ClusterHere) -> None:
+    primary, *replicas = cluster.nodes
+    load(primary, "a", "b")
+    pond = primary.pond
+    pond.create_map("t", kind="temporal_state", value="double")
+    times = pa.array([1, 2, 3]).cast(pa.timestamp("ms", tz="UTC"))
+    pond.map("t").load(pa.table({"key": ["a"] * 3, "effective_time": times, "value": [1.0, 1.0, 2.0]}))
+    pond.alter_map("m", overwrite=False)
+    load(primary, "a", "c", value=2)
+    pond.create_map("gone", kind="state", value="long").load(rows("x"))
+    pond.drop_map("gone")
+    position = pond.order_care("t", "condense", 1_000_000).position
+    for node in cluster.nodes:
+        caught_up(node, position)
+    assert compared(*cluster.nodes).ok
+    for node in replicas:
+        assert node.pond.position() == pond.position()
+        assert node.pond.id == pond.id
+        assert [each.name for each in node.pond.maps()] == ["m", "t"]
+        assert [node.pond.map("m").get(key) for key in "abcd"] == [1, 1, 2, None]
+        assert node.pond.map("t").shard.stats().rows == 2
+        assert node.node.puller.status().behind == 0
+
+
+def test_a_hundred_waiters_are_one_pull(cluster: ClusterHere) -> None:
+    primary, replica, _ = cluster.nodes
+    load(primary, "a")
+    puller = replica.node.puller
+    first = _Counting(puller.peers()[0].connection)
+    puller._peers[0] = first
+    caught_up(replica, primary.pond.position()[0])
+    with ThreadPoolExecutor(100) as pool:
+        asked = first.asked
+        waiting = [pool.submit(puller.pull, primary.pond.position()[0] + 1, SECONDS) for _ in range(100)]
+        position = load(primary, "b")
+        assert all(each.result() >= position for each in waiting)
+    assert first.asked - asked <= 10
+
+
+class _Counting(Peer):
+    """A peer that counts how often it is asked for its log."""
+
+    asked = 0
+
+    def log(self, after: int, *, limit: int = 1000, wait_seconds: float = 0) -> LogPage:
+        self.asked += 1
+        return super().log(after, limit=limit, wait_seconds=wait_seconds)
+
+
+def test_a_node_that_was_down_catches_up_by_itself(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
+    load(cluster[0], "a")
+    cluster[2].close()
+    position = 0
+    for number in range(5):
+        position = load(cluster[0], f"k{number}", value=number)
+    back = served_again(serve, cluster, 2)
+    until(lambda: back.pond.position()[0] == position)
+    caught_up(back, position)
+    assert compared(cluster[0], cluster[1], back).ok
+    assert back.node.puller.status().pulled == 5
+    assert back.node.puller.status().clones == 0
+
+
+def test_a_node_that_was_away_too_long_clones(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
+    load(cluster[0], "a")
+    caught_up(cluster[1], 2)
+    cluster[2].close()
+    position = load(cluster[0], "b")
+    for node in cluster.nodes[:2]:
+        caught_up(node, position)
+        node.pond.expire_parts(1 << 60)
+    position = load(cluster[0], "c")
+    back = served_again(serve, cluster, 2)
+    until(lambda: back.node.puller.status().clones == 1)
+    assert back.pond.position()[0] == position
+    assert [back.pond.map("m").get(key) for key in "abc"] == [1, 1, 1]
+    after = load(cluster[0], "d")
+    caught_up(back, after)
+    assert compared(cluster[0], cluster[1], back).ok
+
+
+def test_a_part_comes_from_whoever_has_it_whole(cluster: ClusterHere) -> None:
+    primary, replica, late = cluster.nodes
+    late.node.puller.stop()
+    position = load(primary, "a", "b")
+    for node in (primary, replica):
+        caught_up(node, position)
+    [part] = primary.pond.parts(state="kept")
+    folder = primary.pond.part_folder(part.part)
+    assert folder is not None
+    flip_byte(folder / "data.mdb", 5000)
+    late.node.puller.start()
+    caught_up(late, position)
+    assert late.pond.map("m").get("b") == 1
+
+
+def test_a_part_that_was_put_aside_comes_back_whole(cluster: ClusterHere) -> None:
+    primary, replica, other = cluster.nodes
+    primary.node.merger.stop()
+    position = load_unmerged(primary, "a", "b")
+    for node in (replica, other):
+        caught_up(node, position)
+    [part] = primary.pond.parts(state="waiting")
+    folder = primary.pond.part_folder(part.part)
+    assert folder is not None
+    flip_byte(folder / "data.mdb", 5000)
+    primary.node.merger.start()
+    until(lambda: primary.node.puller.status().healed == 1)
+    until(lambda: primary.pond.map("m").get("b") == 1)
+    assert not primary.pond.parts(state="quarantined")
+    assert compared(*cluster.nodes).ok
+
+
+def load_unmerged(node: Served, *keys: str) -> int:
+    """Load into `m` without waiting for the merge, which does not run."""
+    if "m" not in [each.name for each in node.pond.maps()]:
+        node.pond.create_map("m", kind="state", value="long")
+    writer = node.pond.part_writer("m")
+    writer.write(pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array([1] * len(keys))},
+                                 schema=writer._schema))  # fmt: skip
+    return node.pond.commit_load(writer.finish(), wait=False).position
+
+
+def test_logs_that_went_different_ways_are_told_and_repaired(
+    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    primary, replica, other = cluster.nodes
+    caught_up(replica, load(primary, "a"))
+    replica.close()
+    shutil.copytree(replica.node.settings.data, tmp_path / "alone")
+    alone = serve(data=str(tmp_path / "alone"))
+    load(alone, "mine", value=7)
+    alone.close()
+    position = load(primary, "b", value=8)
+    back = served_again(serve, cluster, 1, tmp_path / "alone")
+    until(lambda: back.node.puller.status().state == "forked")
+    assert back.get("/readyz").status == 503
+    with pytest.raises(Conflict, match="repair URL --from URL"):
+        back.node.puller.pull(position + 1, SECONDS)
+    assert other.node.puller.ready() is None
+    failed = repaired(back)
+    assert failed["state"] == "failed"
+    assert failed["error"]["kind"] == "log_forked"
+    assert back.pond.map("m").get("mine") == 7
+    assert repaired(back, source=primary.url, over=True)["state"] == "done"
+    assert back.pond.map("m").get("mine") is None
+    assert back.pond.map("m").get("b") == 8
+    assert back.node.puller.ready() is None
+    caught_up(back, load(primary, "c"))
+    assert compared(primary, back, other).ok
+
+
+def repaired(node: Served, **asked: Any) -> Any:
+    """Repair a node, and what came of it."""
+    assert node.post("/v1/repair", asked).status == 202
+    until(lambda: node.get("/v1/repair").json()["state"] != "running")
+    return node.get("/v1/repair").json()
+
+
+def test_a_primary_that_lost_its_last_entries_gets_them_back(
+    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    primary, *replicas = cluster.nodes
+    for node in cluster.nodes:
+        caught_up(node, 0)
+    load(primary, "a")
+    primary.close()
+    shutil.copytree(primary.node.settings.data, tmp_path / "older")
+    again = served_again(serve, cluster, 0)
+    position = load(again, "b")
+    for node in replicas:
+        caught_up(node, position)
+    again.close()
+    restored = served_again(serve, cluster, 0, tmp_path / "older")
+    until(lambda: restored.node.started)
+    assert restored.pond.position()[0] == position
+    after = load(restored, "c")
+    for node in replicas:
+        caught_up(node, after)
+    assert compared(restored, *replicas).ok
+    assert restored.pond.map("m").get("b") == 1
+
+
+def test_a_primary_with_an_empty_folder_gets_all_of_it_back(
+    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    primary, *replicas = cluster.nodes
+    position = load(primary, "a", "b")
+    for node in replicas:
+        caught_up(node, position)
+    primary.close()
+    fresh = served_again(serve, cluster, 0, tmp_path / "fresh")
+    until(lambda: fresh.node.started)
+    assert fresh.pond.position()[0] == position
+    fresh.pond.wait_applied(position, timeout=SECONDS)
+    assert compared(fresh, *replicas).ok
+
+
+def test_a_broken_line_is_told_and_mended(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
+    primary, replica, _ = cluster.nodes
+    caught_up(replica, load(primary, "a"))
+    primary.close()
+    until(lambda: replica.node.puller.status().state == "broken")
+    status = replica.node.puller.status()
+    assert status.error_kind == "node_unreachable"
+    assert primary.url in str(status.error)
+    with pytest.raises(Unavailable) as told:
+        replica.node.puller.pull(status.position + 1, SECONDS)
+    assert told.value.kind == "node_behind"
+    assert "cannot be reached" in str(told.value)
+    back = served_again(serve, cluster, 0)
+    caught_up(replica, load(back, "b"))
+    assert replica.node.puller.status().state == "following"
+
+
+def test_who_waits_too_short_is_told_so(cluster: ClusterHere) -> None:
+    replica = cluster[1]
+    answer = replica.post("/v1/log/catch-up", {"position": 1000, "timeout": 0.2})
+    assert answer.status == 503
+    assert answer.json()["kind"] == "node_behind"
+    position = load(cluster[0], "a")
+    answer = replica.post("/v1/log/catch-up", {"position": position, "applied": True, "timeout": SECONDS})
+    assert answer.json()["position"] >= position
+    assert replica.pond.map("m").get("a") == 1
+
+
+class _Uploads:
+    """Parts that writers sent here."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Path] = {}
+        self.given: list[str] = []
+
+    def uploaded(self, part_id: str) -> Path | None:
+        if part_id in self.parts:
+            self.given.append(part_id)
+        return self.parts.get(part_id)
+
+
+def test_parts_that_were_uploaded_here_are_not_fetched(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
+    primary, replica, _ = cluster.nodes
+    replica.node.puller.stop()
+    position = load(primary, "a")
+    primary.pond.wait_applied(position, timeout=SECONDS)
+    [part] = primary.pond.parts(state="kept")
+    source = primary.pond.part_folder(part.part)
+    assert source is not None
+    uploads = _Uploads()
+    uploads.parts[part.part] = Path(shutil.copytree(source, replica.pond.folder / "uploaded-part"))
+    puller = Puller(replica.pond, replica.node.settings, uploads, SystemClock())
+    puller.start()
+    try:
+        puller.pull(position, SECONDS)
+    finally:
+        puller.stop()
+    assert uploads.given == [part.part]
+    assert not (replica.pond.folder / "uploaded-part").exists()
+
+
+def test_a_pond_with_a_past_of_its_own_is_not_taken_over(serve: Callable[..., Served], cluster: ClusterHere) -> None:
+    cluster[1].close()
+    other = serve()
+    load(other, "mine")
+    other.close()
+    load(cluster[0], "a")
+    stranger = served_again(serve, cluster, 1, Path(other.node.settings.data))
+    until(lambda: stranger.node.puller.status().state == "forked")
+    assert stranger.node.puller.status().error_kind == "pond_other"
+    assert stranger.pond.map("m").get("mine") == 1
+
+
+def test_a_node_that_is_alone_has_nobody_to_ask(node: Served) -> None:
+    position = load(node, "a")
+    assert node.node.puller.pull(position, 0) == position
+    assert node.node.puller.status().state == "alone"
+    with pytest.raises(Unavailable, match="does not pull"):
+        node.node.puller.pull(position + 1, 0)
+
+
+# -- the log, as others read it -----------------------------------------------------------------------
+
+
+def test_the_log_is_read_in_pages_and_waited_for(node: Served) -> None:
+    for key in "abc":
+        load(node, key)
+    told = node.get("/v1/log?after=1&limit=2").json()
+    assert [each["position"] for each in told["entries"]] == [2, 3]
+    assert told["next"] == 3
+    assert told["last"]["position"] == 4
+    assert told["first"] == 1
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(node.get, "/v1/log?after=4&wait=20")
+        load(node, "d")
+        assert [each["position"] for each in waiting.result().json()["entries"]] == [5]
+    assert node.get("/v1/log?after=5&wait=0.1").json()["entries"] == []
+
+
+def test_who_may_read_one_map_sees_nothing_of_others(node: Served) -> None:
+    load(node, "a")
+    other = node.pond.create_map("other", kind="state", value="long")
+    for number in range(30):
+        other.load(rows(f"x{number}"))
+    load(node, "b")
+    told = node.get("/v1/log?map=m&limit=2").json()
+    assert [each["position"] for each in told["entries"]] == [1, 2]
+    rest = node.get(f"/v1/log?map=M&limit=2&after={told['next']}").json()
+    assert [each["maps"] for each in rest["entries"]] == [["m"]]
+    assert "other" not in node.get("/v1/log?map=m").body.decode()
+    assert rest["applied"] == rest["next"] == rest["last"]["position"]
+
+
+def test_what_is_no_longer_kept_is_refused(node: Served) -> None:
+    load(node, "a")
+    node.pond.expire_parts(1 << 60)
+    answer = node.get("/v1/log?after=0")
+    assert answer.status == 404
+    assert answer.json()["kind"] == "log_trimmed"
+    assert answer.json()["values"]["first"] == 3
+
+
+def test_settings_name_the_peers(tmp_path: Path) -> None:
+    from millpond.pond import open_pond
+
+    nodes = ["http://n1:7433/", "http://n2:7433", "http://n3:7433"]
+    with open_pond(tmp_path) as pond:
+        puller = Puller(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), SystemClock())
+    assert puller.role == "replica"
+    assert [each.url for each in puller.peers()] == ["http://n1:7433", "http://n3:7433"]
