@@ -29,14 +29,15 @@ from millpond.cli import (
     ponds,
     queries,
     repair,
+    serve,
     verify,
 )
 
 __all__ = ("app", "main")
 
 _ORDER = (
-    "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "parts", "jobs",
-    "verify", "repair", "demo", "version",
+    "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "serve", "config",
+    "token", "parts", "jobs", "verify", "repair", "demo", "version",
 )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _noun in (ponds, maps, loads, lookups, queries, enrichments, care, parts, jobs, verify, repair, demo):
+for _noun in (ponds, maps, loads, lookups, queries, enrichments, care, parts, jobs, verify, repair, serve, demo):
     _noun.register(app)
 
 

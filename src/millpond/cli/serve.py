@@ -1,0 +1,238 @@
+"""`millpond serve`, `config`, and `token add`, `list` and `revoke`: running a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli import screen
+from millpond.cli.options import Json, comma_list, examples
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.settings import Settings
+
+__all__ = ("add", "config", "listed", "register", "revoke", "serve")
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", envvar="MILLPOND_CONFIG", metavar="FILE", help="The file of settings.",
+        show_default="./millpond.toml, if it is there",
+    ),
+]  # fmt: skip
+DataFolder = Annotated[
+    str | None, typer.Option("--data", metavar="FOLDER", help="The pond's folder.", show_default="./pond")
+]
+Others = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; `millpond config` shows them all."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            "millpond serve", "millpond serve --data data/pond --port 7433",
+            "millpond serve --config node1.toml --log-level debug",
+            "millpond serve --host 0.0.0.0 --tls-cert node.pem --tls-key node.key --set part_retention=14d",
+        )
+    )(serve)  # fmt: skip
+    app.command(
+        epilog=examples("millpond config", "millpond config --changed", "MILLPOND_PORT=8000 millpond config --json")
+    )(config)
+    group = typer.Typer(help="Say who may use a node: add, list and revoke tokens.", no_args_is_help=True)
+    group.command(
+        epilog=examples(
+            "millpond token add loader --write 'weather*' --read '*'", "millpond token add nodes --admin '*' --json"
+        )
+    )(add)
+    group.command(name="list", epilog=examples("millpond token list", "millpond token list --json"))(listed)
+    group.command(epilog=examples("millpond token revoke loader", "millpond token revoke loader --data data/pond"))(
+        revoke
+    )
+    app.add_typer(group, name="token")
+
+
+# -- serve --------------------------------------------------------------------------------------------
+
+
+def serve(
+    data: DataFolder = None,
+    config: ConfigFile = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to listen on.", show_default="7433")] = None,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option("--nodes", metavar="URL,URL", help="All nodes of the pond, the primary first."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="This node as it stands in --nodes.", show_default="of host and port")
+    ] = None,
+    tls_cert: Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="Speak https with it.")] = None,
+    tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", help="debug, info, warning or error.", show_default="info")
+    ] = None,
+    access_log: Annotated[
+        bool | None, typer.Option("--access-log/--no-access-log", help="A line for every request.")
+    ] = None,
+    others: Others = None,
+    json: Json = False,
+) -> None:
+    """Serve a pond over HTTP, until interrupted. The folder is made if it is not there yet.
+
+    Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged.
+    """
+    import logging
+
+    from millpond.server.run import Service
+    from millpond.settings import load_settings
+
+    settings = load_settings(
+        config, **_said(others), data=data, host=host, port=port, nodes=tuple(comma_list(nodes)) or None, url=url,
+        tls_cert=tls_cert, tls_key=tls_key, log_level=log_level, access_log=access_log,
+    )  # fmt: skip
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+    )
+    with Service(settings) as service:
+        service.run(lambda: _announce(service.node, as_json=json))
+
+
+def _announce(node: Node, *, as_json: bool) -> None:
+    import sys
+
+    maps = [each.name for each in node.pond.maps()]
+    if as_json:
+        screen.print_json({"url": node.url, "data": node.settings.data, "role": node.role, "maps": maps})
+    else:
+        count = f"{len(maps)} map{'' if len(maps) == 1 else 's'}"
+        screen.say(f"serving {node.settings.data} at {node.url} ({node.role}, {count}); its routes: {node.url}/docs")
+    sys.stdout.flush()
+
+
+def _said(others: list[str] | None) -> dict[str, Any]:
+    """What `--set` says."""
+    told: dict[str, Any] = {}
+    for each in others or ():
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"write --set NAME=VALUE, not {each}")
+        told[name.strip()] = value.strip()
+    return told
+
+
+# -- config -------------------------------------------------------------------------------------------
+
+
+def config(
+    config: ConfigFile = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only those that are not their default.")] = False,
+    others: Others = None,
+    json: Json = False,
+) -> None:
+    """Show every setting: its value, its default, where the value came from, and what it means."""
+    from millpond.settings import explain
+
+    told = [each for each in explain(config, **_said(others)) if not changed or each.origin != "default"]
+    if json:
+        for each in told:
+            screen.print_json(each._asdict())
+        return
+    screen.print_table(
+        ["setting", "value", "default", "from", "meaning"],
+        [[each.name, _shown(each.value), _shown(each.default), each.origin, each.meaning] for each in told],
+    )
+
+
+def _shown(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(each["name"] if isinstance(each, dict) else str(each) for each in value) or None
+    return str(value) if value != "" else None
+
+
+# -- tokens -------------------------------------------------------------------------------------------
+
+
+Read = Annotated[list[str] | None, typer.Option("--read", metavar="PATTERN", help="Maps it may read, such as '*'.")]
+Write = Annotated[list[str] | None, typer.Option("--write", metavar="PATTERN", help="Maps it may load and read.")]
+Admin = Annotated[
+    list[str] | None, typer.Option("--admin", metavar="PATTERN", help="Maps it may make, drop, tend; '*': the node.")
+]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")]
+
+
+def add(
+    name: TokenName, read: Read = None, write: Write = None, admin: Admin = None, data: DataFolder = None,
+    config: ConfigFile = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Draw a token and let in whoever shows it. It is printed once and stored only as a hash.
+
+    A running node knows it at once. For a pond of several nodes, put what `--json` prints (name, sha256, rights) into
+    `tokens` of the file of settings that they share.
+    """
+    import millpond
+    from millpond.clock import SystemClock
+    from millpond.nodes.tokens import TokenFile, draw_token
+
+    token = draw_token(SystemClock())
+    rights = {"read": comma_list(read), "write": comma_list(write), "admin": comma_list(admin)}
+    folder = _folder(data, config)
+    if not (folder / "pond.json").is_file():
+        millpond.open(str(folder)).close()
+    made = TokenFile(folder).add(name, token, rights)
+    if json:
+        screen.print_json({"token": token, **made.model_dump(mode="json")})
+    else:
+        screen.say(token)
+        screen.note("it is not shown again; clients take it from MILLPOND_TOKEN, or `token` in millpond.toml")
+
+
+def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
+    """Show who may use the node, and what for."""
+    settings = _settings(data, config)
+    from millpond.nodes.tokens import RIGHTS, TokenFile
+
+    file = TokenFile(Path(settings.data))
+    found = [(each, str(file.path)) for each in file.read()]
+    found += [(each, "settings") for each in settings.tokens]
+    if json:
+        for each, origin in found:
+            screen.print_json({"name": each.name, "rights": dict(each.rights), "from": origin})
+    elif not found:
+        screen.say("there are no tokens: on this machine's own address, everybody may do everything")
+    else:
+        screen.print_table(
+            ["token", *RIGHTS, "from"],
+            [
+                [each.name, *(", ".join(each.rights.get(right, ())) or None for right in RIGHTS), origin]
+                for each, origin in found
+            ],
+        )
+
+
+def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
+    """Let a token in no more. A running node knows it at once."""
+    from millpond.nodes.tokens import TokenFile
+
+    TokenFile(_folder(data, config)).revoke(name)
+    if json:
+        screen.print_json({"token": name, "revoked": True})
+    else:
+        screen.say(f"revoked {name}")
+
+
+def _settings(data: str | None, config: Path | None) -> Settings:
+    from millpond.settings import load_settings
+
+    return load_settings(config, data=data)
+
+
+def _folder(data: str | None, config: Path | None) -> Path:
+    return Path(_settings(data, config).data)
