@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from millpond.maps.lookup import Snapshot
     from millpond.maps.predicates import Where
     from millpond.maps.snapshots import SnapshotManifest
+    from millpond.nodes.transport import Connection
 
 __all__ = ("RemoteMap", "definition_of")
+
+CARE_SECONDS_MAX = 3600.0
+"""How long care is waited for; what takes longer is done all the same."""
 
 
 def definition_of(told: Mapping[str, Any]) -> MapDefinition:
@@ -114,12 +118,20 @@ class RemoteMap:
 
     def compact(self) -> CareReport:
         """Rewrite the shard's file without free pages, on every node; the report is the primary's."""
-        return self._care("compact", None)
+        outcomes = self.loading.nodes.all(lambda node: self._order(node, {"what": "compact"}))
+        for each in outcomes:
+            if each.error is not None:
+                raise each.error
+        return self._told(outcomes[0].value)
 
     def _care(self, what: str, before: object) -> CareReport:
         asked = {"what": what} | ({} if before is None else {"before": parse_instant(before)})
-        path = f"/v1/maps/{self.name}/care"
-        told = self.loading.nodes.on_primary(lambda node: node.request("POST", path, json=asked)).json()
+        return self._told(self.loading.nodes.on_primary(lambda node: self._order(node, asked)))
+
+    def _order(self, node: Connection, asked: dict[str, Any]) -> Any:
+        return node.request("POST", f"/v1/maps/{self.name}/care", json=asked, timeout=CARE_SECONDS_MAX).json()
+
+    def _told(self, told: Any) -> CareReport:
         self.loading.changed(self.name)
         return CareReport(**told["report"])
 
