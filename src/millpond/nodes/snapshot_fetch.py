@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
     from millpond.stores.objects import FolderObjects
 
-__all__ = ("POND_HEADER", "Asked", "Brought", "SnapshotFetch")
+__all__ = ("FILE_LOST", "POND_HEADER", "Asked", "Brought", "SnapshotFetch")
 
 _LOG = logging.getLogger(__name__)
 POND_HEADER = "Millpond-Pond"
+FILE_LOST = ("snapshot_not_found", "index_not_found", "range_not_found")
+"""Kinds of `NotFound` that speak of a file, not of the map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +117,13 @@ class SnapshotFetch:
         Raises: what a node answers; `Unavailable` when no node can be reached, or another process fetches for long;
         `Corrupt` when no node gives all files as they were written.
         """
-        began = self.clock.now_ms()
         while True:
-            pond = self.pond()
+            pond, before = self.pond(), self.known(asked)
             with self.store.alone(pond, asked.map, self._seconds):
-                known = None if fresh else self.open_known(asked)
-                if known is not None and known.confirmed_ms > began:
-                    return known  # another process brought it while we waited
+                if not fresh and self.known(asked) != before:
+                    known = self.open_known(asked)
+                    if known is not None:
+                        return known  # another process brought it while we waited
                 try:
                     return self._bring(pond, asked, fresh)
                 except _OtherPond:
@@ -134,7 +136,7 @@ class SnapshotFetch:
                 try:
                     return self._from(node, pond, asked, fresh)
                 except (Corrupt, NotFound, Unavailable) as error:
-                    replaced = isinstance(error, NotFound) and error.kind == "snapshot_not_found"
+                    replaced = error.kind in FILE_LOST
                     if not (replaced or unreachable_kind(error) or isinstance(error, Corrupt)):
                         raise
                     if replaced and not last:

@@ -35,7 +35,7 @@ from millpond.clock import Clock
 from millpond.errors import Closed, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.inputs.times import parse_instant
 from millpond.maps.narrowing import pair_of
-from millpond.nodes.snapshot_fetch import Asked, Brought, SnapshotFetch
+from millpond.nodes.snapshot_fetch import FILE_LOST, Asked, Brought, SnapshotFetch
 from millpond.nodes.snapshot_store import SnapshotStore
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class SnapshotReader:
 
 def _final(error: MillpondError) -> bool:
     """Whether a node said that this is not to be read: there is no such map, or it is not ours to see."""
-    return isinstance(error, NotFound | Denied) and error.kind != "snapshot_not_found"
+    return isinstance(error, NotFound | Denied) and error.kind not in FILE_LOST
 
 
 def _again(error: MillpondError) -> MillpondError:
@@ -274,10 +274,13 @@ def _again(error: MillpondError) -> MillpondError:
 class SnapshotCache:
     """The readers of one pond's maps in this process, over the folder that all processes share.
 
-    A thread of its own closes idle readers and removes files that nobody needs, as long as the cache is used.
+    A thread of its own closes idle readers and removes files that nobody needs, as long as the cache is used; unless
+    `tending` is False: then somebody calls `tend`.
     """
 
-    def __init__(self, folder: str | Path, nodes: Nodes, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, folder: str | Path, nodes: Nodes, settings: Settings, clock: Clock, *, tending: bool = True
+    ) -> None:  # fmt: skip
         self.settings, self.clock = settings, clock
         self.fetch = SnapshotFetch(nodes, SnapshotStore(Path(folder)), settings, clock)
         self._readers: dict[Asked, SnapshotReader] = {}
@@ -286,7 +289,9 @@ class SnapshotCache:
         self._notes: SimpleQueue[Asked | None] = SimpleQueue()
         self._left: set[Asked] = set()
         self._swept_ms: int | None = None
+        self._tending = tending
         self._tender: threading.Thread | None = None
+        self._stop = threading.Event()
 
     def reader(
         self, map: str, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
@@ -344,8 +349,10 @@ class SnapshotCache:
             self.fetch.store.sweep(now)
 
     def _begin_tending(self) -> None:
-        if self._tender is None or not self._tender.is_alive():
-            told = (weakref.ref(self), self._notes, max(self.settings.min_time_to_keep_env_open / 1000, 1.0))
+        if self._tending and (self._tender is None or not self._tender.is_alive()):
+            self._stop = threading.Event()
+            seconds = max(self.settings.min_time_to_keep_env_open / 1000, 1.0)
+            told = (weakref.ref(self), self._notes, seconds, self._stop)
             self._tender = threading.Thread(target=_tend, args=told, name="snapshot-tender", daemon=True)
             self._tender.start()
 
@@ -355,10 +362,13 @@ class SnapshotCache:
             readers, self._tender = list(self._readers.values()), None
         for each in readers:
             each.close()
+        self._stop.set()
         self._notes.put(None)
 
 
-def _tend(cache: weakref.ref[SnapshotCache], notes: SimpleQueue[Asked | None], seconds: float) -> None:
+def _tend(
+    cache: weakref.ref[SnapshotCache], notes: SimpleQueue[Asked | None], seconds: float, stop: threading.Event
+) -> None:
     """Tend a cache now and then, and when a snapshot was let go of, until it is closed or garbage."""
     while True:
         try:
@@ -366,11 +376,9 @@ def _tend(cache: weakref.ref[SnapshotCache], notes: SimpleQueue[Asked | None], s
         except Empty:
             pass
         else:
-            if noted is None:
-                return
             notes.put(noted)
         tended = cache()
-        if tended is None:
+        if tended is None or stop.is_set():
             return
         try:
             tended.tend()

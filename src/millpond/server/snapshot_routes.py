@@ -30,10 +30,10 @@ __all__ = ("routes",)
 
 FOR_EVER = "private, max-age=31536000, immutable"
 
-_LOWER = Query(None, description="only keys (numbers, for ranged maps) from here on")
-_UPPER = Query(None, description="only keys (numbers) before this")
-_SINCE = Query(None, description="only instants from here on: UTC milliseconds, or ISO 8601 with a zone")
-_UNTIL = Query(None, description="only instants before this")
+_LOWER = Query(description="only keys (numbers, for ranged maps) from here on")
+_UPPER = Query(description="only keys (numbers) before this")
+_SINCE = Query(description="only instants from here on: UTC milliseconds, or ISO 8601 with a zone")
+_UNTIL = Query(description="only instants before this")
 
 
 def routes(node: Node) -> APIRouter:

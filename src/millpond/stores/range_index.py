@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Source", "content_id", "index_bytes", "index_name",
-    "load_index", "put_content", "range_name", "read_batch", "store_index", "write_batch",
+    "load_index", "put_content", "range_name", "read_batch", "read_index", "store_index", "write_batch",
 )  # fmt: skip
 
 FORMAT = b"1"
@@ -198,6 +198,8 @@ def index_bytes(objects: Source, id_: str) -> pa.Buffer:
     try:
         data = objects.get(name)
     except NotFound as error:
+        if error.kind != "object_not_found":
+            raise  # a source that knows more
         raise NotFound("there is no such index", kind="index_not_found", object=name, where=objects.where) from error
     if content_id(data) != id_:
         raise Corrupt("the index is not what was written", kind="index_damaged", object=name, where=objects.where)
@@ -209,10 +211,15 @@ def load_index(objects: Source, id_: str) -> Index:
 
     Raises: `NotFound`, `Corrupt`; `Invalid` for a format that is newer than this reader.
     """
-    return _parse_index(read_batch(index_bytes(objects, id_), index_name(id_)), id_)
+    return read_index(index_bytes(objects, id_), id_)
 
 
-def _parse_index(batch: pa.RecordBatch, id_: str) -> Index:
+def read_index(data: pa.Buffer, id_: str) -> Index:
+    """The index that is written in bytes.
+
+    Raises: `Corrupt`; `Invalid` for a format that is newer than this reader.
+    """
+    batch = read_batch(data, index_name(id_))
     metadata = batch.schema.metadata or {}
     if metadata.get(b"millpond.index") != FORMAT:
         raise Invalid(

@@ -34,6 +34,8 @@ def range_bytes(objects: Source, entry: RangeEntry, *, verify: bool) -> pa.Buffe
     try:
         data = objects.get(name)
     except NotFound as error:
+        if error.kind != "object_not_found":
+            raise  # a source that knows more
         raise NotFound(
             "a range is missing", kind="range_not_found", object=name, where=objects.where,
             hint="fetch the index again from a place that has it, or make it anew",

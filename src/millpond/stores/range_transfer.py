@@ -11,9 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
-from millpond.stores.range_index import index_bytes, index_name, load_index, range_name
+from millpond.stores.range_index import index_bytes, index_name, range_name, read_index
 from millpond.stores.range_reader import range_bytes
 
 if TYPE_CHECKING:
@@ -51,12 +53,17 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     Raises: `NotFound` when the source lacks a file, `Corrupt` when it holds another than was written: the file is
     named and not taken over; `Unavailable`.
     """
-    index = _load_nearest(source, target, index_id)
+    held = _held_index(target, index_id)
+    data = index_bytes(source, index_id) if held is None else held
+    index = read_index(data, index_id)
     wanted = missing(index, target)
     _fetch_ranges(source, target, wanted, verify)
     step("ranges.fetched")
     target.settle("ranges")
-    size = sum(entry.size for entry in wanted) + _fetch_index(source, target, index_id)
+    size = sum(entry.size for entry in wanted)
+    if held is None:
+        target.put(index_name(index_id), data)
+        size += data.size
     step("ranges.index_fetched")
     return FetchReport(
         ranges=len(wanted), bytes=size,
@@ -64,11 +71,12 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     )  # fmt: skip
 
 
-def _load_nearest(source: Source, target: Objects, index_id: str) -> Index:
+def _held_index(target: Objects, index_id: str) -> pa.Buffer | None:
+    """The index as the target has it, if it has it whole."""
     try:
-        return load_index(target, index_id)
+        return index_bytes(target, index_id)
     except (NotFound, Corrupt):
-        return load_index(source, index_id)
+        return None
 
 
 def _fetch_ranges(source: Source, target: Objects, wanted: Iterable[RangeEntry], verify: bool) -> None:
@@ -90,14 +98,3 @@ def _fetch_ranges(source: Source, target: Objects, wanted: Iterable[RangeEntry],
 def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: bool) -> None:
     target.put(range_name(entry.id), range_bytes(source, entry, verify=verify))
     step("ranges.one_fetched")
-
-
-def _fetch_index(source: Source, target: Objects, index_id: str) -> int:
-    """Bring the index unless the target has it whole; the bytes brought."""
-    try:
-        index_bytes(target, index_id)
-    except (NotFound, Corrupt):
-        data = index_bytes(source, index_id)
-        target.put(index_name(index_id), data)
-        return int(data.size)
-    return 0
