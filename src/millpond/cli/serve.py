@@ -11,6 +11,8 @@ from millpond.cli import screen
 from millpond.cli.options import Json, comma_list, examples
 
 if TYPE_CHECKING:
+    import logging
+
     from millpond.nodes.node import Node
     from millpond.settings import Settings
 
@@ -87,8 +89,6 @@ def serve(
 
     Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged.
     """
-    import logging
-
     from millpond.server.run import Service
     from millpond.settings import load_settings
 
@@ -96,11 +96,31 @@ def serve(
         config, **_said(others), data=data, host=host, port=port, nodes=tuple(comma_list(nodes)) or None, url=url,
         tls_cert=tls_cert, tls_key=tls_key, log_level=log_level, access_log=access_log,
     )  # fmt: skip
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-    )
+    _log(settings)
     with Service(settings) as service:
         service.run(lambda: _announce(service.node, as_json=json))
+
+
+def _log(settings: Settings) -> None:
+    """What the node says goes to standard error, in UTC; what its libraries say of every step is left out."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(_utc_lines())
+    level = settings.log_level.upper()
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    if level != "DEBUG":
+        for talker in ("uvicorn.error", "apscheduler", "asyncio"):
+            logging.getLogger(talker).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+
+
+def _utc_lines() -> logging.Formatter:
+    import logging
+    import time
+
+    lines = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    lines.converter = time.gmtime
+    return lines
 
 
 def _announce(node: Node, *, as_json: bool) -> None:

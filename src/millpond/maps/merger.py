@@ -40,11 +40,16 @@ class _Pond(Protocol):
 
 @dataclass(slots=True)
 class MapProgress:
-    """How merging goes for one map. Times are UTC milliseconds; `error` is empty after a success."""
+    """How merging goes for one map. Times are UTC milliseconds; `error` is empty after a success.
+
+    `merged_rows` is of the last round, the totals are since the merger was made.
+    """
 
     map: str
     working: bool = False
     merged_rows: int = 0
+    rows_total: int = 0
+    parts_total: int = 0
     merged_ms: int | None = None
     merge_took_ms: int = 0
     error: str = ""
@@ -170,6 +175,8 @@ class Merger:
             if merged.rows or merged.care:
                 progress.merged_rows = sum(merged.rows.values())
                 progress.merged_ms, progress.merge_took_ms = clock.now_ms(), round(1000 * (clock.monotonic() - began))
+            progress.rows_total += sum(merged.rows.values())
+            progress.parts_total += sum(merged.parts.values())
             progress.error = "" if error is None else str(error) or repr(error)
             progress.error_kind = "" if error is None else getattr(error, "kind", "internal")
             if error is not None:

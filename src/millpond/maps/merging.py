@@ -34,9 +34,10 @@ FOLD_ROWS = 200_000
 
 @dataclass(slots=True)
 class Merged:
-    """What a round of merging did: rows by map, parts put aside, and the reports of care by position."""
+    """What a round of merging did: rows and parts by map, parts put aside, and the reports of care by position."""
 
     rows: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
     care: dict[int, CareReport] = field(default_factory=dict)
 
@@ -176,7 +177,9 @@ def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) 
             merged.quarantined += [loads.quarantine(queued, reason) for queued, reason in bad]
             whole = [each for each in whole if each[0] not in [queued for queued, _ in bad]]
         else:
-            merged.rows[shard.definition.name] = merged.rows.get(shard.definition.name, 0) + rows
+            name = shard.definition.name
+            merged.rows[name] = merged.rows.get(name, 0) + rows
+            merged.parts[name] = merged.parts.get(name, 0) + len(whole)
             return
 
 

@@ -20,6 +20,9 @@ from millpond.server import (
     snapshot_routes,
     upload_routes,
 )
+from millpond.server.metrics import Metrics
+from millpond.server.metrics import routes as metrics_routes
+from millpond.server.pages import add_pages
 from millpond.server.threads import waiting_room
 from millpond.server.wire import ErrorTold, add_error_handlers
 
@@ -43,7 +46,10 @@ def make_app(node: Node) -> FastAPI:
         summary="State that data pipelines need: uploads, maps, snapshots, questions, care.",
     )  # fmt: skip
     app.state.node = node
+    app.state.metrics = metrics = Metrics()
     add_error_handlers(app)
     for module in _ROUTES:
         app.include_router(module.routes(node), responses=_ERRORS)
+    app.include_router(metrics_routes(node, metrics), responses=_ERRORS)
+    add_pages(app)
     return app

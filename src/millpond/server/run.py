@@ -9,9 +9,11 @@ address that others can reach without tokens.
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,6 +67,7 @@ class Service:
             port = self._socket.getsockname()[1]
             settings = settings.model_copy(update={"port": port, "url": settings.own_url(port)})
             _check_listed(settings)
+            _check_certificate(settings)
             self._pond = open_pond(Path(settings.data), clock=clock, serve=True, part_retention=settings.part_retention)
             try:
                 self.node = Node(self._pond, settings, clock)
@@ -79,10 +82,13 @@ class Service:
         self._failed: BaseException | None = None
 
     def _config(self, settings: Settings) -> uvicorn.Config:
+        app = make_app(self.node)
+        counted = app.state.metrics.counting(app, self.node.clock)
         return uvicorn.Config(
-            make_app(self.node), loop="uvloop", http="httptools", ws="none", lifespan="on", log_config=None,
-            access_log=settings.access_log, server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            backlog=BACKLOG, timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
+            counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
+            http="httptools", ws="none", lifespan="on", log_config=None, access_log=settings.access_log,
+            server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS, backlog=BACKLOG,
+            timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
         )  # fmt: skip
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
@@ -95,6 +101,7 @@ class Service:
         try:
             self._server.run(sockets=[self._socket])
         finally:
+            _LOG.info("stopping")
             self.node.stop()
             starter.join(self.node.settings.shutdown_timeout / 1000)
         if self._failed is not None:
@@ -145,9 +152,14 @@ def _listen(settings: Settings) -> socket.socket:
         made.listen(BACKLOG)
     except OSError as error:
         made.close()
-        raise Unavailable(
-            "the node cannot listen there", kind="port_in_use", host=settings.host, port=settings.port,
-            reason=error.strerror, hint="stop what listens there, or choose another --port",
+        if error.errno == errno.EADDRINUSE:
+            raise Unavailable(
+                "the port is in use", kind="port_in_use", host=settings.host, port=settings.port,
+                hint="stop what listens there, or choose another --port",
+            ) from error  # fmt: skip
+        raise Invalid(
+            "the node cannot listen there", kind="host_refused", host=settings.host, port=settings.port,
+            reason=error.strerror, hint="choose another --host or --port",
         ) from error  # fmt: skip
     return made
 
@@ -159,6 +171,18 @@ def _check_listed(settings: Settings) -> None:
             "the node's own address is not among `nodes`", kind="node_not_listed", url=settings.url,
             nodes=", ".join(nodes), hint="set `url` to the address under which it stands there",
         )  # fmt: skip
+
+
+def _check_certificate(settings: Settings) -> None:
+    if not settings.secure:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise Invalid(
+            "the certificate or its key cannot be used", kind="tls_files", tls_cert=settings.tls_cert,
+            tls_key=settings.tls_key, reason=error.strerror or error, hint="both are files in PEM, and fit together",
+        ) from error  # fmt: skip
 
 
 def _check_access(node: Node) -> None:

@@ -102,7 +102,7 @@ def routes(node: Node) -> APIRouter:
         offer = Offer(part_id, upload_map, length, upload_checksum, upload_offset)
         arriving = await patiently(request, node.receiver.begin, offer)
         if arriving is not None:
-            await _receive(request, arriving)
+            await _receive(request, arriving, request.app.state.metrics.upload_bytes.inc)
         return asdict(await _in_thread(lambda: node.receiver.state(part_id)))
 
     @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
@@ -140,12 +140,13 @@ async def _in_thread(act: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(act)
 
 
-async def _receive(request: Request, arriving: Arriving) -> None:
-    """Take the body.
+async def _receive(request: Request, arriving: Arriving, count: Callable[[float], None]) -> None:
+    """Take the body, counting its bytes.
 
     Raises: `Refusal` when what came is damaged; else as `Arriving`.
     """
     error: BaseException | None = None
+    began = arriving.offset
     try:
         await _pour(_pieces(request), arriving)
         await _in_thread(arriving.finish)
@@ -156,6 +157,7 @@ async def _receive(request: Request, arriving: Arriving) -> None:
         error = caught
         raise
     finally:
+        count(arriving.offset - began)
         if isinstance(error, MillpondError):
             with anyio.CancelScope(shield=True):
                 await _in_thread(lambda: arriving.leave(error))

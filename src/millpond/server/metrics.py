@@ -1,0 +1,185 @@
+"""What a node counts and measures, for Prometheus.
+
+| metric | labels | |
+|---|---|---|
+| `millpond_requests_total` | route, method, status | requests answered |
+| `millpond_request_seconds` | route, method | how long they took, to the last byte |
+| `millpond_requests_running` | | requests being answered |
+| `millpond_upload_bytes_total` | | bytes of bundles received |
+| `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
+| `millpond_parts_waiting`, `millpond_rows_waiting` | map | entered, not merged yet |
+| `millpond_parts_quarantined` | map | put aside |
+| `millpond_merge_failing` | map | 1 while merging it fails |
+| `millpond_log_position`, `millpond_log_behind` | | last entry; how many the primary is ahead |
+| `millpond_applied_position` | map | applied up to there |
+| `millpond_snapshot_age_seconds` | map | since its snapshot was frozen; it may be current all the same |
+| `millpond_disk_free_bytes` | | where the pond lies |
+| `millpond_job_runs_total`, `millpond_job_failures_total` | job | since the node started |
+| `millpond_ready` | | 1 when it may be sent work |
+
+Routes are told by their template (`/v1/maps/{name}`), so that names of maps make no new series; what no route takes is
+`none`. State is read when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from millpond.clock import Clock
+from millpond.errors import MillpondError
+from millpond.maps.freezing import current_manifest
+from millpond.nodes.node import Node
+from millpond.server.access import Asking
+
+__all__ = ("Metrics", "routes")
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+disable_created_metrics()  # a series for when another began is of no use to anybody here
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class Metrics:
+    """The counters of one application; several may live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "millpond_requests", "Requests answered.", ("route", "method", "status"), registry=self.registry
+        )
+        self.seconds = Histogram(
+            "millpond_request_seconds", "How long requests took, to the last byte.", ("route", "method"),
+            buckets=_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.running = Gauge("millpond_requests_running", "Requests being answered.", registry=self.registry)
+        self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of bundles received.", registry=self.registry)
+
+    def counting(self, app: ASGIApp, clock: Clock) -> ASGIApp:
+        """The application, counted."""
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            status = 0
+            began = clock.monotonic()
+
+            async def sending(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            self.running.inc()
+            try:
+                await app(scope, receive, sending)
+            finally:
+                self.running.dec()
+                route, method = _template(scope), scope["method"]
+                # 499: who asked went away before there was an answer
+                self.requests.labels(route, method, status or 499).inc()
+                self.seconds.labels(route, method).observe(clock.monotonic() - began)
+
+        return counted
+
+
+def _template(scope: Scope) -> str:
+    route = scope.get("route")
+    return getattr(route, "path_format", None) or getattr(route, "path", None) or "none"
+
+
+class _State(Collector):
+    """How a node stands, read when it is asked for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe(self) -> list[Metric]:
+        """Nothing is read before it is asked for."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All that can be read."""
+        node = self._node
+        yield _gauge("ready", "Whether the node may be sent work.", float(not node.reasons()))
+        yield _gauge("log_position", "Position of the last entry.", node.pond.position()[0])
+        yield _gauge("log_behind", "Entries the primary is ahead.", node.puller.status().behind)
+        yield _gauge("disk_free_bytes", "Bytes free where the pond lies.", node.disk_free())
+        yield from self._of_maps()
+        yield from self._of_jobs()
+
+    def _of_maps(self) -> Iterator[Metric]:
+        status = self._node.merger.status()
+        for name, said, column in (
+            ("parts_waiting", "Parts that are entered and not merged.", "parts_waiting"),
+            ("rows_waiting", "Rows of those parts.", "rows_waiting"),
+            ("applied_position", "Everything up to there is applied.", "position"),
+        ):
+            yield _gauges(name, said, "map", {each["map"]: each[column] for each in status})
+        yield _gauges(
+            "merge_failing", "Whether merging fails.", "map", {each["map"]: bool(each["error"]) for each in status}
+        )
+        yield _counters("parts_merged", "Parts merged.", "map", {each["map"]: each["parts_total"] for each in status})
+        yield _counters("rows_merged", "Rows merged.", "map", {each["map"]: each["rows_total"] for each in status})
+        aside = {each["map"]: 0 for each in status}
+        for part in self._node.pond.parts(state="quarantined"):
+            aside[part.map] = aside.get(part.map, 0) + 1
+        yield _gauges("parts_quarantined", "Parts that were put aside.", "map", aside)
+        yield _gauges("snapshot_age_seconds", "Since the snapshot was frozen.", "map", self._snapshot_ages())
+
+    def _snapshot_ages(self) -> dict[str, float]:
+        pond, now = self._node.pond, self._node.clock.now_ms()
+        ages = {}
+        for each in pond.maps():
+            try:
+                manifest = current_manifest(pond.loading, each.objects, each.definition)
+            except MillpondError:
+                continue  # `verify` tells of it
+            if manifest is not None:
+                ages[each.name] = max(0.0, (now - manifest.created_ms) / 1000)
+        return ages
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        jobs = self._node.scheduler.status()
+        yield _counters("job_runs", "Runs that ended.", "job", {each.name: each.runs for each in jobs})
+        yield _counters(
+            "job_failures", "Runs in which something failed.", "job", {each.name: each.failures for each in jobs}
+        )
+
+
+def _gauge(name: str, said: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"millpond_{name}", said, value=value)
+
+
+def _gauges(name: str, said: str, label: str, values: dict[str, Any]) -> Metric:
+    told = GaugeMetricFamily(f"millpond_{name}", said, labels=(label,))
+    for each, value in values.items():
+        told.add_metric((each,), float(value))
+    return told
+
+
+def _counters(name: str, said: str, label: str, values: dict[str, Any]) -> Metric:
+    told = CounterMetricFamily(f"millpond_{name}", said, labels=(label,))
+    for each, value in values.items():
+        told.add_metric((each,), float(value))
+    return told
+
+
+def routes(node: Node, metrics: Metrics) -> APIRouter:
+    """`/metrics`: where tokens are wanted, for who may read everything."""
+    router = APIRouter(tags=["health"])
+    metrics.registry.register(_State(node))
+
+    @router.get("/metrics", summary="Counters and measurements, for Prometheus", response_class=Response,
+                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
+    def told(asking: Asking) -> Response:
+        asking.need("read")
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE)
+
+    return router

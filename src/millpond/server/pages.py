@@ -1,0 +1,108 @@
+"""The page that shows a node's routes, from files of its own: it works without the internet.
+
+The page's assets (`swagger_ui_bundle`) read OpenAPI 3.0. What FastAPI writes is 3.1, so the few words that differ are
+put in the older way; what they mean stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.staticfiles import StaticFiles
+from swagger_ui_bundle import swagger_ui_path
+
+__all__ = ("add_pages", "in_older_words")
+
+OPENAPI = "3.0.3"
+_ASSETS = "/docs/assets"
+_TAGS = [
+    {"name": "maps", "description": "What there is, and making, altering and dropping it."},
+    {"name": "loads", "description": "Sending parts, and entering them as one load."},
+    {"name": "questions", "description": "Values of keys, and rows. Arrow streams in and out."},
+    {"name": "snapshots", "description": "Frozen maps, to be fetched and asked elsewhere."},
+    {"name": "parts", "description": "Parts that wait, were merged, or were put aside."},
+    {"name": "jobs", "description": "What the node does by itself, and care."},
+    {"name": "nodes", "description": "What nodes ask each other."},
+    {"name": "health", "description": "How the node stands."},
+]
+
+
+def add_pages(app: FastAPI) -> None:
+    """Add `/docs`, and let `/openapi.json` say what it shows."""
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            told = get_openapi(
+                title=app.title, version=app.version, summary=app.summary, description=app.description,
+                routes=app.routes, tags=_TAGS,
+            )  # fmt: skip
+            told["openapi"] = OPENAPI
+            told["info"].pop("summary", None)
+            app.openapi_schema = in_older_words(told)
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+    app.mount(_ASSETS, StaticFiles(directory=str(swagger_ui_path)), name="assets")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json", title=app.title, swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{_ASSETS}/swagger-ui.css", swagger_favicon_url=f"{_ASSETS}/favicon-32x32.png",
+            swagger_ui_parameters={"defaultModelsExpandDepth": 0, "displayRequestDuration": True},
+        )  # fmt: skip
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> RedirectResponse:
+        return RedirectResponse("/docs")
+
+
+def in_older_words(told: Any) -> Any:
+    """A description in OpenAPI 3.1 in the words of 3.0.
+
+    >>> in_older_words({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["a"]})
+    {'type': 'string', 'nullable': True, 'example': 'a'}
+    """
+    if isinstance(told, list):
+        return [in_older_words(each) for each in told]
+    if not isinstance(told, dict):
+        return told
+    words = {name: in_older_words(value) for name, value in told.items()}
+    _write_null(words)
+    if isinstance(words.get("examples"), list):
+        first, *_ = words.pop("examples")
+        words["example"] = first
+    if "const" in words:
+        words["enum"] = [words.pop("const")]
+    if "prefixItems" in words:
+        kinds = words.pop("prefixItems")
+        words["items"] = {"anyOf": kinds}
+    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(words.get(bound), int | float) and not isinstance(words[bound], bool):
+            words[limit], words[bound] = words[bound], True
+    if words.pop("contentMediaType", None):
+        words["format"] = "binary"
+    return words
+
+
+def _write_null(words: dict[str, Any]) -> None:
+    """`null` is no type of 3.0, but a property of others."""
+    options = words.get("anyOf")
+    if isinstance(options, list) and {"type": "null"} in options:
+        left = [each for each in options if each != {"type": "null"}]
+        del words["anyOf"]
+        words["nullable"] = True
+        if len(left) > 1:
+            words["anyOf"] = left
+        elif "$ref" in left[0]:
+            words["allOf"] = left  # beside a reference nothing else is read
+        else:
+            for name, value in left[0].items():
+                words.setdefault(name, value)
+    elif words.get("type") == "null":
+        del words["type"]
+        words["nullable"] = True
