@@ -11,6 +11,7 @@ import millpond
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
     from pyspark.sql import SparkSession
 
@@ -20,16 +21,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from millpond import spark as mp
 
     scratch = tmp_path_factory.mktemp("spark")
-    session = mp.start(
+    with pytest.MonkeyPatch.context() as environment:
+        # Workers inherit it from the JVM.
+        environment.setenv("MILLPOND_SNAPSHOT_CACHE", str(scratch / "snapshots"))
+        session = started(mp, scratch)
+    mp.register(session)
+    yield session
+    session.stop()
+
+
+def started(mp: ModuleType, scratch: Path) -> SparkSession:
+    session: SparkSession = mp.start(
         "local[2]", app="millpond-tests", memory="1g",
         settings={
             "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2",
             "spark.local.dir": str(scratch / "local"), "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         },
     )  # fmt: skip
-    mp.register(session)
-    yield session
-    session.stop()
+    return session
 
 
 @pytest.fixture

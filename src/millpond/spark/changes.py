@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Conflict, NotFound
+from millpond.errors import Conflict, Corrupt, MillpondError, NotFound
 from millpond.maps.kinds import MapDefinition
 from millpond.spark.followed import Change, ChangesSettings, FollowedMap, changed_rows
 from millpond.spark.ponds import Place
@@ -75,7 +75,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self.settings.start
         if start == "earliest":
             return self._offset(self._map.earliest())
-        return self._offset(self._map.applied() if start == "latest" else int(start))
+        return self._offset(self._map.log.applied() if start == "latest" else int(start))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """As many rows as the option says, or all."""
@@ -83,7 +83,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """From now on there is nothing new."""
-        self._target = self._map.applied()
+        self._target = self._map.log.applied()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         """The last position that a micro-batch from `start` may reach: whole loads, at least one if there is any."""
@@ -102,10 +102,10 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """How far the map has got."""
-        return self._offset(self._map.applied())
+        return self._offset(self._map.log.applied())
 
     def _head(self) -> int:
-        head = self._map.applied()
+        head = self._map.log.applied()
         return head if self._target is None else min(head, self._target)
 
     def _tell(self, end: int) -> Offset:
@@ -113,13 +113,13 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(end)
 
     def _offset(self, position: int) -> Offset:
-        return {"pond": self._map.pond_id, "position": position}
+        return {"pond": self._map.log.pond_id, "position": position}
 
     def _position(self, offset: Offset) -> int:
-        if offset["pond"] != self._map.pond_id:
+        if offset["pond"] != self._map.log.pond_id:
             raise Conflict(
                 "the checkpoint is of another pond", kind="checkpoint_pond", map=self.definition.name,
-                found=offset["pond"], wanted=self._map.pond_id, hint="begin with a new checkpointLocation",
+                found=offset["pond"], wanted=self._map.log.pond_id, hint="begin with a new checkpointLocation",
             )  # fmt: skip
         return int(offset["position"])
 
@@ -137,7 +137,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             if self.settings.fail_on_trimmed:
                 raise self._trimmed(after + 1) from error
-            found = self._map.changes(max(after, self._map.first() - 1), end)
+            found = self._map.changes(max(after, self._map.log.first() - 1), end)
         if not found:
             self._seen = end
         return found
@@ -147,13 +147,13 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[ChangedParts]:
         """One for each part, or for several small ones.
 
-        Raises: `NotFound` when parts are kept no more.
+        Raises: `NotFound` when parts are kept no more; `Corrupt` when one was put aside.
         """
         changes = self._changes(self._position(start), self._position(end))
-        kept = [change for change in (self._map.kept(each) for each in changes) if change is not None]
+        kept = [change for change in (self._map.log.kept(each) for each in changes) if change is not None]
         if len(kept) < len(changes) and self.settings.fail_on_trimmed:
             there = {each.part for each in kept}
-            raise self._trimmed(next(each.position for each in changes if each.part not in there))
+            raise self._missing(next(each for each in changes if each.part not in there))
         return [ChangedParts(tuple(group)) for group in _grouped(kept)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -173,8 +173,17 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Let go of the pond."""
         if self._opened is not None:
-            self._opened.close()
+            self._opened.log.close()
             self._opened = None
+
+    def _missing(self, change: Change) -> MillpondError:
+        if change.part not in self._map.log.aside():
+            return self._trimmed(change.position)
+        return Corrupt(
+            "a part that comes next could not be merged", kind="part_quarantined", map=self.definition.name,
+            part=change.part, position=change.position,
+            hint="have it merged again: millpond parts retry; or go on without its rows: failOnTrimmed=false",
+        )  # fmt: skip
 
     def _trimmed(self, position: int) -> NotFound:
         return NotFound(

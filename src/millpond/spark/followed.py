@@ -1,6 +1,7 @@
 """A map whose log is followed: its loads after a position, and the rows of their parts.
 
-The pond of a folder is open while it is followed. Nodes are asked not more often than each `POLL_SECONDS`.
+The pond of a folder is open while it is followed. Nodes are asked no more often than each `POLL_SECONDS`, for what is
+about the map: the right to read it is enough.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -19,10 +21,10 @@ from millpond.maps.kinds import MapDefinition
 from millpond.maps.log import Entry
 from millpond.maps.merge import Received, part_rows
 from millpond.maps.parts import read_manifest
-from millpond.pond import Pond
-from millpond.spark.ponds import Place, open_place
+from millpond.pond import open_pond
+from millpond.spark.ponds import Place
 
-__all__ = ("Change", "ChangesSettings", "FollowedMap", "changed_rows")
+__all__ = ("Change", "ChangesSettings", "FollowedMap", "Log", "changed_rows")
 
 POLL_SECONDS = 0.05
 ENTRIES_AT_ONCE = 1_000
@@ -50,33 +52,48 @@ class Change:
     folder: str | None = None
 
 
-class FollowedMap:
-    """One map of an open pond."""
+class Log(Protocol):
+    """The log of a pond, as far as it is about one map."""
 
-    def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
-        self.definition = definition
-        self._pond = open_place(place)
-        self._remote, self._clock = place.remote, clock
-        self._applied, self._asked = 0, clock.monotonic() - POLL_SECONDS
-
-    @property
-    def pond_id(self) -> str:
-        """What tells the pond from others."""
-        return self._pond.id
-
-    def close(self) -> None:
-        """Let go of the pond."""
-        self._pond.close()
+    pond_id: str
 
     def applied(self) -> int:
         """The position up to which the map has merged everything."""
-        now = self._clock.monotonic()
-        if not self._remote or now - self._asked >= POLL_SECONDS:
-            self._applied, self._asked = self._pond.applied(self.definition.name), now
-        return self._applied
 
     def first(self) -> int:
-        """The oldest position that the log still has."""
+        """The oldest position that the log has."""
+
+    def entries(self, after: int) -> Iterator[Entry]:
+        """What happened after a position.
+
+        Raises: `NotFound`, kind `log_trimmed`.
+        """
+
+    def kept(self, change: Change) -> Change | None:
+        """The change with the place of its part; None when it is not there."""
+
+    def aside(self) -> frozenset[str]:
+        """The parts of the map that could not be merged."""
+
+    def close(self) -> None:
+        """Let go of the pond."""
+
+
+class _FolderLog:
+    """The log of a pond in a folder."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.name = name
+        self._pond = open_pond(place.folder, create=False, clock=SystemClock())
+        self.pond_id = self._pond.id
+
+    def close(self) -> None:
+        self._pond.close()
+
+    def applied(self) -> int:
+        return self._pond.applied(self.name)
+
+    def first(self) -> int:
         try:
             self._pond.entries(0, 1)
         except NotFound as error:
@@ -85,11 +102,77 @@ class FollowedMap:
             return int(str(error.values["first"]))
         return 1
 
+    def entries(self, after: int) -> Iterator[Entry]:
+        while some := self._pond.entries(after, ENTRIES_AT_ONCE):
+            yield from (entry for entry in some if self.name in entry.maps)
+            after = some[-1].position
+
+    def kept(self, change: Change) -> Change | None:
+        folder = self._pond.part_folder(change.part)
+        return None if folder is None else replace(change, folder=str(folder))
+
+    def aside(self) -> frozenset[str]:
+        return frozenset(each.part for each in self._pond.parts(self.name, "quarantined"))
+
+
+class _NodesLog:
+    """The log of a pond on nodes. It never speaks of parts that are kept no more."""
+
+    def __init__(self, place: Place, name: str, clock: Clock) -> None:
+        self.name = name
+        self._nodes, self._clock = place.nodes(), clock
+        self.pond_id = str(self._nodes.learn()["pond"])
+        self._head: dict[str, Any] = {}
+        self._asked = 0.0
+
+    def close(self) -> None:
+        self._nodes.close()
+
+    def applied(self) -> int:
+        return int(self._told()["applied"])
+
+    def first(self) -> int:
+        return int(self._told()["first"])
+
+    def _told(self) -> dict[str, Any]:
+        now = self._clock.monotonic()
+        if not self._head or now - self._asked >= POLL_SECONDS:
+            last = self._head["last"]["position"] if self._head else 0
+            self._head, self._asked = self._page(last, 1), now
+        return self._head
+
+    def _page(self, after: int, limit: int = ENTRIES_AT_ONCE) -> dict[str, Any]:
+        query = {"after": after, "limit": limit, "map": self.name}
+        told: dict[str, Any] = self._nodes.first(lambda node: node.request("GET", "/v1/log", query=query)).json()
+        return told
+
+    def entries(self, after: int) -> Iterator[Entry]:
+        while True:
+            page = self._page(after)
+            yield from (Entry.from_dict(each) for each in page["entries"])
+            if int(page["next"]) <= after or len(page["entries"]) < ENTRIES_AT_ONCE:
+                return
+            after = int(page["next"])
+
+    def kept(self, change: Change) -> Change | None:
+        return change
+
+    def aside(self) -> frozenset[str]:
+        return frozenset()
+
+
+class FollowedMap:
+    """One map of an open pond."""
+
+    def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
+        self.name = definition.name
+        self.log: Log = _NodesLog(place, self.name, clock) if place.remote else _FolderLog(place, self.name)
+
     def earliest(self) -> int:
         """The position after which every change of the map is still there."""
-        changes = self.changes(self.first() - 1, self.applied())
-        gone = [each.position for each in changes if self.kept(each) is None]
-        return max(gone, default=self.first() - 1)
+        before = self.log.first() - 1
+        gone = [each.position for each in self.changes(before, self.log.applied()) if self.log.kept(each) is None]
+        return max(gone, default=before)
 
     def changes(self, after: int, end: int) -> list[Change]:
         """The parts that loads brought to the map after a position, up to another, in order.
@@ -99,34 +182,13 @@ class FollowedMap:
         Raises: `NotFound`, kind `log_trimmed`.
         """
         found: list[Change] = []
-        name = self.definition.name
-        for entry in self._entries(after):
-            if name not in entry.maps:
-                continue
+        for entry in self.log.entries(after):
             if entry.kind in ("create", "drop"):
                 found = []
             elif entry.kind == "load" and entry.position <= end:
-                found += [_change(entry, part) for part in entry.body["parts"] if part["map"] == name]
+                parts = [part for part in entry.body["parts"] if part["map"] == self.name]
+                found += [Change(entry.position, part["id"], part["rows"]) for part in parts]
         return found
-
-    def _entries(self, after: int) -> Iterator[Entry]:
-        while entries := self._pond.entries(after, ENTRIES_AT_ONCE):
-            yield from entries
-            after = entries[-1].position
-
-    def kept(self, change: Change) -> Change | None:
-        """The change with the place of its part; None when it is kept no more."""
-        if not isinstance(self._pond, Pond):
-            return change if change.part in self._kept_there() else None
-        folder = self._pond.part_folder(change.part)
-        return None if folder is None else replace(change, folder=str(folder))
-
-    def _kept_there(self) -> frozenset[str]:
-        return frozenset(each.part for each in self._pond.parts() if each.map == self.definition.name)
-
-
-def _change(entry: Entry, part: dict[str, object]) -> Change:
-    return Change(entry.position, str(part["id"]), int(str(part["rows"])))
 
 
 def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:

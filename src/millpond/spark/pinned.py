@@ -32,7 +32,7 @@ class Shelf:
         if not self.place.remote:
             objects = open_objects(self.where)
             return Snapshot.open(objects, load_manifest(objects, id_))
-        from millpond.nodes.snapshots import open_pinned
+        from millpond.nodes.pinned import open_pinned
 
         return open_pinned(self.where, id_, settings=self.place.settings())
 
@@ -40,7 +40,7 @@ class Shelf:
         """The files of a snapshot by their names; from nodes each is fetched when it is first read."""
         if not self.place.remote:
             return open_objects(self.where)
-        from millpond.nodes.snapshots import pinned_objects
+        from millpond.nodes.pinned import pinned_objects
 
         return pinned_objects(self.where, manifest, settings=self.place.settings())
 
@@ -53,7 +53,7 @@ def pin(pond: OpenPond, place: Place, name: str) -> tuple[Shelf, SnapshotManifes
     opened = pond.map(name)
     if isinstance(opened, Map):
         return Shelf(place, str(opened.objects.where)), opened.freeze()
-    from millpond.nodes.snapshots import pin_snapshot
+    from millpond.nodes.pinned import pin_snapshot
 
     where = f"{place.where}#{opened.name}"
     return Shelf(place, where), pin_snapshot(where, settings=place.settings())

@@ -1,0 +1,199 @@
+"""A stream into a map, from the end of a micro-batch until its values can be read by `get`.
+
+Each epoch is a file of rows; a thread asks `get` for its last key, as fast as it can, until it is told the epoch's
+value. Two times are told for each epoch, in milliseconds:
+
+* after the rows: since all tasks have sealed (or uploaded) their last row, which is when Spark calls the sink's
+  `commit`;
+* after the file: since the file was there, with all that Spark does for a micro-batch.
+
+Into a folder's pond, and into nodes on this machine. The rivals, for the time after the file, with the same rows:
+* Spark alone: a sink that drops the rows; the micro-batch's own end counts;
+* tasks that write to Redis by `foreachBatch`, in pipelines, and `GET` there; nothing is exactly once in this.
+
+    python bench/stream.py            60 epochs of 10,000 rows
+    python bench/stream.py --quick    15 epochs of 1,000 rows
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import redis
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+
+import millpond
+from _servers import redis_server
+from millpond import spark as mp
+from millpond.kernel import steps
+from millpond.spark.ponds import Place, Rights
+from millpond.spark.sources import MapSource
+from millpond.testing.cluster import Cluster, free_port
+
+LAST = "last"
+"""The key that every epoch ends with; its value is the number of the epoch."""
+WARM = 5
+"""Epochs that are not counted: Python workers start with the first."""
+
+Get = Callable[[], object]
+
+
+class Feed:
+    """A folder that files are put into, each an epoch."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.folder, self.rows, self.count = folder, rows, 0
+        folder.mkdir()
+        self._keys = [f"device-{number:08d}" for number in range(rows - 1)]
+
+    def put(self) -> int:
+        """The next file; its number, from 1."""
+        self.count += 1
+        values = np.full(self.rows, self.count)
+        table = pa.table({"key": [*self._keys, LAST], "value": values})
+        hidden = self.folder / f".{self.count}"
+        parquet.write_table(table, hidden)
+        hidden.rename(self.folder / f"{self.count:06d}.parquet")
+        return self.count
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        files = session.readStream.schema("key string, value long").option("maxFilesPerTrigger", 1)
+        return files.parquet(str(self.folder))
+
+
+def timed_source(ends: Path) -> type[MapSource]:
+    """The data source, whose workers note when the tasks of an epoch are done."""
+
+    class Timed(MapSource):
+        default = Place("")
+        rights = Rights()
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+            def note(step: str) -> None:
+                if step == "epoch.tasks_done":
+                    with ends.open("a") as file:
+                        file.write(f"{time.time_ns()}\n")
+
+            if not steps._listeners:  # noqa: SLF001 - of this worker, which lives as long as the query
+                steps._listeners.append(note)  # noqa: SLF001
+            return super().streamWriter(schema, overwrite)
+
+    return Timed
+
+
+def watch(feed: Feed, get: Get, epochs: int) -> tuple[list[int], list[int]]:
+    """Put files one after another; when each was there, and when its value was read."""
+    put, read = [], []
+    for _ in range(epochs):
+        number = feed.put()
+        put.append(time.time_ns())
+        while get() != number:
+            time.sleep(0)
+        read.append(time.time_ns())
+    return put, read
+
+
+def report(way: str, after_rows: list[float] | None, after_file: list[float]) -> str:
+    def cell(told: list[float] | None) -> str:
+        if told is None:
+            return "      –      "
+        counted = told[WARM:]
+        return f"{statistics.median(counted):6.0f} / {np.percentile(counted, 99):5.0f}"
+
+    return f"| {way:42} | {cell(after_rows)} | {cell(after_file)} |"
+
+
+def into_map(session: SparkSession, folder: Path, way: str, pond: Any, where: str, told: argparse.Namespace) -> str:
+    target = pond.create_map("numbers", kind="state", value="long")
+    feed, ends = Feed(folder / "source", told.rows), folder / "ends"
+    session.dataSource.register(timed_source(ends))
+    stream = feed.frame(session).writeStream.format("millpond").option("pond", where).option("map", "numbers")
+    query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
+    put, read = watch(feed, lambda: target.get(LAST), told.epochs)
+    query.stop()
+    done = [int(line) for line in ends.read_text().split()]
+    return report(way, [(b - a) / 1e6 for a, b in zip(done, read, strict=False)],
+                  [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])  # fmt: skip
+
+
+def into_redis(session: SparkSession, folder: Path, port: int, told: argparse.Namespace) -> str:
+    feed, client = Feed(folder / "source", told.rows), redis.Redis(port=port)
+
+    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with redis.Redis(port=port) as there:
+            for batch in batches:
+                there.mset(dict(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)))
+        yield pa.record_batch({"done": [True]})
+
+    def write(frame: DataFrame, _epoch: int) -> None:
+        frame.mapInArrow(send, "done boolean").collect()
+
+    stream = feed.frame(session).writeStream.foreachBatch(write)
+    query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
+    put, read = watch(feed, lambda: int(client.get(LAST) or 0), told.epochs)  # type: ignore[arg-type]
+    query.stop()
+    client.close()
+    return report("Redis, by foreachBatch", None, [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])
+
+
+def into_nothing(session: SparkSession, folder: Path, told: argparse.Namespace) -> str:
+    feed = Feed(folder / "source", told.rows)
+    stream = feed.frame(session).writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+    def done() -> int:
+        progress = query.lastProgress
+        return -1 if progress is None or not progress["numInputRows"] else int(progress["batchId"]) + 1
+
+    put, read = watch(feed, done, told.epochs)
+    query.stop()
+    return report("Spark alone, rows dropped", None, [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="15 epochs of 1,000 rows")
+    parser.add_argument("--nodes", type=int, default=3, help="how many nodes, besides the runs with one (0: none)")
+    told = parser.parse_args()
+    told.epochs, told.rows = (15 + WARM, 1_000) if told.quick else (60 + WARM, 10_000)
+    with tempfile.TemporaryDirectory(prefix="millpond-stream-", dir=os.environ.get("BENCH_DIR")) as name:
+        folder = Path(name)
+        os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"
+        session = mp.start("local[2]", app="stream", settings={"spark.local.dir": f"{folder}/local"})
+        lines = []
+
+        def scratch(way: str) -> Path:
+            (folder / way).mkdir()
+            return folder / way
+
+        with millpond.open(folder / "pond") as pond:
+            lines.append(into_map(session, scratch("folder"), "a folder's pond", pond, str(pond.folder), told))
+        for count in [count for count in (1, told.nodes) if told.nodes]:
+            with Cluster(scratch(f"cluster{count}"), count) as cluster, millpond.open(cluster.url) as there:
+                way = f"{count} node{'s' if count > 1 else ''}, get from the first"
+                lines.append(into_map(session, scratch(f"nodes{count}"), way, there, cluster.url, told))
+        with redis_server(free_port()) as port:
+            if port is not None:
+                lines.append(into_redis(session, scratch("redis"), port, told))
+        lines.append(into_nothing(session, scratch("nothing"), told))
+        session.stop()
+    print(f"\n{told.epochs - WARM} epochs of {told.rows:,} rows; milliseconds, median / 99 %\n")
+    print(f"| {'into':42} | after the rows | after the file |")
+    print(f"|{'-' * 44}|---------------|---------------|")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    threading.current_thread().name = "bench"
+    main()

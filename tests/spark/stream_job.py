@@ -1,0 +1,84 @@
+"""What `test_stream_kills.py` runs: a query from a folder of files into a map, all of whose processes die at a step.
+
+    stream_job.py <folder with pond/, source/, checkpoint/> [<step to die at>[:<occurrence>]]
+
+`MILLPOND_STEPS_LOG` names a file that takes the steps of Spark's Python workers.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from millpond import spark as mp
+from millpond.kernel import steps
+from millpond.spark.ponds import Place, Rights
+from millpond.spark.sources import MapSource
+
+FILES_PER_EPOCH = 1
+
+
+def arm(scratch: Path, kill_at: str) -> None:
+    """Count the steps of this worker, log them, and at the chosen one kill the application and then this process."""
+    if steps._listeners:
+        return
+    name, _, count = kill_at.partition(":")
+    seen: Counter[str] = Counter()
+    log = os.environ.get("MILLPOND_STEPS_LOG")
+
+    def listen(step: str) -> None:
+        seen[step] += 1
+        if log:
+            with Path(log).open("a", encoding="ascii") as file:
+                file.write(f"{step}\n")
+        if step == name and seen[step] == int(count or 1):
+            for process in (scratch / "processes").read_text().split():
+                os.kill(int(process), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    steps._listeners.append(listen)
+
+
+def armed_source(scratch: Path, kill_at: str) -> type[MapSource]:
+    """The data source, which arms each worker that it comes to."""
+
+    class Armed(MapSource):
+        default = Place(str(scratch / "pond"))
+        rights = Rights()
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+            arm(scratch, kill_at)
+            writer = super().streamWriter(schema, overwrite)
+            write = writer.write
+
+            def armed(iterator: Any) -> Any:
+                arm(scratch, kill_at)
+                return write(iterator)
+
+            writer.write = armed  # type: ignore[method-assign]
+            return writer
+
+    return Armed
+
+
+def main(folder: str, kill_at: str = "") -> None:
+    scratch = Path(folder)
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch / "local")}
+    session = mp.start("local[2]", memory="600m", settings=settings)
+    java = session._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    (scratch / "processes").write_text(f"{java} {os.getpid()}")
+    session.dataSource.register(armed_source(scratch, kill_at))
+    files = session.readStream.schema("key string, value long").option("maxFilesPerTrigger", 1)
+    # Where rows come to is a matter of chance, so an epoch that is run again has other partitions.
+    rows = files.json(str(scratch / "source")).repartition(2)
+    query = rows.writeStream.format("millpond").option("map", "numbers").trigger(availableNow=True)
+    query.option("checkpointLocation", str(scratch / "checkpoint")).start().awaitTermination()
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

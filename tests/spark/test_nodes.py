@@ -1,0 +1,120 @@
+"""Spark and a pond that lies on nodes: loads, reads, lookups and streams, as with a folder."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+import millpond
+from millpond import spark as mp
+from tests.nodes.conftest import cluster as cluster
+from tests.nodes.conftest import serve as serve
+from tests.spark.test_changes import drained
+from tests.spark.test_streams import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millpond.nodes.remote_pond import RemotePond
+    from tests.nodes.conftest import ClusterHere
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def remote(cluster: ClusterHere) -> Iterator[RemotePond]:
+    """The pond of three nodes, of which the first is named; the others are learnt of."""
+    with millpond.open(cluster[0].url) as opened:
+        yield opened
+
+
+def written(frame: DataFrame, url: str, **options: object) -> None:
+    told = {"pond": url, "map": "numbers", "synchronise": "true"} | {
+        name: str(value) for name, value in options.items()
+    }
+    frame.write.format("millpond").options(**told).mode("append").save()
+
+
+def everywhere(cluster: ClusterHere, key: str, at: str | None = None) -> list[Any]:
+    return [each.pond.map("numbers").get(key, at=at) for each in cluster.nodes]
+
+
+def uploads(cluster: ClusterHere) -> list[str]:
+    """Parts that lie on nodes and were not entered."""
+    return sorted(each.name for node in cluster.nodes for each in (node.pond.folder / "uploads").glob("[!.]*"))
+
+
+def test_a_map_on_nodes_is_loaded_read_and_asked(
+    spark: SparkSession, cluster: ClusterHere, remote: RemotePond, tmp_path: Path
+) -> None:
+    remote.create_map("numbers", kind="temporal_state", value="long")
+    frame = spark.range(0, 1_000, 1, 2).selectExpr(
+        "concat('k', id % 500) as key", "timestamp_millis(1357000000000 + id) as effective_time", "id as value"
+    )
+    written(frame, cluster[0].url)
+    assert everywhere(cluster, "k7", "2013-01-02T00:00Z") == [507] * 3
+    result = mp.load(frame.limit(10).selectExpr("key", "effective_time", "value + 1 as value"), remote, "numbers")
+    assert (result.rows, result.parts) == (10, 1)
+
+    session = spark.newSession()
+    mp.register(session, cluster[0].url)
+    read = session.read.format("millpond").option("map", "numbers").option("where", "key = 'k7'").load()
+    assert sorted(row.value for row in read.collect()) == [8, 507]
+    events = session.sql("select 'k7' key, timestamp '2013-01-02' at union all select 'nobody', timestamp '2013-01-02'")
+    enriched = mp.enrich(events, map="numbers", key="key", at="at", into="number")
+    assert sorted(row.number or 0 for row in enriched.collect()) == [0, 507]
+    enriched.createOrReplaceTempView("events")
+    (row,) = session.sql("select get_state('numbers', key, at) n from events where key = 'k7'").collect()
+    assert row.n == 507
+
+
+def test_a_load_that_is_given_up_leaves_nothing_on_nodes(
+    spark: SparkSession, cluster: ClusterHere, remote: RemotePond, tmp_path: Path
+) -> None:
+    remote.create_map("numbers", kind="state", value="long")
+    frame = spark.range(0, 100, 1, 2).selectExpr("if(id % 10 = 3, null, concat('k', id)) as key", "id as value")
+    rejects = tmp_path / "rejects.jsonl"
+    with pytest.raises(PySparkException, match="10 rows cannot be stored"):
+        written(frame, cluster.url, rejects=rejects)
+    assert everywhere(cluster, "k1") == [None] * 3
+    assert uploads(cluster) == []
+    assert len(rejects.read_text().splitlines()) == 10
+    written(frame, cluster.url, rejects=rejects, max_rejects=10)
+    assert everywhere(cluster, "k1") == [1] * 3
+    assert json.loads(rejects.read_text().splitlines()[5])["source"] == "partition 1"
+
+
+def test_streams_into_nodes_and_out_of_them(
+    spark: SparkSession, cluster: ClusterHere, remote: RemotePond, tmp_path: Path
+) -> None:
+    numbers = remote.create_map("numbers", kind="state", value="long")
+    source = Source(spark, tmp_path / "source")
+    source.add({"key": "a", "value": 1})
+    source.add({"key": "a", "value": 2}, {"key": "b", "value": 2})
+
+    def drain() -> None:
+        told = {"pond": cluster[0].url, "map": "numbers", "synchronise": "true"}
+        query = source.frame().writeStream.format("millpond").options(**told)
+        query = query.option("checkpointLocation", str(tmp_path / "in")).trigger(availableNow=True)
+        query.start().awaitTermination()
+
+    drain()
+    assert everywhere(cluster, "a") == [2] * 3
+    changes = spark.readStream.format("millpond").option("pond", cluster.url).option("map", "numbers").load()
+    assert drained(changes, tmp_path / "out") == [[("a", 1), ("a", 2), ("b", 2)]]
+
+    numbers.load([{"key": "a", "value": -1}])
+    for file in (tmp_path / "in" / "commits").glob("*1*"):
+        file.unlink()  # and its checksum
+    drain()
+    assert everywhere(cluster, "a") == [-1] * 3, "the epoch did not win a second time"
+    remote.merge()
+    assert drained(changes, tmp_path / "out") == [[("a", -1)]]
+    epochs = [entry.body["stream"] for entry in remote.entries(0) if entry.kind == "load" and entry.body["stream"]]
+    assert [epoch for _, epoch in epochs] == [0, 1]

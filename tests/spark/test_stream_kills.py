@@ -1,0 +1,95 @@
+"""A query whose driver, JVM and workers are all killed at a step, and which is started again from its checkpoint.
+
+After each kill the map holds what the source does, and the log holds each epoch once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+from tests.spark.test_loads import left_behind
+
+if TYPE_CHECKING:
+    from millpond import Pond
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).with_name("stream_job.py")
+EPOCHS = 3
+ROWS = 40
+
+STEPS = [
+    # in a task
+    "part.data_written:1", "part.sealed:2", "epoch.task_done:2",
+    # between the tasks and the entry
+    "epoch.tasks_done:1", "load.received:1", "load.received:2",
+    # entered, and Spark does not know
+    "load.committed:1", "load.part_staged:2", "merge.part_taken:1", "merge.dequeued:2", "epoch.committed:1",
+]  # fmt: skip
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A pond, and a source of three files; the same keys come in each, so the epochs' order shows."""
+    with millpond.open(tmp_path / "pond") as pond:
+        pond.create_map("numbers", kind="state", value="long")
+    (tmp_path / "source").mkdir()
+    for epoch in range(EPOCHS):
+        file = tmp_path / "source" / f"{epoch}.json"
+        rows = [{"key": f"k{n}", "value": epoch * ROWS + n} for n in range(epoch, ROWS)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(file, (1_700_000_000 + epoch,) * 2)
+    return tmp_path
+
+
+def run(scratch: Path, kill_at: str = "") -> bool:
+    """Run the query to its end, or to where it dies; whether it came to its end."""
+    done = subprocess.run(
+        [sys.executable, str(JOB), str(scratch), kill_at], cwd=scratch, capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+    if kill_at and done.returncode == -signal.SIGKILL:
+        return False
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+    return True
+
+
+def check(pond: Pond) -> None:
+    """Nothing is lost, doubled or out of order."""
+    told = [entry.body for entry in pond.entries(0) if entry.kind == "load"]
+    assert [load["stream"][1] for load in told] == list(range(EPOCHS))
+    assert len({load["stream"][0] for load in told}) == 1
+    numbers = pond.map("numbers")
+    assert [sum(part["rows"] for part in load["parts"]) for load in told] == [ROWS - epoch for epoch in range(EPOCHS)]
+    latest = {f"k{n}": min(n, EPOCHS - 1) * ROWS + n for n in range(ROWS)}
+    rows = numbers.scan().read_all().to_pylist()
+    assert {row["key"]: row["value"] for row in rows} == latest
+    assert len(rows) == ROWS
+    assert left_behind(pond) == []
+
+
+def test_a_query_that_is_killed_again_and_again(scratch: Path) -> None:
+    """Each run dies in another moment of the epoch that the run before left."""
+    for step in ("epoch.tasks_done:1", "load.committed:1", "epoch.committed:1"):
+        assert not run(scratch, step), f"{step} was never taken"
+    assert run(scratch)
+    with millpond.open(scratch / "pond") as pond:
+        check(pond)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_a_query_that_is_killed_at_a_step(scratch: Path, step: str) -> None:
+    assert not run(scratch, step), f"{step} was never taken"
+    assert run(scratch)
+    with millpond.open(scratch / "pond") as pond:
+        check(pond)
