@@ -7,7 +7,11 @@
 | more keys | the snapshot, if it is current |
 | more keys, and something was merged since | the snapshot, with what was touched as a layer in memory over it |
 | more keys, and much was, or there is no snapshot | a new snapshot, frozen first |
-| rows | the shard, in one read transaction that ends with the stream |
+| rows, of up to `SHARD_ROWS_BYTES` | the shard, read to the end before the first is sent |
+| more rows | the snapshot, or the layer over it |
+
+So no transaction of a shard is ever open for as long as somebody at the other end of a line likes: it would keep old
+pages, and keep the shard from growing.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from millpond.maps.lookup import Snapshot
     from millpond.maps.snapshots import SnapshotManifest
     from millpond.pond import Pond
+    from millpond.stores.objects import Objects
 
 __all__ = ("Answers", "arrow_stream", "read_arrow_stream")
 
@@ -43,6 +48,10 @@ SHARD_KEYS_MAX = 256
 OVERLAY_KEYS_MAX = 50_000
 """A layer of so many keys is made in some tens of milliseconds; beyond that a freeze pays, for all who come later."""
 
+SHARD_ROWS_BYTES = 32 << 20
+"""So much is held in memory for one answer: most answers are smaller, and need no snapshot."""
+
+BATCH_ROWS = 65_536
 _ATTEMPTS = 5
 
 
@@ -54,6 +63,7 @@ class _Fresh:
     version: int
     snapshot: Snapshot
     base: Snapshot
+    objects: Objects
 
 
 class Answers:
@@ -102,6 +112,9 @@ class Answers:
 
     def snapshot(self, each: Map) -> Snapshot:
         """A snapshot of all that is applied to a map, open; one thread makes it, others wait for it."""
+        return self._newest(each).snapshot
+
+    def _newest(self, each: Map) -> _Fresh:
         with self._lock:
             lock = self._locks.setdefault(each.name, threading.Lock())
         with lock:
@@ -109,7 +122,7 @@ class Answers:
             version = each.shard.version
             if known is None or (known.incarnation, known.version) != (each.definition.incarnation, version):
                 known = self._fresh[each.name] = self._make(each)
-            return known.snapshot
+            return known
 
     def _make(self, each: Map) -> _Fresh:
         for attempt in range(_ATTEMPTS):
@@ -126,7 +139,7 @@ class Answers:
 
         manifest = refreeze(each.loading, each.objects, each.shard)
         snapshot = Snapshot.open(each.objects, manifest)
-        return _Fresh(manifest.incarnation, manifest.shard_version, snapshot, snapshot)
+        return _Fresh(manifest.incarnation, manifest.shard_version, snapshot, snapshot, each.objects)
 
     def _laid_over(self, each: Map) -> _Fresh | None:
         """The snapshot that counts with what was merged since on top; None when a freeze pays."""
@@ -143,14 +156,33 @@ class Answers:
 
     # -- rows -----------------------------------------------------------------------------------------
 
-    def scan(self, name: str, where: Any, columns: Sequence[str] | None) -> Iterator[bytes]:
-        """Rows as the bytes of an Arrow stream, a batch at a time; closing the iterator ends the read.
+    def scan(self, name: str, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+        """Rows as they are wanted, all of one moment.
 
         Raises: `NotFound` for a map that is not there, `Invalid` for a condition or columns it cannot have.
         """
-        told = [tuple(each) for each in where] if isinstance(where, list) else where
-        reader = self.pond.map(name).scan(told, columns)
-        return arrow_stream(reader)
+        each = self.pond.map(name)
+        told = [tuple(one) for one in where] if isinstance(where, list) else where
+        with closing(each.scan(told, columns)) as reader:
+            schema, few = reader.schema, _few(reader)
+        if few is not None:
+            return pa.RecordBatchReader.from_batches(schema, few)
+        return pa.RecordBatchReader.from_batches(schema, self._rows(each, told, schema.names))
+
+    def _rows(self, each: Map, where: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
+        from millpond.maps.predicates import predicate
+        from millpond.maps.present import present
+        from millpond.maps.thawed import GroupSpan, thaw
+
+        wanted = predicate(each.definition, where)
+        needed = names + [name for name in wanted.columns if name not in names]
+        newest = self._newest(each)  # held until the last row: its files stay
+        for rows in thaw(newest.objects, newest.snapshot.manifest, GroupSpan()):
+            batch = present(each.definition, rows, needed)
+            if wanted.expression is not None:
+                batch = batch.filter(wanted.expression)
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield batch.slice(start, BATCH_ROWS).select(names)
 
     def forget(self, name: str) -> None:
         """Let go of a map's snapshot."""
@@ -168,7 +200,7 @@ def _lay_over(each: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int
 
     with each.shard.view() as view:
         if view.version == manifest.shard_version:
-            return _Fresh(manifest.incarnation, view.version, base, base)
+            return _Fresh(manifest.incarnation, view.version, base, base, each.objects)
         touched = view.touched_since(manifest.shard_version) if view.version > manifest.shard_version else None
         if touched is None or len(touched) > OVERLAY_KEYS_MAX:
             return None
@@ -177,7 +209,18 @@ def _lay_over(each: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int
             overlay, each.definition, view.read_rows(touched), base=manifest, touched=touched,
             shard_version=view.version, created_ms=now_ms,
         )  # fmt: skip
-        return _Fresh(manifest.incarnation, view.version, Snapshot.open(overlay, laid), base)
+        return _Fresh(manifest.incarnation, view.version, Snapshot.open(overlay, laid), base, overlay)
+
+
+def _few(reader: pa.RecordBatchReader) -> list[pa.RecordBatch] | None:
+    """All batches of a reader; None when there is more than should be held in memory."""
+    few, size = [], 0
+    for batch in reader:
+        few.append(batch)
+        size += batch.nbytes
+        if size > SHARD_ROWS_BYTES:
+            return None
+    return few
 
 
 # -- from the shard -----------------------------------------------------------------------------------

@@ -14,29 +14,25 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
 import pyarrow as pa
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
-from starlette.types import Message, Send
+from starlette.types import Send
 
 from millpond.errors import Invalid
-from millpond.nodes.answers import Answers, read_arrow_stream
+from millpond.nodes.answers import Answers, arrow_stream, read_arrow_stream
 from millpond.nodes.questions import ARROW_STREAM
 from millpond.server.access import Asking
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("LOOKUP_BYTES_MAX", "SCAN_STALL_SECONDS", "routes")
+__all__ = ("LOOKUP_BYTES_MAX", "routes")
 
 LOOKUP_BYTES_MAX = 256 << 20
 """The largest question that is taken: some millions of keys."""
-
-SCAN_STALL_SECONDS = 120.0
-"""How long a reader may take nothing of a scan: meanwhile the shard keeps its old pages for it."""
 
 _DONE = object()
 _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {ARROW_STREAM: {"schema": {"type": "string"}}}}}
@@ -66,11 +62,12 @@ def routes(node: Node) -> APIRouter:
     @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
     async def get(request: Request) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
-        # The shortest way there is: what FastAPI would work out for each parameter takes longer than the answer. And a
-        # read of memory-mapped pages takes microseconds: to hand it to a thread would take longer, too.
+        # The shortest way there is: what FastAPI would work out for each parameter takes longer than the answer. A
+        # thread is needed, for a shard that grows lets nobody in for a moment.
         name, query = request.path_params["name"], request.query_params
         node.tokens.caller(_token(request)).need("read", name)
-        told = answers.get(name, _key(query.get("key"), query.get("key_hex")), query.get("at"))
+        key = _key(query.get("key"), query.get("key_hex"))
+        told = await run_sync(answers.get, name, key, query.get("at"))
         return Response(json.dumps(told), media_type="application/json")
 
     @router.post("/lookup", openapi_extra=_BODY, responses={200: {"content": {ARROW_STREAM: {}}}})
@@ -88,9 +85,8 @@ def routes(node: Node) -> APIRouter:
     async def scan(asking: Asking, name: str, wanted: Scan) -> Response:
         """Rows that a condition takes, as they are read."""
         asking.need("read", name)
-        rows = answers.scan(name, wanted.where, wanted.columns)
         # What is wrong with the question shows before the first batch, while it can still be said.
-        first = await run_sync(next, rows, b"")
+        rows, first = await run_sync(_begun, answers, name, wanted)
         return _Rows(_rows(first, rows), media_type=ARROW_STREAM)
 
     return router
@@ -139,6 +135,11 @@ async def _limited(request: Request) -> bytes:
     return b"".join(body)
 
 
+def _begun(answers: Answers, name: str, wanted: Scan) -> tuple[Iterator[bytes], bytes]:
+    rows = arrow_stream(answers.scan(name, wanted.where, wanted.columns))
+    return rows, next(rows)
+
+
 async def _rows(first: bytes, rows: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Batches, each read in a thread when the one before was taken; the read ends with the asker."""
     try:
@@ -151,14 +152,10 @@ async def _rows(first: bytes, rows: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 class _Rows(StreamingResponse):
-    """A stream that ends, cut short, when nobody takes what it sends."""
+    """A stream that lets go of what it reads when nobody takes it any more."""
 
     async def stream_response(self, send: Send) -> None:
-        async def in_time(message: Message) -> None:
-            with anyio.fail_after(SCAN_STALL_SECONDS):
-                await send(message)
-
         try:
-            await super().stream_response(in_time)
+            await super().stream_response(send)
         finally:
             await self.body_iterator.aclose()  # type: ignore[attr-defined]  # it is a generator

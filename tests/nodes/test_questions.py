@@ -1,0 +1,470 @@
+"""Questions over a line: every answer is what the map itself answers, by whichever way it comes."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millpond.clock import ManualClock, SystemClock
+from millpond.errors import Invalid, NotFound, Unavailable
+from millpond.kernel.steps import listening
+from millpond.maps.kinds import Kind
+from millpond.maps.lookup import Snapshot
+from millpond.maps.manifests import SnapshotManifest
+from millpond.nodes.answers import Answers, _from_shard, arrow_stream, read_arrow_stream
+from millpond.nodes.pinned import (
+    open_pinned,
+    open_remote,
+    pin_snapshot,
+    pinned_objects,
+    pinned_where,
+    remote_where,
+)
+from millpond.nodes.questions import Questions
+from millpond.nodes.transport import Nodes
+from millpond.pond import Pond
+from millpond.settings import Settings, load_settings
+from millpond.stores.range_index import content_id
+from millpond.testing import strategies
+from millpond.testing.models import bits_of
+from millpond.testing.rows import table_of
+from millpond.testing.scratch import scratch_folder
+
+KEYS = 50_000
+
+
+def as_stream(**columns: Any) -> bytes:
+    batch = pa.RecordBatch.from_pydict(columns)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def read_column(body: bytes) -> list[object]:
+    told: list[object] = pa.ipc.open_stream(body).read_all().column("value").to_pylist()
+    return told
+
+
+# -- from the shard, from a snapshot, from a layer over it --------------------------------------------
+
+
+@pytest.mark.parametrize("kind", Kind)
+@given(data=st.data())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> None:
+    definition = data.draw(strategies.definitions(kind=kind))
+    pools = data.draw(strategies.pools(definition))
+    parts = [data.draw(strategies.rows(definition, pools, most=6)) for _ in range(3)]
+    asked: list[Any] = [*data.draw(strategies.questions(definition, pools)), None]
+    with scratch_folder() as folder, Pond(folder / "pond", create=True, clock=ManualClock(5)) as pond:
+        each = pond.create_map(
+            "m", kind=kind, value=definition.value, scheme=definition.scheme, hash_bytes=definition.hash_bytes,
+            hash_bits=definition.hash_bits, overwrite=definition.overwrite,
+        )  # fmt: skip
+        answers = Answers(pond, pond.clock)
+        keys = pa.array([told and told[0] for told in asked], pa.string() if kind.keyed else pa.int64())
+        times = pa.array([told and told[1] for told in asked], pa.int64())
+        table = pa.table({"key": keys, "at": times} if kind.timed else {"key": keys})
+        for part in parts:
+            each.load(table_of(definition, part), max_rejects=len(part))
+            each = pond.map("m")
+            at = times if kind.timed else None
+            from_shard = _from_shard(each, keys, at)
+            laid_over = answers.snapshot(each).lookup(keys, at)
+            from_shard.validate(full=True)
+            with Snapshot.open(each.objects, each.freeze()) as whole:
+                expected = whole.lookup(keys, at)
+            assert from_shard.type == laid_over.type == expected.type
+            assert bits_of(from_shard.to_pylist()) == bits_of(expected.to_pylist())
+            assert bits_of(laid_over.to_pylist()) == bits_of(expected.to_pylist())
+            assert bits_of(answers.lookup("m", table).to_pylist()) == bits_of(expected.to_pylist())
+        answers.close()
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with Pond(tmp_path / "pond", create=True, clock=ManualClock(1_000)) as made:
+        yield made
+
+
+def fill(each: Any, keys: range, value: int) -> None:
+    told = [f"k{key:05d}" for key in keys]
+    each.load(pa.table({"key": told, "value": pa.array([value] * len(told), pa.int64())}), again=True)
+
+
+def test_what_was_merged_since_is_laid_over_in_memory(pond: Pond) -> None:
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(2_000), 0)
+    first = each.freeze()
+    answers = Answers(pond, pond.clock)
+    everything = pa.table({"key": [f"k{key:05d}" for key in range(3_000)]})
+    for value in range(1, 4):
+        fill(each, range(value, value + 1), value)
+        steps: list[str] = []
+        with listening(steps.append):
+            told = answers.lookup("m", everything).to_pylist()
+        assert told[: value + 2] == [0, *range(1, value + 1), 0]
+        assert told[2_000:] == [None] * 1_000
+        assert "freeze.switched" not in steps
+    assert each.info()["snapshot"] == first.id
+    assert len(list((Path(each.objects.where) / "manifests").iterdir())) == 1
+
+
+def test_a_layer_of_too_much_is_frozen_instead(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.nodes.answers.OVERLAY_KEYS_MAX", 10)
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(1_000), 0)
+    each.freeze()
+    fill(each, range(11), 1)
+    answers = Answers(pond, pond.clock)
+    told = answers.lookup("m", pa.table({"key": [f"k{key:05d}" for key in range(1_000)]}))
+    assert told.to_pylist() == [1] * 11 + [0] * 989
+    assert each.info()["snapshot_current"]
+
+
+def test_answers_are_those_of_now_while_others_load(pond: Pond) -> None:
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(1_000), 0)
+    answers = Answers(pond, pond.clock)
+    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+
+    def look(_: int) -> int:
+        before = pond.map("m").shard.version
+        told = answers.lookup("m", asked).to_pylist()
+        assert len(set(told)) == 1, "one version at a time"
+        assert told[0] >= before - 1, "never an older one than there was when it was asked"
+        return int(told[0])
+
+    with ThreadPoolExecutor(3) as threads:
+        looking = threads.map(look, range(60))
+        for value in range(1, 15):
+            fill(each, range(1_000), value)
+        assert max(looking) <= 14
+    assert look(0) == 14
+
+
+def test_a_map_made_again_is_another(pond: Pond) -> None:
+    answers = Answers(pond, pond.clock)
+    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    for value in (1, 2):
+        each = pond.create_map("m", kind="state", value="long")
+        fill(each, range(1_000), value)
+        assert answers.lookup("m", asked).to_pylist() == [value] * 1_000
+        pond.drop_map("m")
+    with pytest.raises(NotFound):
+        answers.lookup("m", asked)
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", as_stream(key=["a"])[:-40], b"\xff\xff\xff\xff\xff\xff\xff\x7f"])
+def test_a_body_that_is_no_stream_is_refused(body: bytes) -> None:
+    with pytest.raises(Invalid):
+        read_arrow_stream(body).column("key")
+
+
+@given(data=st.data())
+def test_a_body_that_was_damaged_never_reaches_a_kernel(data: st.DataObject) -> None:
+    whole = as_stream(key=pa.array(["a", "bcd", None, "efgh"]).dictionary_encode(), at=[1, 2, 3, 4])
+    spoilt = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        spoilt[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        table = read_arrow_stream(bytes(spoilt))
+    except Invalid:
+        return
+    table.validate(full=True)
+
+
+# -- over HTTP ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def weather(node: Any) -> Any:
+    """A node with a map whose values are structs."""
+    each = node.pond.create_map("weather", kind="temporal_state", value="temp double, code string")
+    rows = {
+        "key": [f"k{key:05d}" for key in range(KEYS)], "effective_time": pa.array([1_000] * KEYS, pa.int64()),
+        "temp": [float(key) for key in range(KEYS)], "code": ["x"] * KEYS,
+    }  # fmt: skip
+    load(node, each, pa.table(rows))
+    return node
+
+
+def load(node: Any, each: Any, table: pa.Table) -> None:
+    result = each.load(table, zone="UTC")
+    node.pond.wait_applied(result.position, timeout=30)
+
+
+@pytest.fixture
+def reading(weather: Any, tmp_path: Path) -> Settings:
+    return load_settings(snapshot_cache=str(tmp_path / "cache"), send_part_retry_delay="10ms", connect_timeout="2s")
+
+
+@pytest.fixture
+def questions(weather: Any, reading: Settings) -> Iterator[Questions]:
+    made = Questions(Nodes(weather.url, reading), None, reading, SystemClock())
+    yield made
+    made.close()
+
+
+def test_one_value_comes_with_its_type(weather: Any, questions: Questions) -> None:
+    definition = weather.pond.map("weather").definition
+    assert questions.get(definition, b"k00007", 1_000) == {"temp": 7.0, "code": "x"}
+    assert questions.get(definition, b"k00007") == {"temp": 7.0, "code": "x"}
+    assert questions.get(definition, b"k00007", 999) is None
+    assert questions.get(definition, b"\xff\xfe", 1_000) is None
+    told = weather.get("/v1/maps/weather/get?key=k00007&at=1970-01-01T00:00:01Z")
+    assert told.json()["value"]["temp"] == {"type": "double", "value": 7.0}
+    assert weather.get("/v1/maps/weather/get?key=none").json() == {"found": False, "type": "null", "value": None}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "kind"),
+    [
+        ("/v1/maps/weather/get", 400, "key_missing"),
+        ("/v1/maps/weather/get?key_hex=zz", 400, "key_missing"),
+        ("/v1/maps/weather/get?key=a&at=2013-01-01", 400, "time_naive"),
+        ("/v1/maps/nothing/get?key=a", 404, "map_not_found"),
+        ("/v1/maps/nothing/snapshot", 404, "map_not_found"),
+        ("/v1/maps/weather/snapshot?key_from=b&key_to=a", 400, "narrowing"),
+        ("/v1/maps/weather/snapshot?pin=-1", 400, "request_invalid"),
+        ("/v1/maps/weather/objects/ranges/none.arrow", 404, "snapshot_not_found"),
+        ("/v1/maps/weather/objects/../../pond.json", 404, None),
+        ("/v1/maps/weather/objects/%2e%2e/%2e%2e/pond.json", 404, "snapshot_not_found"),
+        ("/v1/maps/weather/objects/ranges/..%2f..%2f..%2f..%2fpond.json", 404, "snapshot_not_found"),
+        ("/v1/maps/weather/objects//etc/passwd", 404, "snapshot_not_found"),
+        ("/v1/maps/weather/objects/leases/x.lock", 404, "snapshot_not_found"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(weather: Any, path: str, status: int, kind: str | None) -> None:
+    told = weather.get(path)
+    assert told.status == status
+    assert kind is None or told.json()["kind"] == kind
+
+
+@pytest.mark.parametrize("via", ["remote", "snapshot", "auto"])
+def test_many_keys_by_any_way(weather: Any, questions: Questions, via: Any) -> None:
+    each = weather.pond.map("weather")
+    keys = pa.chunked_array([["k00001", None], ["nothing", "k19999"]])
+    at = pa.array([1_000, 1_000, 1_000, None], pa.int64())
+    assert questions.lookup(each.definition, keys, at, via).equals(each.lookup(keys, at))
+    assert questions.lookup(each.definition, keys.combine_chunks().dictionary_encode(), 1_000, via).equals(
+        each.lookup(keys, 1_000)
+    )
+    assert questions.lookup(each.definition, keys, via=via).equals(each.lookup(keys))
+    assert questions.lookup(each.definition, [], at=5, via=via).equals(each.lookup([], 5))
+    with pytest.raises(Invalid):
+        questions.lookup(each.definition, [1.5], 1_000, via)
+    with pytest.raises(Invalid, match="zone"):
+        questions.lookup(each.definition, ["a"], "2013-01-01", via)
+
+
+def test_large_questions_go_in_pieces(weather: Any, questions: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.nodes.questions.REQUEST_ROWS", 300)
+    each = weather.pond.map("weather")
+    keys = pa.array([f"k{key:05d}" for key in range(1_000)])
+    at = pa.array([1_000, 999] * 500, pa.int64())
+    assert questions.lookup(each.definition, keys, at, "remote").equals(each.lookup(keys, at))
+
+
+@pytest.mark.settings(min_time_to_keep_snapshots="10min")
+def test_few_keys_are_asked_remotely_until_a_snapshot_pays(weather: Any, reading: Settings) -> None:
+    made = Questions(
+        Nodes(weather.url, reading), None, reading.model_copy(update={"remote_rows_max": 10}), SystemClock()
+    )
+    each = weather.pond.map("weather")
+    for _ in range(3):
+        made.lookup(each.definition, ["a", "b", "c"], 1_000)
+        assert not made.reader("weather").at_hand
+    made.lookup(each.definition, ["a", "b", "c"], 1_000)
+    assert made.reader("weather").at_hand
+    # Its own changes it sees at once, those of others when the snapshot is due.
+    load(weather, each, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
+    assert made.lookup(each.definition, ["k00001"], 6).to_pylist() == [None]
+    made.changed("weather")
+    assert made.lookup(each.definition, ["k00001"], 6).to_pylist() == [{"temp": -1.0, "code": "new"}]
+    made.close()
+
+
+def test_rows_come_as_a_stream(weather: Any, questions: Questions) -> None:
+    each = weather.pond.map("weather")
+    told = questions.scan(each.definition, "temp < 3", ["key", "temp"]).read_all()
+    assert told.sort_by("key").equals(each.scan("temp < 3", ["key", "temp"]).read_all().sort_by("key"))
+    assert questions.scan(each.definition, [["key", "=", "k00005"]], None).read_all().num_rows == 1
+    assert questions.scan(each.definition, None, None).read_all().num_rows == KEYS
+    assert questions.scan(each.definition, "key = 'nobody'", None).read_all().num_rows == 0
+    for where, columns in (("nonsense", None), (None, ["nothing"]), ("temp > 'a'", None)):
+        with pytest.raises(Invalid):
+            questions.scan(each.definition, where, columns).read_all()
+
+
+def test_a_scan_that_nobody_reads_on_ends(weather: Any, questions: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = weather.pond.map("weather")
+    # More than the buffers of both ends hold, so that the node must wait for the reader.
+    many = pa.table(
+        {
+            "key": [f"z{key:06d}" for key in range(200_000)],
+            "effective_time": pa.array([1] * 200_000, pa.int64()),
+            "temp": [1.0] * 200_000,
+            "code": ["y" * 200] * 200_000,
+        }
+    )
+    load(weather, each, many)
+    ended = threading.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr("millpond.server.question_routes.arrow_stream", lambda told: _watched(told, ended))
+        reader = questions.scan(each.definition, None, None)
+        assert reader.read_next_batch().num_rows > 0
+        # Nothing of the shard is held for who reads slowly: it may grow meanwhile.
+        assert not each.shard._opened().env._open
+        assert not ended.wait(0.1)
+        del reader
+        assert ended.wait(20)
+
+
+def _watched(reader: pa.RecordBatchReader, ended: threading.Event) -> Iterator[bytes]:
+    try:
+        yield from arrow_stream(reader)
+    finally:
+        ended.set()
+
+
+def test_large_and_small_answers_hold_the_same_rows(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(2_000), 0)
+    each.freeze()
+    fill(each, range(1_000), 1)
+    answers = Answers(pond, pond.clock)
+    for where in (None, "value = 1", [["key", "<", "k00007"]]):
+        small = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
+        with monkeypatch.context() as patched:
+            patched.setattr("millpond.nodes.answers.SHARD_ROWS_BYTES", 0)
+            patched.setattr("millpond.nodes.answers.BATCH_ROWS", 7)
+            large = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
+        assert large.equals(small)
+    assert small.num_rows == 7
+
+
+# -- snapshots ----------------------------------------------------------------------------------------
+
+
+def test_a_manifest_is_named_by_its_content_and_confirmed_by_its_name(weather: Any) -> None:
+    told = weather.get("/v1/maps/weather/snapshot")
+    tag = told.headers["ETag"]
+    assert content_id(told.body) == tag.strip('"')
+    manifest = SnapshotManifest.from_bytes(told.body)
+    assert manifest.map == "weather"
+    assert told.headers["Millpond-Pond"] == weather.pond.id
+    for held in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        same = weather.get("/v1/maps/weather/snapshot", headers={"If-None-Match": held})
+        assert (same.status, same.body, same.headers["ETag"]) == (304, b"", tag)
+    assert weather.get("/v1/maps/weather/snapshot", headers={"If-None-Match": '"other"'}).status == 200
+
+
+def test_files_never_change_and_come_in_pieces(weather: Any) -> None:
+    manifest = SnapshotManifest.from_bytes(weather.get("/v1/maps/weather/snapshot").body)
+    path = f"/v1/maps/weather/objects/indexes/{manifest.layers[0].index}.arrow"
+    whole = weather.get(path)
+    assert content_id(whole.body) == manifest.layers[0].index
+    assert "immutable" in whole.headers["Cache-Control"]
+    some = weather.get(path, headers={"Range": "bytes=10-19"})
+    assert (some.status, some.body) == (206, whole.body[10:20])
+    assert weather.get(path, headers={"If-None-Match": whole.headers["ETag"]}).status == 304
+
+
+def test_a_snapshot_is_frozen_when_it_is_due_or_when_one_insists(weather: Any) -> None:
+    first = weather.get("/v1/maps/weather/snapshot").headers["ETag"]
+    each = weather.pond.map("weather")
+    load(weather, each, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
+    assert weather.get("/v1/maps/weather/snapshot").headers["ETag"] == first
+    fresh = weather.get("/v1/maps/weather/snapshot?fresh=1").headers["ETag"]
+    assert fresh != first
+    assert weather.get("/v1/maps/weather/snapshot").headers["ETag"] == fresh
+
+
+def test_a_narrowed_snapshot_over_the_line(weather: Any, questions: Questions) -> None:
+    reader = questions.reader("weather", keys=("k00010", "k00020"), window=(500, 2_000))
+    assert reader.snapshot().lookup(["k00010", "k00019"], 1_500).to_pylist()[1] == {"temp": 19.0, "code": "x"}
+    with pytest.raises(Invalid, match="upper=k00020"):
+        reader.snapshot().lookup(["k00020"], 1_500)
+    with pytest.raises(Invalid, match="lower=500 upper=2000"):
+        reader.snapshot().lookup(["k00010"], 2_000)
+
+
+def test_a_job_reads_the_snapshot_it_was_planned_on(weather: Any, reading: Settings) -> None:
+    where = remote_where([weather.url], "weather")
+    manifest = pin_snapshot(where, settings=reading)
+    each = weather.pond.map("weather")
+    load(weather, each, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
+    weather.get("/v1/maps/weather/snapshot?fresh=1")
+    with open_pinned(where, manifest.id, settings=reading) as snapshot:
+        assert snapshot.lookup(["k00001"], 6).to_pylist() == [None]
+    later = pin_snapshot(where, settings=reading)
+    with open_pinned(where, later.id, settings=reading) as snapshot:
+        assert snapshot.lookup(["k00001"], 6).to_pylist() == [{"temp": -1.0, "code": "new"}]
+    assert open_remote(where, settings=reading).at(later.id).manifest == later
+    with pytest.raises(NotFound):
+        open_pinned(where, "0" * 40, settings=reading)
+    with pytest.raises(Invalid):
+        open_pinned("http://localhost:1", later.id, settings=reading)
+
+
+def test_a_task_fetches_only_the_ranges_it_reads(weather: Any, reading: Settings, tmp_path: Path) -> None:
+    from millpond.maps.thawed import GroupSpan, spans, thaw
+
+    where = remote_where([weather.url], "weather")
+    manifest = pin_snapshot(where, keys=("k00000", "k45000"), settings=reading)
+    there = pinned_where(where, manifest)
+    assert there != where
+    objects = pinned_objects(where, manifest, settings=reading)
+    pieces = spans(objects, manifest, GroupSpan(), 1)
+    assert not list((tmp_path / "cache").rglob("ranges/*.arrow"))
+    assert len(pieces) > 1
+    some = sum(batch.num_rows for batch in thaw(objects, manifest, pieces[0]))
+    assert 0 < some < 45_000
+    assert len(list((tmp_path / "cache").rglob("ranges/*.arrow"))) <= 2
+    assert some + sum(batch.num_rows for piece in pieces[1:] for batch in thaw(objects, manifest, piece)) == 45_000
+    with open_pinned(there, manifest.id, settings=reading) as snapshot:
+        assert snapshot.lookup(["k00003"], 1_000).to_pylist() == [{"temp": 3.0, "code": "x"}]
+
+
+def test_when_the_node_is_gone_the_snapshot_answers_and_the_rest_says_so(weather: Any, questions: Questions) -> None:
+    definition = weather.pond.map("weather").definition
+    assert questions.lookup(definition, ["k00001"], 1_000, "snapshot").to_pylist() == [{"temp": 1.0, "code": "x"}]
+    weather.close()
+    assert questions.lookup(definition, ["k00001"], 1_000, "snapshot").to_pylist() == [{"temp": 1.0, "code": "x"}]
+    assert questions.lookup(definition, ["k00001"], 1_000).to_pylist() == [{"temp": 1.0, "code": "x"}]
+    asks: list[Callable[[], object]] = [
+        lambda: questions.get(definition, b"k00001", 1_000),
+        lambda: questions.lookup(definition, ["k00001"], 1_000, "remote"),
+        lambda: questions.scan(definition, None, None),
+    ]
+    for ask in asks:
+        with pytest.raises(Unavailable) as gone:
+            ask()
+        assert gone.value.kind == "node_unreachable"
+
+
+def test_a_stream_ends_with_its_reader() -> None:
+    ended = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield pa.record_batch({"a": [1]})
+        finally:
+            ended.append(True)
+
+    stream = arrow_stream(pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), batches()))
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert ended
