@@ -59,8 +59,9 @@ def jobs(
             for job in told["jobs"]:
                 screen.print_json({"node": told["node"]} | job)
     for told in () if json else answers:
-        title = f"{told['node']}" if len(outcomes) > 1 else None
-        screen.print_table(*_table(told["jobs"], told["clock_ms"], purpose), title=title)
+        if len(outcomes) > 1:
+            screen.say(told["node"])
+        screen.print_table(*_table(told["jobs"], told["clock_ms"], purpose))
     _raise_first(outcomes)
 
 
@@ -170,7 +171,7 @@ def _table(jobs: Sequence[dict[str, Any]], now_ms: int, purpose: bool) -> tuple[
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "job": lambda job: job["name"],
         "for": lambda job: job["purpose"],
-        "every": lambda job: duration_in_words(job["interval_ms"]) if job["interval_ms"] else "",
+        "every": lambda job: duration_in_words(job["interval_ms"]),
         "last": lambda job: _last(job, now_ms),
         "result": _result,
         "next": lambda job: _next(job, now_ms),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,15 +120,23 @@ def _retry(opened: PondLike, ids: Sequence[str] | None) -> list[tuple[str, PartS
     known = sorted({part.part for _, part in aside})
     wanted = {_one(known, told) for told in ids} if ids else set(known)
     if not isinstance(opened, RemotePond):
-        return [("", part) for part in opened.retry_parts(sorted(wanted) if ids else None)]
+        here = [part for _, part in aside if part.part in wanted]
+        return [("", part) for part in _stand(here, opened.retry_parts(sorted(wanted) if ids else None))]
     told: list[tuple[str, PartStatus]] = []
     for node in opened.nodes.connections:
         named = node.url if len(opened.nodes.connections) > 1 else ""
-        here = sorted({part.part for where, part in aside if where == named} & wanted)
+        here = [part for where, part in aside if where == named and part.part in wanted]
         if here:
-            answer = node.request("POST", "/v1/parts/retry", json={"parts": here} if ids else {}).json()
-            told += [(named, PartStatus(**part)) for part in answer["parts"]]
+            asked = {"parts": sorted({part.part for part in here})} if ids else {}
+            answer = node.request("POST", "/v1/parts/retry", json=asked).json()
+            told += [(named, part) for part in _stand(here, [PartStatus(**each) for each in answer["parts"]])]
     return told
+
+
+def _stand(asked: Sequence[PartStatus], told: Sequence[PartStatus]) -> list[PartStatus]:
+    """How parts stand that were taken again: those that are no longer told of are merged, and not kept."""
+    known = {part.part: part for part in told}
+    return [known.get(part.part, replace(part, state="merged", reason="")) for part in asked]
 
 
 def _one(known: Sequence[str], told: str) -> str:

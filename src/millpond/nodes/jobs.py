@@ -148,11 +148,19 @@ def _merge(node: Tended, stopping: threading.Event) -> Outcome:
     after = _waiting(node)
     faults += [f"map {each['map']}: {each['error']}" for each in node.merger.status() if each["error"]]
     merged = {what: max(before[what] - after[what], 0) for what in before}
-    told = "nothing waited"
+    told = _last_merge(node)
     if before["parts"]:
         told = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
         told += f"; {_many(after['parts'], 'part')} wait" if after["parts"] else ""
     return Outcome(told, merged | {"parts_waiting": after["parts"]}, tuple(faults))
+
+
+def _last_merge(node: Tended) -> str:
+    done = [each for each in node.merger.status() if each["merged_ms"] is not None]
+    if not done:
+        return "nothing waited"
+    last = max(done, key=lambda each: each["merged_ms"])
+    return f"nothing waited; last: {_many(last['merged_rows'], 'row')} of {last['map']}"
 
 
 def _waiting(node: Tended) -> dict[str, int]:

@@ -1,0 +1,183 @@
+"""`millpond jobs` and `millpond parts` as an operator types them: on a folder, on a node, on all nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import millpond
+from millpond.cli.main import app
+from millpond.cli.parts import _one
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.kernel.steps import listening
+from tests.nodes.conftest import ClusterHere, Served
+from tests.nodes.test_job_routes import SECONDS, damaged, owner
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("MILLPOND_POND", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def typed(*words: str, code: int = 0) -> str:
+    """What a command prints."""
+    done = CliRunner().invoke(app, list(words), prog_name="millpond")
+    assert done.exit_code == code, f"{words} ended with {done.exit_code}\n{done.output}\n{done.exception!r}"
+    return done.stdout if code == 0 else done.output
+
+
+def objects(*words: str, code: int = 0) -> list[Any]:
+    return [json.loads(line) for line in typed(*words, code=code).splitlines()]
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of a table, each the cells that are not empty."""
+    lines = [line for line in text.splitlines() if line.strip() and "──" not in line]
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+
+
+# -- jobs ---------------------------------------------------------------------------------------------
+
+
+def test_jobs_are_a_table_a_person_can_read(node: Served) -> None:
+    owner(node, condense="1d")
+    assert typed("jobs", "run", "condense", "--pond", node.url).startswith(
+        "condense: condensed 1 of 1 map, 1 row fewer ("
+    )
+    typed("jobs", "pause", "retain", "--pond", node.url)
+    head, *rows = cells(typed("jobs", "--pond", node.url))
+    assert head == ["job", "every", "last", "result", "next"]
+    told = {row[0]: row[1:] for row in rows}
+    assert told["condense"][0] == "10min"
+    assert told["condense"][2:] == ["condensed 1 of 1 map, 1 row fewer", "in 10 min"]
+    assert told["retain"] == ["10min", "paused"]
+    assert told["verify"] == ["off", "when told"]
+    assert typed("jobs", "resume", "retain", "--pond", node.url) == "retain: runs by itself\n"
+    assert "deletes what is too old" in typed("jobs", "--explain", "--pond", node.url)
+
+
+def test_jobs_speak_json(node: Served) -> None:
+    told = {job["name"]: job for job in objects("jobs", "--pond", node.url, "--json")}
+    assert told["compact"]["interval_ms"] == 3_600_000
+    assert {job["node"] for job in told.values()} == {node.url}
+    (ran,) = objects("jobs", "run", "orphans", "--pond", node.url, "--json")
+    assert ran["last"]["told"] == "nothing to do"
+    (paused,) = objects("jobs", "pause", "orphans", "--pond", node.url, "--json")
+    assert paused["paused"]
+
+
+def test_a_run_that_went_wrong_ends_with_one(node: Served) -> None:
+    owner(node)
+    (node.pond.map("owner").shard.folder / "current").write_text("astray\n")
+    node.pond.open_maps.forget()
+    told = typed("jobs", "run", "compact", "--pond", node.url, code=1)
+    assert told.startswith(
+        "compact: nothing to do in 1 map (0.0 s) · error: map owner: the map's pointer names no generation"
+    )
+    assert "error: map owner" in typed("jobs", "--pond", node.url)
+
+
+def test_jobs_of_all_nodes(cluster: ClusterHere) -> None:
+    told = typed("jobs", "--all", "--pond", cluster[2].url)
+    assert [line for line in told.splitlines() if line.startswith("http")] == cluster.urls
+    one = objects("jobs", "--pond", cluster[2].url, "--json")
+    assert {job["node"] for job in one} == {cluster[2].url}, "the node that is named, unless told otherwise"
+    ran = typed("jobs", "run", "condense", "--all", "--pond", cluster[2].url).splitlines()
+    assert ran[0].startswith(f"{cluster.urls[0]}: condense: nothing to do")
+    assert ran[1].startswith(f"{cluster.urls[1]}: condense: follows the log of {cluster.urls[0]}")
+
+
+def test_a_node_that_is_down_is_named_after_what_the_others_say(cluster: ClusterHere) -> None:
+    cluster[1].close()
+    told = typed("jobs", "--all", "--pond", cluster[0].url, code=7)
+    assert told.count("condense") == 2
+    assert f"node={cluster.urls[1]}" in told
+
+
+def test_a_folder_has_no_jobs_and_an_unknown_one_is_refused(node: Served) -> None:
+    assert "jobs run on nodes" in typed("jobs", "--pond", "pond", code=5)
+    assert "one of: merge, condense" in typed("jobs", "run", "conden", "--pond", node.url, code=3)
+
+
+def test_the_node_of_the_configuration_is_asked_when_none_is_named(node: Served, tmp_path: Path) -> None:
+    (tmp_path / "millpond.toml").write_text(f"port = {node.url.rpartition(':')[2]}\n")
+    assert {job["node"] for job in objects("jobs", "--json")} == {node.url}
+
+
+# -- parts --------------------------------------------------------------------------------------------
+
+
+def test_parts_of_a_folder_that_were_put_aside_are_told_and_taken_again(tmp_path: Path) -> None:
+    intact = b""
+
+    def damage(step: str) -> None:
+        nonlocal intact
+        if step == "load.part_staged":
+            (file,) = (tmp_path / "pond" / "staging").glob("*/data.mdb")
+            intact = file.read_bytes()
+            file.write_bytes(intact[:5000] + b"\xff" * 100 + intact[5100:])
+
+    with millpond.open(tmp_path / "pond") as pond:
+        made = pond.create_map("owner", kind="state", value="string")
+        with listening(damage), pytest.raises(Corrupt):
+            made.load([{"key": "k", "value": "v"}], source="cars.csv")
+        (aside,) = pond.parts()
+    told = typed("parts", "--state", "quarantined")
+    assert cells(told)[1][1:4] == ["quarantined", "owner", "1"]
+    assert "cars.csv" in told
+    assert f"{aside.part[:12]} of owner was put aside: " in told
+    assert "when the cause is gone: millpond parts retry" in told
+    assert typed("parts", "--map", "owner", "--state", "waiting") == "no part waits, and none was put aside\n"
+    again = typed("parts", "retry", aside.part[:6])
+    assert "put aside again" in again
+    (file,) = (tmp_path / "pond" / "quarantine").glob("*/data.mdb")
+    file.write_bytes(intact)
+    assert typed("parts", "retry") == f"{aside.part[:12]} of owner: merged\n"
+    assert typed("parts", "retry") == "no part was put aside\n"
+    assert typed("get", "owner", "k").strip() == "v"
+
+
+def test_parts_of_a_node_in_every_state(node: Served) -> None:
+    with damaged(node) as part:
+        node.pond.map("owner").load([{"key": "bus", "effective_time": "2025-01-01T00:00Z", "value": "eve"}])
+        told = typed("parts", "--pond", node.url)
+        assert f"{part[:12]} of owner was put aside: " in told
+        assert "1 merged part is kept, " in told
+        (aside,) = objects("parts", "--state", "quarantined", "--pond", node.url, "--json")
+        assert (aside["part"], aside["map"], aside["rows"]) == (part, "owner", 2)
+        assert [each["state"] for each in objects("parts", "--state", "kept", "--pond", node.url, "--json")] == ["kept"]
+        assert "no part of that id" in typed("parts", "retry", "feed", "--pond", node.url, code=3)
+    (again,) = objects("parts", "retry", part[:8], "--pond", node.url, "--json")
+    assert again["part"] == part
+    node.node.scheduler.run("merge")
+    assert typed("parts", "--pond", node.url).startswith(
+        "no part waits, and none was put aside\n2 merged parts are kept"
+    )
+
+
+def test_parts_of_a_cluster_name_their_node(cluster: ClusterHere) -> None:
+    owner(cluster[0])
+    for each in cluster.nodes:
+        assert each.pond.wait_position(2, SECONDS)
+        each.pond.wait_applied(2)
+    told = cells(typed("parts", "--state", "kept", "--pond", cluster[1].url))
+    assert told[0] == ["node", "part", "state", "map", "rows", "size", "age", "source"]
+    assert [f"http://{row[0]}" for row in told[1:]] == cluster.urls
+    assert [
+        each["node"] for each in objects("parts", "--state", "kept", "--pond", cluster[1].url, "--json")
+    ] == cluster.urls
+    assert typed("parts", "retry", "--pond", cluster[1].url) == "no part was put aside\n"
+
+
+def test_the_beginning_of_an_id_is_enough_when_it_is_one() -> None:
+    known = ["aaaa1111", "aabb2222", "cccc3333"]
+    assert _one(known, "CC") == "cccc3333"
+    with pytest.raises(Invalid, match="aaaa1111, aabb2222"):
+        _one(known, "aa")
+    with pytest.raises(NotFound):
+        _one(known, "dd")
