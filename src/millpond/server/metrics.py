@@ -41,7 +41,7 @@ from millpond.server.access import Asking
 __all__ = ("Metrics", "routes")
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-disable_created_metrics()  # a series for when another began is of no use to anybody here
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a series for when another began is of no use to anybody here
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
