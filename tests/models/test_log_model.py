@@ -56,14 +56,8 @@ class Told:
 
     @property
     def by_update(self) -> bool:
-        return self.settings["retain"] is not None and (
-            self.settings["retain_by"] == "update_time" or self.model.kind is Kind.STATE
-        )
-
-
-def age(told: Told) -> str:
-    """By what retaining goes."""
-    return "update_time" if told.by_update else "effective_time"
+        """Whether rows are retained by when they were put."""
+        return self.settings["retain_by"] == "update_time" or self.model.kind is Kind.STATE
 
 
 def held(pond: Pond) -> dict[str, object]:
@@ -204,12 +198,10 @@ class World:
         self.primary.order_care(name, "retain", before)
         if told.settings["care_suspended"]:
             return
-        if told.model.kind is Kind.STATE and not told.by_update:
+        if told.settings["retain"] is None:
             # Rows whose age nobody kept count as put now.
             told.model.updated = dict.fromkeys(told.model.updated, self.clock.now)
-            told.model.retain(before, by="update_time")
-        else:
-            told.model.retain(before, by=age(told))
+        told.model.retain(before, by="update_time" if told.by_update else "effective_time")
 
     def merge(self) -> None:
         names = self.data.draw(st.lists(st.sampled_from(NAMES), unique=True))

@@ -11,6 +11,7 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
+from millpond.kernel.steps import listening
 from millpond.maps import kept
 from millpond.maps.log import HEAD, LOG, Entry
 from millpond.pond import open_pond
@@ -461,3 +462,20 @@ def test_a_node_does_not_start_while_somebody_loads(pond: Pond) -> None:
     with pond.loading.writing(), pytest.raises(Conflict) as caught:
         open_pond(pond.folder, serve=True)
     assert caught.value.kind == "pond_served"
+
+
+@pytest.mark.parametrize("scheme", ["auto", "lookup"])
+def test_who_asks_while_the_first_load_is_merged_finds_nothing_yet(tmp_path: Path, scheme: str) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=1)) as pond, ThreadPoolExecutor(1) as pool:
+        pond.create_map("m", kind="state", value="long", scheme=scheme)
+        found: list[object] = []
+
+        def ask(step: str) -> None:
+            if step == "shard.changed_uncommitted":
+                found.append(pool.submit(lambda: (pond.map("m").info()["rows"], answers(pond, "a"))).result(timeout=60))
+
+        with listening(ask):
+            bring(pond, {"a": 1})
+            bring(pond, {"a": 2, "b": 2})
+        assert found == [(0, [None]), (1, [1])]
+        assert answers(pond, "a", "b") == [2, 2]

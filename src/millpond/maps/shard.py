@@ -110,16 +110,22 @@ class Shard:
         self._unopened = Generation(definition, None)
         self._generation = self._unopened
         self._pointer = -1
+        self._changing: tuple[int, Generation] | None = None
 
     @property
     def store(self) -> PlainStore | InternedStore:
         """The row tables of the current generation."""
-        return self._generation.store
+        return self._tables().store
 
     @property
     def updates(self) -> UpdateTimes:
         """The update times of the current generation."""
-        return self._generation.updates
+        return self._tables().updates
+
+    def _tables(self) -> Generation:
+        # What a change opens is known to its own transaction alone until it is committed.
+        changing = self._changing
+        return changing[1] if changing is not None and changing[0] == threading.get_ident() else self._generation
 
     # -- opening --------------------------------------------------------------------------------------
 
@@ -295,26 +301,33 @@ class Shard:
         numbers = {"absorbed": absorbed, "position": position, "longest": longest}
         generation = self._opened()
         assert generation is not None and generation.env is not None
+        fresh = Generation(self.definition, generation.env)
         following = self.version + 1
         self.touched.write(following, touched)
         step("shard.touched_written")
 
         def whole(tx: lmdb.Transaction) -> Result:
-            generation.open_tables(tx)
+            fresh.open_tables(tx)
             result = act(tx)
-            generation.put_number(tx, "version", following)
+            fresh.put_number(tx, "version", following)
             for name, number in numbers.items():
-                if number > generation.number(tx, name):
-                    generation.put_number(tx, name, number)
+                if number > fresh.number(tx, name):
+                    fresh.put_number(tx, name, number)
             step("shard.changed_uncommitted")
             return result
 
+        self._changing = threading.get_ident(), fresh
         try:
             result = generation.env.write(whole)
         except BaseException:
             # Table handles made in a transaction that failed are void: open them again on next use.
             self.close()
             raise
+        finally:
+            self._changing = None
+        with self._lock:
+            if self._generation is generation:
+                self._generation = fresh
         step("shard.changed")
         return result
 

@@ -1,0 +1,141 @@
+"""A part that was put aside and is taken again ends as if it had never been aside, or is refused."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from millpond.clock import ManualClock
+from millpond.errors import Conflict
+from millpond.maps.kinds import Kind
+from millpond.pond import open_pond
+from millpond.testing.faults import flip_byte
+from millpond.testing.rows import canonical_of
+from millpond.testing.scratch import scratch_folder
+from tests.models.test_log_model import DAY, KINDS, NOW, SCHEMES, held, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millpond import Pond
+    from millpond.testing.models import Row
+
+LOADS = st.tuples(st.just("load"), st.integers(0, 1), st.booleans())
+ACTS = st.one_of(
+    LOADS, LOADS, st.tuples(st.just("condense"), st.integers(0, 9)), st.tuples(st.just("retain"), st.integers(0, 9)),
+    st.tuples(st.just("alter"), st.sampled_from(({"retain": "30d", "retain_by": "update_time"}, {"retain": None}))),
+)  # fmt: skip
+
+
+def bring(pond: Pond, parts: list[list[Row]]) -> list[str]:
+    """Load several parts as one, without merging; their ids."""
+    sealed = []
+    for part in parts:
+        writer = pond.part_writer("m")
+        writer.write(canonical_of(pond.map("m").definition, part))
+        sealed += writer.finish()
+    pond.commit_load(sealed, wait=False)
+    return [each.manifest.id for each in sealed]
+
+
+def harm(pond: Pond, part: str, copies: Path) -> None:
+    """Damage a part that waits, after a copy was made."""
+    place = pond.part_folder(part)
+    assert place is not None
+    shutil.copytree(place, copies / part)
+    flip_byte(place / "data.mdb", 6000)
+
+
+@given(data=st.data())
+def test_a_part_that_was_aside_ends_in_its_place(data: st.DataObject) -> None:
+    kind, scheme = data.draw(st.sampled_from(KINDS)), data.draw(st.sampled_from(SCHEMES))
+    overwrite = data.draw(st.sampled_from((True, True, True, False)))
+    with scratch_folder() as folder:
+        clock, other = ManualClock(now=NOW), ManualClock(now=NOW)
+        with (
+            open_pond(folder / "sound", clock=clock, part_retention=999 * DAY) as sound,
+            open_pond(folder / "harmed", clock=other, part_retention=999 * DAY) as harmed,
+        ):
+            for pond in (sound, harmed):
+                pond.create_map(
+                    "m", kind=kind, value=None if kind is Kind.SESSION else "long", scheme=scheme, overwrite=overwrite,
+                    retain=data.draw(st.just("30d")), retain_by="effective_time",
+                )  # fmt: skip
+            aside: set[str] = set()
+            for act, *told in data.draw(st.lists(ACTS, min_size=1, max_size=8)):
+                clock.advance(DAY)
+                other.advance(DAY)
+                parts = [data.draw(rows(kind)) for _ in range(1 + told[0])] if act == "load" else []  # type: ignore[operator]
+                for pond in (sound, harmed):
+                    if act == "load":
+                        known = {each.part for each in pond.parts()}
+                        fresh = [part for part in bring(pond, parts) if part not in known]
+                        if pond is harmed and told[1] and fresh:
+                            harm(pond, fresh[0], folder)
+                            aside.add(fresh[0])
+                    elif act == "alter":
+                        pond.alter_map("m", **told[0])  # type: ignore[arg-type]
+                    else:
+                        before = clock.now - 2 * DAY if act == "retain" and kind is Kind.STATE else told[0]
+                        pond.order_care("m", act, before)  # type: ignore[arg-type]
+                    if pond is sound or data.draw(st.booleans(), label="merge"):
+                        pond.merge()
+            harmed.merge()
+            check(sound, harmed, data.draw(st.permutations(sorted(aside))), folder)
+
+
+def check(sound: Pond, harmed: Pond, aside: list[str], copies: Path) -> None:
+    """Every part that is refused names the reason; when none is, both ponds hold the same."""
+    kinds: set[str] = set()
+    waiting = {each.part for each in harmed.parts(state="quarantined")}
+    for part in aside:
+        if part not in waiting:
+            continue  # its rows came again
+        try:
+            [status] = harmed.replace_part(part, copies / part)
+        except Conflict as error:
+            kinds.add(error.kind)
+        else:
+            assert status.state == "kept"
+    assert kinds <= {"part_order"}
+    event(f"refused: {bool(kinds)}, aside: {len(aside)}")
+    assert harmed.verify().ok is not bool(kinds)
+    if not kinds and len(waiting) == len(aside):
+        assert {name: told[1:] for name, told in held(harmed).items()} == {
+            name: told[1:] for name, told in held(sound).items()
+        }
+
+
+def test_several_are_taken_again_together(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=NOW), part_retention=999 * DAY) as pond:
+        pond.create_map("m", kind="state", value="long")
+        loads = [[(("a",), 1), (("b",), 1)], [(("b",), 2), (("c",), 2)], [(("c",), 3)], [(("d",), 4)]]
+        ids = [bring(pond, [rows])[0] for rows in loads]
+        for part in (ids[0], ids[2]):
+            harm(pond, part, tmp_path)
+        pond.merge()
+        assert [pond.map("m").get(key) for key in "abcd"] == [None, 2, 2, 4]
+        for part in (ids[0], ids[2]):
+            place = pond.loading.loads.quarantined()
+            folder = next(each.folder for each in place if each.part == part)
+            shutil.rmtree(folder)
+            shutil.copytree(tmp_path / part, folder)
+        assert [each.state for each in pond.retry_parts()] == ["kept", "kept"]
+        assert [pond.map("m").get(key) for key in "abcd"] == [1, 2, 3, 4]
+        assert pond.verify().ok
+
+
+def test_a_condensed_map_takes_nothing_back(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=NOW), part_retention=999 * DAY) as pond:
+        pond.create_map("m", kind="temporal_state", value="long")
+        bring(pond, [[(("a", 1), 1), (("a", 3), 1)]])
+        [part] = bring(pond, [[(("a", 2), 2)]])
+        harm(pond, part, tmp_path)
+        pond.merge()
+        pond.map("m").condense(before=9)
+        with pytest.raises(Conflict, match="condensed"):
+            pond.replace_part(part, tmp_path / part)
