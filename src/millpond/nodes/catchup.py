@@ -44,8 +44,8 @@ FAILURES_TOLD = 3
 """A waiter is told that the node is behind when so many tries failed while it waited."""
 FETCH_BYTES_AHEAD = 256 << 20
 """So many bytes of parts, of several entries, are fetched at once."""
-HEALS_MAX = 3
-"""A part that is put aside again, although it came whole, is not fetched for ever."""
+HEAL_PAUSE_SECONDS, HEAL_PAUSE_SECONDS_MAX = 1.0, 600.0
+"""A part that stays aside is tried again after pauses that double."""
 
 _LOG = logging.getLogger(__name__)
 _CLONE = ("log_trimmed", "part_nowhere")
@@ -104,7 +104,7 @@ class Puller:
         self._failures = 0
         self._seen = 0
         self._counts: Counter[str] = Counter()
-        self._heals: Counter[str] = Counter()
+        self._heals: dict[str, tuple[float, float]] = {}
         self._joined: set[str] = set()
 
     def peers(self) -> Sequence[Peer]:
@@ -261,6 +261,7 @@ class Puller:
     def _follow(self, peer: Peer, wait_seconds: float) -> bool:
         """Enter the next page of a peer's log; False when there was nothing new."""
         self._join(peer)
+        clones = self._counts["clones"]
         after, chain = self._pond.position()
         try:
             page = peer.log(after, wait_seconds=wait_seconds)
@@ -270,8 +271,10 @@ class Puller:
             with self._working:
                 self._enter_all(page.entries)
         except (NotFound, Conflict) as error:
+            if self._counts["clones"] != clones:
+                return True  # it was asked for what this node was before
             if error.kind == "log_forked":
-                raise forked(peer.url, error.message) from error
+                raise error if "peer" in error.values else forked(peer.url, error.message) from error
             if error.kind not in _CLONE:
                 raise
             _LOG.warning("%s; cloning from %s", error, peer.url)
@@ -357,9 +360,8 @@ class Puller:
         """
         healed = []
         for status in self._pond.parts():
-            if status.state != "quarantined" or (self._heals[status.part] >= HEALS_MAX and not again):
+            if status.state != "quarantined" or not (self._heal_due(status.part) or again):
                 continue
-            self._heals[status.part] += 1
             try:
                 self._heal(status)
             except MillpondError as error:
@@ -368,6 +370,14 @@ class Puller:
                 self._counts["healed"] += 1
                 healed.append(status.part)
         return healed
+
+    def _heal_due(self, part: str) -> bool:
+        now = self._clock.monotonic()
+        due, pause = self._heals.get(part, (now, HEAL_PAUSE_SECONDS))
+        if now < due:
+            return False
+        self._heals[part] = now + pause, min(2 * pause, HEAL_PAUSE_SECONDS_MAX)
+        return True
 
     def _heal(self, aside: PartStatus) -> None:
         """Get a part that was put aside into its map: by a whole copy of it, or by a copy of the map."""
