@@ -1,0 +1,192 @@
+"""The merger of a served pond: in order, in parallel, and never stopped by one map's trouble."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond.clock import SystemClock
+from millpond.errors import Unavailable
+from millpond.kernel.steps import listening
+from millpond.maps import merging
+from millpond.maps.merger import Merger
+from millpond.maps.shard import Shard
+from millpond.pond import open_pond
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from millpond import Pond
+
+SECONDS = 60
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with open_pond(tmp_path / "pond", clock=SystemClock(), serve=True, part_retention="7d") as opened:
+        for name in ("one", "two"):
+            opened.create_map(name, kind="temporal_state", value="long")
+        yield opened
+
+
+@pytest.fixture
+def merger(pond: Pond) -> Iterator[Merger]:
+    merger = Merger(pond, try_again_seconds=0.05)
+    yield merger
+    merger.stop()
+
+
+def bring(pond: Pond, name: str, value: int, *, wait: bool = False) -> int:
+    writer = pond.part_writer(name)
+    writer.write(canonical_of(pond.map(name).definition, [(("a", value), value), (("b", 0), value)]))
+    return pond.commit_load(writer.finish(), wait=wait).position
+
+
+def status(merger: Merger, name: str) -> dict[str, Any]:
+    [found] = [each for each in merger.status() if each["map"] == name]
+    return found
+
+
+def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merger) -> None:
+    merger.start()
+    merger.start()
+    assert merger.alive
+    position = bring(pond, "one", 1, wait=True)
+    assert pond.map("one").get("a", at=5) == 1
+    told = status(merger, "one")
+    assert (told["position"], told["parts_waiting"], told["error"]) == (position, 0, "")
+    order = pond.order_care("one", "condense", 9)
+    pond.wait_applied(order.position, ["one"], timeout=SECONDS)
+    assert pond.map("one").condense(before=9).rows_removed == 0
+    merger.stop()
+    merger.stop()
+    report = merger.report(order.position)
+    assert report is None or report.map == "one"
+    assert not merger.alive
+    bring(pond, "one", 2)
+    assert pond.applied("one") == order.position + 1, "nobody merges in a served pond but its merger"
+
+
+def test_small_loads_are_folded_into_one_change(pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in range(6):
+        bring(pond, "one", value)
+    pond.order_care("one", "retain", -5)
+    for value in range(6, 9):
+        last = bring(pond, "one", value)
+    merger.start()
+    pond.wait_applied(last, timeout=SECONDS)
+    assert pond.map("one").shard.version == 2
+    assert [pond.map("one").get("b", at=5), pond.map("one").get("a", at=7)] == [8, 7]
+    merger.stop()
+    monkeypatch.setattr(merging, "FOLD_ROWS", 4)
+    for value in range(10, 14):
+        last = bring(pond, "one", value)
+    merger.start()
+    pond.wait_applied(last, timeout=SECONDS)
+    assert pond.map("one").shard.version == 4
+
+
+@pytest.mark.parametrize("error", [Unavailable("no space is left", kind="disk_full"), RuntimeError("a mistake")])
+def test_trouble_with_one_map_is_told_and_over_when_it_is_over(
+    pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    change, troubled = Shard.change, threading.Event()
+    troubled.set()
+    tried = threading.Semaphore(0)
+
+    def troubling(shard: Shard, *told: Any, **more: Any) -> Any:
+        if troubled.is_set() and shard.definition.name == "one":
+            tried.release()
+            raise error
+        return change(shard, *told, **more)
+
+    monkeypatch.setattr(Shard, "change", troubling)
+    merger.start()
+    first, second = bring(pond, "one", 1), bring(pond, "two", 1)
+    pond.wait_applied(second, ["two"], timeout=SECONDS)
+    for _ in range(2):
+        assert tried.acquire(timeout=SECONDS), "it is tried again"
+    told = status(merger, "one")
+    assert told["error"] == str(error)
+    assert told["error_kind"] == getattr(error, "kind", "internal")
+    assert told["parts_waiting"] == 1
+    assert pond.parts(state="quarantined") == []
+    troubled.clear()
+    pond.wait_applied(first, timeout=SECONDS)
+    merger.stop()
+    assert status(merger, "one")["error"] == ""
+    assert pond.map("one").get("a", at=5) == 1
+
+
+def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "FOLD_ROWS", 1)
+    for value in range(5):
+        last = bring(pond, "one", value)
+    merger = Merger(pond)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hold(step: str) -> None:
+        if step == "shard.changed_uncommitted" and not reached.is_set():
+            reached.set()
+            assert go_on.wait(SECONDS)
+
+    with listening(hold):
+        merger.start()
+        assert reached.wait(SECONDS)
+        stopping = threading.Thread(target=merger.stop)
+        stopping.start()
+        assert merger._stopping.wait(SECONDS)
+        go_on.set()
+        stopping.join(SECONDS)
+    assert not stopping.is_alive()
+    assert pond.map("one").shard.version == 1
+    merger.start()
+    pond.wait_applied(last, timeout=SECONDS)
+    merger.stop()
+    assert pond.map("one").shard.version == 5
+
+
+def test_care_that_is_stopped_is_taken_up_again(pond: Pond) -> None:
+    for value in range(3):
+        bring(pond, "one", value)
+    order = pond.order_care("one", "retain", 2)
+    merger = Merger(pond)
+    monkey = threading.Event()
+
+    def stop_at_care(step: str) -> None:
+        if step == "merge.dequeued" and not monkey.is_set():
+            monkey.set()
+            merger._stopping.set()
+            merger._wake.set()
+
+    with listening(stop_at_care):
+        merger.start()
+        assert monkey.wait(SECONDS)
+        merger.stop()
+    assert pond.applied("one") == order.position - 1
+    merger.start()
+    pond.wait_applied(order.position, timeout=SECONDS)
+    merger.stop()
+    assert merger.report(order.position).rows_removed == 3  # type: ignore[union-attr]
+
+
+def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) -> None:
+    bring(pond, "one", 1)
+
+    def drop(step: str) -> None:
+        if step == "shard.changed" and [each.name for each in pond.maps()] == ["one", "two"]:
+            threading.Thread(target=pond.drop_map, args=("one",)).run()
+
+    with listening(drop):
+        merger.start()
+        last = bring(pond, "two", 2)
+        pond.wait_applied(last, ["two"], timeout=SECONDS)
+        merger.stop()
+    assert [each["map"] for each in merger.status()] == ["two"]
+    assert merger.error == ""
+    assert pond.verify().ok
