@@ -28,6 +28,7 @@ from millpond.errors import Denied, Invalid, Unavailable
 from millpond.nodes.node import Node, is_loopback
 from millpond.pond import open_pond
 from millpond.server.app import make_app
+from millpond.server.limits import limited
 from millpond.settings import Settings
 
 __all__ = ("Service",)
@@ -83,7 +84,7 @@ class Service:
 
     def _config(self, settings: Settings) -> uvicorn.Config:
         app = make_app(self.node)
-        counted = app.state.metrics.counting(app, self.node.clock)
+        counted = app.state.metrics.counting(limited(app), self.node.clock)
         return uvicorn.Config(
             counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
             http="httptools", ws="none", lifespan="on", log_config=None, access_log=settings.access_log,

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import anyio.to_thread
 from fastapi import APIRouter, Header, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import ClientDisconnect
 
 from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.nodes.arriving import Arriving, Offer
@@ -169,12 +170,17 @@ async def _pieces(request: Request) -> AsyncIterator[list[bytes]]:
     """The body as lists of what the socket gave."""
     piece: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        piece.append(chunk)
-        size += len(chunk)
-        if size >= PIECE_BYTES:
-            yield piece
-            piece, size = [], 0
+    try:
+        async for chunk in request.stream():
+            piece.append(chunk)
+            size += len(chunk)
+            if size >= PIECE_BYTES:
+                yield piece
+                piece, size = [], 0
+    except ClientDisconnect:
+        if size:
+            yield piece  # who comes back goes on after it
+        raise
     if size:
         yield piece
 

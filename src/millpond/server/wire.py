@@ -17,11 +17,12 @@ import errno
 import logging
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from millpond.errors import (
     AlreadyExists,
@@ -46,8 +47,8 @@ STATUS: dict[type[MillpondError], int] = {
     Corrupt: 500, Internal: 500,
 }  # fmt: skip
 STATUS_OF_KIND = {
-    "upload_too_large": 413, "part_too_large": 413, "token_missing": 401, "token_unknown": 401, "not_primary": 421,
-    "disk_full": 507, "method_not_allowed": 405,
+    "body_too_large": 413, "upload_too_large": 413, "part_too_large": 413, "token_missing": 401, "token_unknown": 401,
+    "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
 }  # fmt: skip
 RETRY_SECONDS = {"pond_busy": 1, "map_busy": 1, "upload_busy": 1, "node_starting": 1, "node_stopping": 1}
 """What is over in a moment: clients ask again by themselves."""
@@ -116,6 +117,9 @@ def add_error_handlers(app: FastAPI) -> None:
         assert isinstance(error, Refusal)
         return error_answer(error.error, error.status)
 
+    async def gone(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=499)  # nobody is there to read it
+
     async def unsound(_request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         return error_answer(_unsound(error))
@@ -128,6 +132,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(OSError, ours)
     app.add_exception_handler(Exception, ours)
     app.add_exception_handler(Refusal, refusal)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(RequestValidationError, unsound)
     app.add_exception_handler(HTTPException, unrouted)
 

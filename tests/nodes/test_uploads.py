@@ -1,0 +1,450 @@
+"""Uploads: whole, continued, refused, doubled, expired; killed at every step; and the loads they become."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import xxhash
+
+from millpond.clock import ManualClock
+from millpond.errors import Conflict, Unavailable
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.parts import PartFile, PartWriter, verify_part
+from millpond.nodes import receiver as receiving
+from millpond.nodes.arriving import Offer
+from millpond.nodes.bundles import open_bundle_stream
+from millpond.nodes.receiver import Receiver
+from millpond.pond import open_pond
+from millpond.settings import load_settings
+from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from millpond.testing.rows import canonical_of
+from tests.nodes import uploading
+from tests.nodes.conftest import Answer, ClusterHere, Served
+
+
+def sealed(definition: MapDefinition, folder: Path, first: int = 0, count: int = 50, source: str = "") -> PartFile:
+    """A part of the map: keys from `first` on."""
+    writer = PartWriter(definition, folder, source=source)
+    writer.write(canonical_of(definition, [((f"k{n:05d}",), n) for n in range(first, first + count)]))
+    [part] = writer.finish()
+    return part
+
+
+class Writer:
+    """Somebody who sends parts of a map to a node, and nothing but HTTP."""
+
+    def __init__(self, node: Served, folder: Path, map: str = "m") -> None:
+        self.node, self.folder = node, folder
+        node.pond.create_map(map, kind="state", value="long", exist_ok=True)
+        self.definition = node.pond.map(map).definition
+        self.made = 0
+
+    def part(self, first: int = 0, count: int = 50, source: str = "") -> tuple[PartFile, bytes]:
+        self.made += 1
+        part = sealed(self.definition, self.folder / f"w{self.made}", first, count, source)
+        return part, b"".join(open_bundle_stream(Path(part.folder)))
+
+    def headers(self, data: bytes, offset: int = 0, **changed: Any) -> dict[str, str]:
+        told = {"Upload-Map": self.definition.name, "Upload-Length": len(data), "Upload-Offset": offset,
+                "Upload-Checksum": xxhash.xxh3_128_hexdigest(data)}  # fmt: skip
+        return {name: str(value) for name, value in {**told, **changed}.items()}
+
+    def send(self, part: PartFile, data: bytes, offset: int = 0, stop: int | None = None, **changed: Any) -> Answer:
+        headers = self.headers(data, offset, **changed)
+        return self.node.put(f"/v1/parts/{part.manifest.id}/upload", body=data[offset:stop], headers=headers)
+
+    def state(self, part: PartFile) -> dict[str, Any]:
+        return self.node.get(f"/v1/parts/{part.manifest.id}/upload").json()
+
+    def enter(self, *parts: PartFile, load: str = "load1", **told: Any) -> Answer:
+        return self.node.post("/v1/loads", {"load_id": load, "parts": [each.manifest.id for each in parts], **told})
+
+    def cut(self, part: PartFile, data: bytes, stop: int) -> None:
+        """Begin an upload, and break the line when so many bytes were sent."""
+        line = http.client.HTTPConnection(urlsplit(self.node.url).netloc)
+        line.putrequest("PUT", f"/v1/parts/{part.manifest.id}/upload")
+        for name, value in {**self.headers(data), "Content-Length": str(len(data))}.items():
+            line.putheader(name, value)
+        line.endheaders(data[:stop])
+        line.close()
+
+    def leftovers(self) -> list[Path]:
+        uploads = self.node.pond.folder / "uploads"
+        return [place for place in uploads.rglob("*") if place.is_file()]
+
+
+@pytest.fixture
+def writer(node: Served, tmp_path: Path) -> Writer:
+    return Writer(node, tmp_path)
+
+
+HERE, ABSENT = {"state": "here", "offset": 0}, {"state": "absent", "offset": 0}
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    waited = threading.Event()
+    for _ in range(int(seconds / 0.02)):
+        if true():
+            return
+        waited.wait(0.02)
+    raise AssertionError("it did not come to be")
+
+
+# -- sending ------------------------------------------------------------------------------------------
+
+
+def test_a_part_is_sent_entered_and_merged(writer: Writer) -> None:
+    part, data = writer.part()
+    assert writer.state(part) == ABSENT
+    assert writer.send(part, data).json() == HERE == writer.state(part)
+    assert writer.send(part, data).json() == HERE, "sent again, nothing happens"
+    told = writer.enter(part)
+    assert (told.status, told.json()["parts"], told.json()["maps"]) == (200, 1, {"m": 50})
+    assert writer.state(part)["state"] == "known"
+    assert writer.send(part, data).json()["state"] == "known"
+    writer.node.pond.wait_applied(told.json()["position"])
+    assert writer.node.pond.map("m").get("k00007") == 7
+    assert writer.leftovers() == []
+
+
+def test_an_upload_goes_on_where_it_stopped(writer: Writer) -> None:
+    part, data = writer.part()
+    assert writer.send(part, data, stop=1000).json() == {"state": "partial", "offset": 1000}
+    wrong = writer.send(part, data, 500)
+    assert (wrong.status, wrong.json()["kind"], wrong.json()["values"]["offset"]) == (409, "upload_offset", 1000)
+    assert writer.send(part, data, 1000, 2000).json()["offset"] == 2000
+    assert writer.send(part, data, 2000).json() == HERE
+
+
+def test_a_line_that_breaks_leaves_what_came(writer: Writer) -> None:
+    part, data = writer.part(count=20_000)
+    writer.cut(part, data, 400_000)
+    until(lambda: writer.state(part)["offset"] == 400_000)
+    until(lambda: writer.send(part, data, 400_000).json() == HERE)
+
+
+def test_sending_from_the_start_begins_anew(writer: Writer) -> None:
+    part, data = writer.part()
+    writer.send(part, data, stop=1000)
+    assert writer.send(part, data).json() == HERE
+
+
+def test_bytes_of_one_bundle_are_never_continued_by_another(writer: Writer) -> None:
+    part, data = writer.part(source="monday")
+    other, other_data = writer.part(source="tuesday")
+    assert part.manifest.id == other.manifest.id
+    assert data != other_data, "the source is told in the manifest"
+    writer.send(part, data, stop=3000)
+    refused = writer.send(other, other_data, 3000)
+    assert (refused.status, refused.json()["values"]["offset"]) == (409, 0)
+    assert writer.send(other, other_data).json() == HERE
+    assert len(writer.leftovers()) == 3
+
+
+@pytest.mark.parametrize("place", [5, 700, -5])
+def test_damage_on_the_way_is_seen(writer: Writer, place: int) -> None:
+    part, data = writer.part()
+    damaged = bytearray(data)
+    damaged[place] ^= 1
+    headers = writer.headers(data)
+    refused = writer.node.put(f"/v1/parts/{part.manifest.id}/upload", body=bytes(damaged), headers=headers)
+    assert (refused.status, refused.json()["error"], refused.json()["kind"]) == (422, "Corrupt", "upload_damaged")
+    assert writer.leftovers() == []
+    assert writer.send(part, data).json() == HERE
+
+
+def test_a_bundle_that_is_no_part_is_refused(writer: Writer) -> None:
+    part, _ = writer.part()
+    refused = writer.send(part, b"no zip at all")
+    assert (refused.status, refused.json()["kind"]) == (422, "bundle_damaged")
+    another, data = writer.part(first=1000)
+    assert another.manifest.id != part.manifest.id
+    refused = writer.send(part, data)
+    assert (refused.status, refused.json()["kind"]) == (422, "part_other")
+    assert writer.leftovers() == []
+
+
+def test_a_part_of_an_earlier_map_is_refused_at_its_first_bytes(writer: Writer) -> None:
+    part, data = writer.part(count=20_000)
+    writer.node.pond.drop_map("m")
+    assert writer.send(part, data).json()["kind"] == "map_not_found"
+    writer.node.pond.create_map("m", kind="state", value="long")
+    refused = writer.send(part, data, stop=10_000)
+    assert (refused.status, refused.json()["kind"]) == (409, "map_incarnation")
+    assert writer.leftovers() == []
+
+
+@pytest.mark.settings(max_upload_bytes="20KB", max_part_bytes="15KB")
+def test_too_much_is_refused_before_it_is_read(writer: Writer) -> None:
+    large, data = writer.part(count=5000)
+    refused = writer.send(large, data)
+    assert (refused.status, refused.json()["kind"]) == (413, "upload_too_large")
+    assert refused.json()["values"]["bytes_max"] == 20_000
+    small, data = writer.part(count=10)
+    assert 15_000 < len(data) < 20_000
+    refused = writer.send(small, data)
+    assert (refused.status, refused.json()["kind"]) == (413, "part_too_large")
+    assert writer.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({"Upload-Length": 100}, "upload_length"),
+        ({"Upload-Length": "many"}, "request_invalid"),
+        ({"Upload-Checksum": "xyz"}, "upload_checksum"),
+        ({"Upload-Map": "nowhere"}, "map_not_found"),
+        ({"Upload-Offset": -1}, "request_invalid"),
+    ],
+)
+def test_what_a_writer_says_is_checked(writer: Writer, changed: dict[str, Any], kind: str) -> None:
+    part, data = writer.part()
+    assert writer.send(part, data, **changed).json()["kind"] == kind
+    assert writer.leftovers() == []
+
+
+def test_an_id_is_no_path(writer: Writer) -> None:
+    for name in ("..%2f..%2fspace", "x" * 32, "A" * 32, "0" * 31):
+        assert writer.node.get(f"/v1/parts/{name}/upload").status in (400, 404)
+        assert writer.node.delete(f"/v1/parts/{name}/upload").status in (400, 404)
+
+
+def test_uploads_are_forgotten_when_asked_to(writer: Writer) -> None:
+    part, data = writer.part()
+    path = f"/v1/parts/{part.manifest.id}/upload"
+    assert writer.node.delete(path).json() == {"discarded": False}
+    writer.send(part, data, stop=1000)
+    assert writer.node.delete(path).json() == {"discarded": True}
+    assert writer.state(part) == ABSENT
+    writer.send(part, data)
+    assert writer.node.delete(path).json() == {"discarded": True}
+    assert writer.leftovers() == []
+
+
+def test_many_send_the_same_part_at_once(writer: Writer) -> None:
+    part, data = writer.part(count=50_000)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: writer.send(part, data), range(8)))
+    assert [each.json() for each in answers] == [HERE] * 8
+    assert verify_part(writer.node.pond.folder / "uploads" / part.manifest.id / "part") == part.manifest
+
+
+def test_a_full_disk_leaves_nothing_half(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, data = writer.part()
+    writer.send(part, data, stop=1000)
+    monkeypatch.setattr(receiving, "DISK_SPARE_BYTES", 1 << 60)
+    refused = writer.send(part, data, 1000)
+    assert (refused.status, refused.json()["kind"]) == (507, "disk_full")
+    assert writer.leftovers() == []
+    monkeypatch.undo()
+    assert writer.send(part, data).json() == HERE
+
+
+def test_a_disk_that_fills_up_meanwhile_leaves_nothing_half(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, data = writer.part()
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", full)
+    refused = writer.send(part, data)
+    assert (refused.status, refused.json()["kind"]) == (507, "disk_full")
+    monkeypatch.undo()
+    assert writer.leftovers() == []
+    assert writer.send(part, data).json() == HERE
+
+
+# -- the receiver itself ------------------------------------------------------------------------------
+
+
+def test_what_nobody_enters_expires(tmp_path: Path) -> None:
+    clock = ManualClock(1000)
+    settings = load_settings(upload_expiry="1h")
+    with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
+        definition = pond.create_map("m", kind="state", value="long").definition
+        receiver = Receiver(pond, settings, clock, decides=True)
+        parts = [sealed(definition, tmp_path / f"w{n}", first=n * 1000) for n in range(3)]
+        for part in parts[:2]:
+            receive(receiver, part)
+        arriving = receiver.begin(offer_of(parts[2]))
+        assert arriving is not None
+        arriving.write([b"PK"])
+        clock.advance(3_000_000)
+        assert receiver.expire() == 0
+        assert receiver.uploaded(parts[0].manifest.id) is not None, "asked for, it is young again"
+        clock.advance(1_000_000)
+        assert receiver.expire() == 1, "what is being sent is left alone"
+        assert [receiver.state(each.manifest.id).state for each in parts] == ["here", "absent", "partial"]
+        arriving.leave()
+        clock.advance(4_000_000)
+        assert receiver.expire() == 2
+
+        receive(receiver, parts[0])
+        again = Receiver(pond, settings, clock, decides=True)
+        clock.advance(4_000_000)
+        assert again.expire() == 0, "its age counts from when the node started"
+        clock.advance(4_000_000)
+        assert again.expire() == 1
+
+
+def offer_of(part: PartFile, offset: int = 0) -> Offer:
+    data = b"".join(open_bundle_stream(Path(part.folder)))
+    return Offer(part.manifest.id, part.manifest.map, len(data), xxhash.xxh3_128_hexdigest(data), offset)
+
+
+def receive(receiver: Receiver, part: PartFile, offset: int = 0) -> None:
+    arriving = receiver.begin(offer_of(part, offset))
+    assert arriving is not None
+    for chunk in open_bundle_stream(Path(part.folder), offset):
+        arriving.write([chunk])
+    assert arriving.finish()
+    arriving.leave()
+
+
+def test_one_at_a_time_sends_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(1000)
+    with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
+        part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
+        receiver = Receiver(pond, load_settings(), clock, decides=True)
+        first = receiver.begin(offer_of(part))
+        assert first is not None
+        monkeypatch.setattr(receiving, "TURN_SECONDS", 0.05)
+        with pytest.raises(Unavailable) as busy:
+            receiver.begin(offer_of(part))
+        assert busy.value.kind == "upload_busy"
+        assert not receiver.discard(part.manifest.id)
+        first.leave()
+        receive(receiver, part)
+        assert receiver.begin(offer_of(part)) is None
+
+
+def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:
+    clock = ManualClock(1000)
+    definition = MapDefinition.from_dict(
+        {"name": "m", "kind": "state", "incarnation": "0" * 16, "value": "long", "scheme": "auto"}
+    )
+    part = sealed(definition, tmp_path / "w")
+    with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
+        receiver = Receiver(pond, load_settings(), clock, decides=False)
+        receive(receiver, part)
+        assert receiver.state(part.manifest.id).state == "here", "the map may come with the log a moment later"
+
+
+# -- loads --------------------------------------------------------------------------------------------
+
+
+def test_a_load_is_entered_once(writer: Writer) -> None:
+    part, data = writer.part()
+    writer.send(part, data)
+    first = writer.enter(part, load="twice").json()
+    assert writer.enter(part, load="twice").json() | {"seconds": 0} == first | {"seconds": 0}
+    other = writer.enter(part, load="another").json()
+    assert (other["parts"], other["duplicate_parts"], other["position"]) == (0, 1, first["position"])
+
+
+def test_parts_keep_their_order(writer: Writer, tmp_path: Path) -> None:
+    older = PartWriter(writer.definition, tmp_path / "older")
+    older.write(canonical_of(writer.definition, [(("k",), 1)]))
+    newer = PartWriter(writer.definition, tmp_path / "newer")
+    newer.write(canonical_of(writer.definition, [(("k",), 2)]))
+    parts = [*older.finish(), *newer.finish()]
+    for part in reversed(parts):
+        writer.send(part, b"".join(open_bundle_stream(Path(part.folder))))
+    told = writer.enter(*parts).json()
+    writer.node.pond.wait_applied(told["position"])
+    assert writer.node.pond.map("m").get("k") == 2
+
+
+def test_a_load_takes_all_its_parts_or_none(writer: Writer) -> None:
+    here, data = writer.part()
+    missing, _ = writer.part(first=900)
+    writer.send(here, data)
+    refused = writer.enter(here, missing)
+    assert (refused.status, refused.json()["kind"]) == (404, "part_not_uploaded")
+    assert refused.json()["values"]["part"] == missing.manifest.id
+    assert writer.state(here) == HERE
+    assert writer.node.pond.position()[0] == 1, "nothing but the map"
+
+
+def test_two_loads_of_the_same_data_at_once_bring_it_once(writer: Writer) -> None:
+    part, data = writer.part()
+    writer.send(part, data)
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(lambda n: writer.enter(part, load=f"load{n}").json(), range(8)))
+    assert sorted(each["parts"] for each in told) == [0] * 7 + [1]
+    assert sorted(each["duplicate_parts"] for each in told) == [0] + [1] * 7
+
+
+def test_an_epoch_of_a_stream_is_entered_once(writer: Writer) -> None:
+    part, data = writer.part()
+    writer.send(part, data)
+    first = writer.enter(part, load="a", stream=["query", 7]).json()
+    other, data = writer.part(first=700)
+    writer.send(other, data)
+    again = writer.enter(other, load="b", stream=["query", 7]).json()
+    assert again | {"seconds": 0} == first | {"seconds": 0}
+    assert writer.state(other) == HERE, "who restarts throws it away"
+
+
+def test_only_the_primary_enters_loads(cluster: ClusterHere, tmp_path: Path) -> None:
+    writer = Writer(cluster[0], tmp_path)
+    part, data = writer.part()
+    replica = cluster[1]
+    headers = writer.headers(data)
+    assert replica.put(f"/v1/parts/{part.manifest.id}/upload", body=data, headers=headers).json() == HERE
+    refused = replica.post("/v1/loads", {"load_id": "x", "parts": [part.manifest.id]})
+    assert (refused.status, refused.json()["kind"]) == (421, "not_primary")
+    assert refused.json()["values"]["primary"] == cluster[0].url
+    writer.send(part, data)
+    position = writer.enter(part).json()["position"]
+    assert replica.pond.wait_position(position, 20)
+    replica.pond.wait_applied(position)
+    assert replica.pond.map("m").get("k00007") == 7
+    assert list((replica.pond.folder / "uploads").glob("*")) == [], "it took its own upload"
+
+
+# -- killed at every step -----------------------------------------------------------------------------
+
+
+def run_child(folder: Path, log: Path, kill: str | None = None) -> int:
+    env = {**os.environ, STEPS_LOG: str(log)}
+    if kill is not None:
+        env[KILL_AT] = kill
+    return subprocess.run(
+        [sys.executable, uploading.__file__, str(folder)], env=env, check=False, timeout=120
+    ).returncode
+
+
+def test_a_crash_at_any_step_leaves_what_can_be_continued(tmp_path: Path) -> None:
+    assert run_child(tmp_path / "whole", tmp_path / "steps") == 0
+    steps = [each for each in occurrences(tmp_path / "steps") if each.startswith(("receive.", "upload."))]
+    names = {each.partition(":")[0] for each in steps}
+    assert {"receive.began", "receive.written", "receive.whole", "receive.unpacked", "receive.here"} <= names
+    for number, step in enumerate(steps):
+        folder = tmp_path / f"killed{number}"
+        assert run_child(folder, tmp_path / f"steps{number}", step) == -signal.SIGKILL, step
+        uploading.main(folder)
+        told = json.loads((folder / "told.json").read_text())
+        assert told["state"] == "known", step
+        assert told["values"] == [0, 1999], step
+        assert told["left"] == [], step
+
+
+def test_errors_keep_their_class_on_the_way(writer: Writer) -> None:
+    part, data = writer.part()
+    writer.send(part, data, stop=10)
+    told = writer.send(part, data, 5).json()
+    assert told["error"] == Conflict.__name__
+    assert told["hint"]

@@ -1,0 +1,74 @@
+"""A child for the crash test of uploads: receives a part as a node does, from wherever the last one stopped."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import xxhash
+
+from millpond.clock import SystemClock
+from millpond.maps.kinds import MapDefinition
+from millpond.maps.parts import PartFile, PartWriter, read_manifest
+from millpond.nodes.arriving import Offer
+from millpond.nodes.bundles import open_bundle_stream
+from millpond.nodes.entrance import Entrance
+from millpond.nodes.receiver import Receiver
+from millpond.pond import open_pond
+from millpond.settings import load_settings
+from millpond.stores.files import remove_tree
+from millpond.testing.faults import arm
+from millpond.testing.rows import canonical_of
+
+PIECE = 80_000
+
+
+def _sealed(definition: MapDefinition, folder: Path) -> PartFile:
+    """The part, from an earlier life or made now."""
+    made = folder / "sealed" / "part-00000"
+    if (made / "manifest.json").exists():
+        return PartFile(str(made), read_manifest(made))
+    remove_tree(made.parent)
+    writer = PartWriter(definition, made.parent)
+    writer.write(canonical_of(definition, [((f"k{n:05d}",), n) for n in range(2000)]))
+    [part] = writer.finish()
+    return part
+
+
+def _send(receiver: Receiver, part: PartFile) -> None:
+    data = b"".join(open_bundle_stream(Path(part.folder)))
+    offset = receiver.state(part.manifest.id).offset
+    arriving = receiver.begin(Offer(part.manifest.id, "m", len(data), xxhash.xxh3_128_hexdigest(data), offset))
+    if arriving is None:
+        return
+    for start in range(offset, len(data), PIECE):
+        arriving.write([data[start : start + PIECE]])
+    assert arriving.finish()
+    arriving.leave()
+
+
+def main(folder: Path) -> None:
+    """Receive, enter, merge, and tell how it stands."""
+    clock = SystemClock()
+    with open_pond(folder / "pond", serve=True, clock=clock) as pond:
+        definition = pond.create_map("m", kind="state", value="long", exist_ok=True).definition
+        part = _sealed(definition, folder)
+        receiver = Receiver(pond, load_settings(), clock, decides=True)
+        with arm():
+            _send(receiver, part)
+            assert receiver.state(part.manifest.id).state in ("here", "known")
+            Entrance(pond, receiver).enter(
+                "load", [part.manifest.id], source="", rejected=0, stream=None, allowed=lambda _: None
+            )
+        pond.merge()
+        told = {
+            "state": receiver.state(part.manifest.id).state,
+            "values": [pond.map("m").get("k00000"), pond.map("m").get("k01999")],
+            "left": [str(each) for each in receiver.folder.rglob("*") if each.is_file()],
+        }
+        (folder / "told.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
