@@ -247,6 +247,12 @@ class Shard:
             size = (env.path / "data.mdb").stat().st_size if env is not None else 0
             return ShardStats(view.row_count(), view.version, size)
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether a question would be answered at once: the file is open, and is not about to grow."""
+        env = self._generation.env
+        return env is not None and not env.waited_for
+
     def get(self, address: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""
         while True:

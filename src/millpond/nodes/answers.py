@@ -30,6 +30,7 @@ from millpond.errors import Invalid, NotFound
 from millpond.maps.columns import value_arrow
 from millpond.maps.inputs.times import parse_instant
 from millpond.maps.kinds import Kind
+from millpond.maps.questions import instants_of, numbers_of, one_array, single_key
 from millpond.maps.typed import typed_value
 from millpond.maps.values import NULL, decode_values, present_values
 
@@ -77,17 +78,21 @@ class Answers:
 
     # -- one value ------------------------------------------------------------------------------------
 
-    def get(self, name: str, key: str | bytes, at: str | None) -> dict[str, Any]:
+    @staticmethod
+    def at_hand(each: Map) -> bool:
+        """Whether one value of a map is read in microseconds, so that handing it to a thread would take longer."""
+        return each.shard.at_hand
+
+    def get(self, each: Map, key: str | bytes, at: str | None) -> dict[str, Any]:
         """The value of a key (of a number, for ranged maps) at a time, in the form of `maps/typed.py`.
 
-        Raises: `NotFound` for a map that is not there, `Invalid` for a key or time it cannot have.
+        Raises: `Invalid` for a key or time the map cannot have.
         """
-        each = self.pond.map(name)
         definition = each.definition
         instant = None
         if definition.kind.timed:
             instant = self.clock.now_ms() if at is None else parse_instant(_whole(at))
-        asked = _key(each, key)
+        asked = single_key(definition, key)
         return typed_value(None if asked is None else each.shard.get(asked, instant), definition.value)
 
     # -- many -----------------------------------------------------------------------------------------
@@ -226,21 +231,10 @@ def _few(reader: pa.RecordBatchReader) -> list[pa.RecordBatch] | None:
 # -- from the shard -----------------------------------------------------------------------------------
 
 
-def _key(each: Map, key: str | bytes) -> bytes | int | None:
-    """A key as the shard takes it; None for a number that no range can hold.
-
-    Raises: `Invalid` for text that is no number, where a number is asked for.
-    """
-    from millpond.maps.questions import single_key
-
-    return single_key(each.definition, key)
-
-
 def _from_shard(each: Map, keys: pa.Array, times: Any) -> pa.Array:
     from millpond.maps.hashing import key_array
     from millpond.maps.lookup import answer_type
     from millpond.maps.pieces import bytes_of
-    from millpond.maps.questions import instants_of, numbers_of, one_array
 
     definition = each.definition
     instants, known = instants_of(definition, times, len(keys))

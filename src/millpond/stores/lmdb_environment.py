@@ -114,6 +114,11 @@ class Environment:
         """The environment of the `lmdb` package, to open tables and to ask for figures."""
         return self._environment
 
+    @property
+    def waited_for(self) -> bool:
+        """Whether somebody waits for the transactions to end, to move the map: who reads now has to wait for that."""
+        return self._waiting > 0
+
     def read(self) -> Reading:
         """A transaction that reads one unchanging moment; use it as a context manager.
 
