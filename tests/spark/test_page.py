@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import millpond
 from millpond.spark.options import OPTIONS
 from tests.docs.snippets import ROOT, snippets
 
@@ -22,13 +23,21 @@ def test_the_page_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "planes.json").write_text('{"key": "N14230", "value": "AIRBUS A320-214"}\n')
     code = "\n".join(each.text for each in snippets("docs/spark.md") if each.language == "python")
+    # Spark begins relative paths where its session was started, which is not here.
+    code = re.sub(r'"(incoming|changes|checkpoints/\w+)"', rf'"{tmp_path}/\1"', code)
     try:
         exec(compile(code, "docs/spark.md", "exec"), {})
     finally:
         spark.conf.unset("spark.millpond.pond")
         spark.catalog.dropTempView("flights")
-    assert "BOEING 737-824" in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert "BOEING 737-824" in shown
+    assert "BOEING 737-800" in shown
+    with millpond.open("pond") as pond:
+        assert pond.map("planes").get("N14230") == "AIRBUS A320-214"
 
 
 def test_every_option_is_named() -> None:

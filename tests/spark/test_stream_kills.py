@@ -53,13 +53,16 @@ def scratch(tmp_path: Path) -> Path:
 
 def run(scratch: Path, kill_at: str = "") -> bool:
     """Run the query to its end, or to where it dies; whether it came to its end."""
-    done = subprocess.run(
-        [sys.executable, str(JOB), str(scratch), kill_at], cwd=scratch, capture_output=True, text=True, timeout=240,
-        check=False,
-    )  # fmt: skip
+    said = scratch / "said"
+    with said.open("w") as output:
+        # Workers may outlive the driver for a moment: what they hold open is no pipe that anybody waits for.
+        done = subprocess.run(
+            [sys.executable, str(JOB), str(scratch), kill_at], cwd=scratch, stdout=output, stderr=output, timeout=240,
+            check=False,
+        )  # fmt: skip
     if kill_at and done.returncode == -signal.SIGKILL:
         return False
-    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+    assert done.returncode == 0, said.read_text()[-6_000:]
     return True
 
 
@@ -79,7 +82,7 @@ def check(pond: Pond) -> None:
 
 def test_a_query_that_is_killed_again_and_again(scratch: Path) -> None:
     """Each run dies in another moment of the epoch that the run before left."""
-    for step in ("epoch.tasks_done:1", "load.committed:1", "epoch.committed:1"):
+    for step in ("load.committed:1", "epoch.committed:1"):
         assert not run(scratch, step), f"{step} was never taken"
     assert run(scratch)
     with millpond.open(scratch / "pond") as pond:
