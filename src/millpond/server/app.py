@@ -52,4 +52,5 @@ def make_app(node: Node) -> FastAPI:
         app.include_router(module.routes(node), responses=_ERRORS)
     app.include_router(metrics_routes(node, metrics), responses=_ERRORS)
     add_pages(app)
+    app.openapi()  # routes are worked out when they are first asked for: here, rather than while requests wait
     return app

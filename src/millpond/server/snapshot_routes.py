@@ -41,7 +41,9 @@ def routes(node: Node) -> APIRouter:
     router = APIRouter(prefix="/v1/maps/{name}", tags=["snapshots"])
     publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots)
 
-    @router.get("/snapshot", responses={304: {"description": "it is still the same"}})
+    @router.get(
+        "/snapshot", summary="The manifest of the snapshot", responses={304: {"description": "it is still the same"}}
+    )
     async def manifest(
         request: Request, asking: Asking, name: str,
         key_from: Annotated[str | None, _LOWER] = None, key_to: Annotated[str | None, _UPPER] = None,
@@ -60,7 +62,8 @@ def routes(node: Node) -> APIRouter:
             return Response(status_code=304, headers=headers)
         return Response(chosen.to_bytes(), media_type="application/json", headers=headers)
 
-    @router.api_route("/objects/{file:path}", methods=["GET", "HEAD"], operation_id="snapshot_file")
+    @router.head("/objects/{file:path}", include_in_schema=False)
+    @router.get("/objects/{file:path}", summary="A file of a snapshot", response_class=Response)
     async def file(request: Request, asking: Asking, name: str, file: str) -> Response:
         """A file of a snapshot. It is named by its content, so it may be kept for ever."""
         asking.need("read", name)
