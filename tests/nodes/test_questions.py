@@ -153,6 +153,20 @@ def test_answers_are_those_of_now_while_others_load(pond: Pond) -> None:
     assert look(0) == 14
 
 
+def test_a_snapshot_that_nobody_asks_is_let_go(pond: Pond) -> None:
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(1_000), 0)
+    answers = Answers(pond, pond.clock, idle_ms=60_000)
+    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    answers.lookup("m", asked)
+    assert answers.release_idle() == 0
+    assert isinstance(pond.clock, ManualClock)
+    pond.clock.advance(60_000)
+    assert answers.release_idle() == 1
+    assert answers.lookup("m", asked).to_pylist() == [0] * 1_000
+    answers.close()
+
+
 def test_a_map_made_again_is_another(pond: Pond) -> None:
     answers = Answers(pond, pond.clock)
     asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})

@@ -49,6 +49,8 @@ SHARD_KEYS_MAX = 256
 OVERLAY_KEYS_MAX = 50_000
 """A layer of so many keys is made in some tens of milliseconds; beyond that a freeze pays, for all who come later."""
 
+IDLE_MS = 60_000
+
 SHARD_ROWS_BYTES = 32 << 20
 """So much is held in memory for one answer: most answers are smaller, and need no snapshot."""
 
@@ -65,13 +67,18 @@ class _Fresh:
     snapshot: Snapshot
     base: Snapshot
     objects: Objects
+    used: float = 0.0
 
 
 class Answers:
-    """Answers from the maps of one pond. Threads may share it."""
+    """Answers from the maps of one pond. Threads may share it.
 
-    def __init__(self, pond: Pond, clock: Clock) -> None:
-        self.pond, self.clock = pond, clock
+    A snapshot that nobody asked in `idle_ms` is let go of, its files and the layer over it.
+    """
+
+    def __init__(self, pond: Pond, clock: Clock, idle_ms: int = IDLE_MS) -> None:
+        self.pond, self.clock, self.idle_ms = pond, clock, idle_ms
+        self._timer: threading.Timer | None = None
         self._fresh: dict[str, _Fresh] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -127,7 +134,31 @@ class Answers:
             version = each.shard.version
             if known is None or (known.incarnation, known.version) != (each.definition.incarnation, version):
                 known = self._fresh[each.name] = self._make(each)
-            return known
+            known.used = self.clock.monotonic()
+        self._expect_idle()
+        return known
+
+    def _expect_idle(self) -> None:
+        with self._lock:
+            if self._timer is None:
+                self._timer = threading.Timer(max(self.idle_ms / 1000, 1.0), self._wake)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _wake(self) -> None:
+        with self._lock:
+            self._timer = None
+        self.release_idle()
+        if self._fresh:
+            self._expect_idle()
+
+    def release_idle(self) -> int:
+        """Let go of the snapshots that nobody asked lately; how many."""
+        before = self.clock.monotonic() - self.idle_ms / 1000
+        idle = [name for name, known in list(self._fresh.items()) if known.used <= before]
+        for name in idle:
+            self._fresh.pop(name, None)
+        return len(idle)
 
     def _make(self, each: Map) -> _Fresh:
         for attempt in range(_ATTEMPTS):
@@ -189,12 +220,12 @@ class Answers:
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS).select(names)
 
-    def forget(self, name: str) -> None:
-        """Let go of a map's snapshot."""
-        self._fresh.pop(name, None)
-
     def close(self) -> None:
-        """Let go of all snapshots."""
+        """Let go of all snapshots. Asking again opens them again."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         self._fresh.clear()
 
 

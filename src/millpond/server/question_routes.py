@@ -57,7 +57,7 @@ class Scan(BaseModel):
 def routes(node: Node) -> APIRouter:
     """The routes of questions."""
     router = APIRouter(prefix="/v1/maps/{name}", tags=["questions"])
-    answers = Answers(node.pond, node.clock)
+    answers = Answers(node.pond, node.clock, node.settings.min_time_to_keep_env_open)
 
     @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
     async def get(request: Request) -> Response:
