@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,13 @@ def remove_orphans(pond: Pond, now_ms: int) -> list[str]:
 
 
 def _old_folders(parent: Path, now_ms: int) -> list[Path]:
-    if not parent.exists():
-        return []
-    return [
-        place for place in sorted(parent.glob("[!.]*"))
-        if place.is_dir() and now_ms - place.stat().st_mtime_ns // 1_000_000 >= AGE_MS_MIN
-    ]  # fmt: skip
+    return [place for place in sorted(parent.glob("[!.]*")) if _age_ms(place, now_ms) >= AGE_MS_MIN]
+
+
+def _age_ms(place: Path, now_ms: int) -> int:
+    """How old a folder is; less than nothing when it is none, or gone already."""
+    try:
+        told = place.stat()
+    except FileNotFoundError:
+        return -1
+    return now_ms - told.st_mtime_ns // 1_000_000 if stat.S_ISDIR(told.st_mode) else -1
