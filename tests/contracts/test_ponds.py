@@ -50,9 +50,9 @@ class TestCluster(PondContract):
                 yield pond
 
 
-def served(nodes: ExitStack, **settings: Any) -> Served:
+def served(until: ExitStack, **settings: Any) -> Served:
     node = Served(**settings)
-    nodes.callback(node.close)
+    until.callback(node.close)
     return node
 
 

@@ -58,13 +58,18 @@ class Receiver:
         self.loads: list[dict[str, Any]] = []
         self.breaks_after: list[int] = []
         self.checksums: dict[str, str] = {}
+        self.hears_of_maps = True
 
     def __call__(self, asked: Asked) -> None:
         part = asked.path.split("/")[3] if asked.path.startswith("/v1/parts/") else ""
         if asked.command == "GET":
-            return asked.answer(200, self.state(part))
+            return asked.answer(200, self.state(part) if part else {"position": 1})
         if asked.command == "PUT":
+            if not self.hears_of_maps:
+                asked.rfile.read(int(asked.headers["Content-Length"]))
+                return refuse(404, "NotFound", "map_not_found", map="m")(asked)
             return self.put(asked, part)
+        self.hears_of_maps = True
         if asked.path == "/v1/loads":
             told = json.loads(asked.rfile.read(int(asked.headers["Content-Length"])))
             self.loads.append(told)
@@ -190,6 +195,14 @@ def test_what_every_node_refuses_alike_is_that_error(tmp_path: Path) -> None:
         assert caught.value.kind == "token_unknown"
     with Stage(refuse(404, "NotFound", "map_not_found", map="m")) as only, pytest.raises(NotFound):
         upload_parts(Nodes(only.url, quick()), sealed(tmp_path / "again"))
+
+
+def test_a_node_that_has_not_heard_of_the_map_is_told(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+    late = receivers[1][0]
+    late.hears_of_maps = False
+    upload_parts(Nodes([url for _, url in receivers], quick()), sealed(tmp_path))
+    assert late.hears_of_maps
+    assert late.whole == receivers[0][0].whole
 
 
 def test_when_one_fails_the_others_stop(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import xxhash
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, MillpondError, Unavailable
+from millpond.errors import Conflict, Corrupt, Denied, Invalid, MillpondError, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.loading import LoadResult
 from millpond.maps.parts import PartFile
@@ -38,6 +38,8 @@ PAUSE_SECONDS = 0.05
 MERGED_SECONDS_MAX = 3600.0
 """How long `synchronise` waits; what waits longer is merged all the same."""
 _STILL_WORKING = ("merge_slow", "node_behind")
+_NOT_HEARD_OF_IT = ("map_not_found", "map_incarnation")
+"""How a node refuses a part of a map that was made while it was away."""
 
 
 class _Stopped(Exception):
@@ -50,27 +52,34 @@ class _Stopped(Exception):
 def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | None = None) -> None:
     """Bring every part to every node.
 
-    Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what all nodes refuse for
-    one reason is raised as that.
+    Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what is wrong with the parts
+    themselves, or with the right to bring them, is raised as that.
     """
     bundles = [_Bundle(part) for part in parts]
     stop = threading.Event()
     told = _Progress(advance, sum(each.size for each in bundles) * len(nodes.connections))
 
-    def bring(node: Connection) -> None:
+    def bring(node: Connection) -> bool:
         try:
             for bundle in bundles:
-                _Upload(node.until(stop), bundle, stop, told).run()
+                upload = _Upload(node.until(stop), bundle, stop, told)
+                try:
+                    upload.run()
+                except (NotFound, Conflict) as error:
+                    if error.kind not in _NOT_HEARD_OF_IT or node.url == nodes.primary().url:
+                        raise
+                    _catch_up(nodes, node)
+                    upload.run()
         except _Stopped:
-            return
+            return False
         except BaseException:
             stop.set()
             raise
+        return True
 
     outcomes = nodes.all(bring, stop=stop)
-    failed = [each for each in outcomes if each.error is not None]
-    if failed:
-        raise _not_everywhere(failed, len(outcomes))
+    if any(each.error is not None for each in outcomes):
+        raise _not_everywhere(outcomes)
     step("upload.everywhere")
 
 
@@ -85,12 +94,22 @@ def discard_parts(nodes: Nodes, part_ids: Sequence[str]) -> None:
     nodes.all(discard)
 
 
-def _not_everywhere(failed: Sequence[Outcome[Any]], count: int) -> MillpondError:
-    errors = [each.error for each in failed if each.error is not None]
-    first = errors[0]
-    alike = all(type(error) is type(first) and error.kind == first.kind for error in errors)
-    if alike and len(errors) == count and not isinstance(first, Unavailable):
-        return first  # it is no node that is wrong
+def _catch_up(nodes: Nodes, node: Connection) -> None:
+    """Let a node hear of maps that the primary knows."""
+    position = nodes.on_primary(lambda primary: primary.request("GET", "/v1/node")).json()["position"]
+    asked = {"position": position, "applied": False, "timeout": ANSWER_SECONDS}
+    node.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS)
+
+
+def _not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
+    """The error for some failures. What the primary refuses, or all who were asked, is no matter of a node."""
+    failed = [each for each in outcomes if each.error is not None]
+    first = outcomes[0].error or next(each.error for each in failed)
+    assert first is not None
+    alike = all(type(each.error) is type(first) and each.error.kind == first.kind for each in failed if each.error)
+    everybody = outcomes[0].error is not None or (alike and not any(each.value for each in outcomes))
+    if everybody and isinstance(first, Conflict | Corrupt | Denied | Invalid | NotFound):
+        return first
     return Unavailable(
         "the load is not on every node, so it is on none", kind="load_not_everywhere", failed=_reasons(failed),
         hint="mend what is named and load the same data again",
@@ -243,23 +262,42 @@ def _everywhere(nodes: Nodes, told: dict[str, Any], clock: Clock, *, synchronise
 def come_up_to(nodes: Nodes, position: int, clock: Clock, *, applied: bool, patient: bool = True) -> list[Outcome[int]]:
     """Let every node come up to a position of the log, and with `applied` merge what that brings.
 
-    Not `patient`: a node that cannot be reached is not tried again.
+    A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. Not
+    `patient`: a node that cannot be reached is not tried again.
     """
-    until = clock.monotonic() + (MERGED_SECONDS_MAX if applied else nodes.settings.read_timeout / 1000)
-    pause = threading.Event()
+    stopped = threading.Event()
 
     def come(node: Connection) -> int:
         if not applied and node.url == nodes.primary().url:
             return position
+        waiting = _Patience(clock, nodes.settings.read_timeout / 1000)
+        line = node if patient else node.once
+        asked = {"position": position, "applied": applied, "timeout": ANSWER_SECONDS}
         while True:
-            asked = {"position": position, "applied": applied, "timeout": ANSWER_SECONDS}
             try:
-                line = node if patient else node.once
                 answer = line.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS)
                 return int(answer.json()["position"])
             except Unavailable as error:
-                if error.kind not in _STILL_WORKING or clock.monotonic() > until:
+                if waiting.over(error) or stopped.wait(PAUSE_SECONDS):
                     raise
-            pause.wait(PAUSE_SECONDS)
 
-    return nodes.all(come, stop=pause)
+    return nodes.all(come, stop=stopped)
+
+
+class _Patience:
+    """How long a node is waited for that says it is not there yet."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+        self.reached = -1
+        self.until = clock.monotonic() + seconds
+        self.end = clock.monotonic() + MERGED_SECONDS_MAX
+
+    def over(self, error: Unavailable) -> bool:
+        """Whether what it says ends the waiting."""
+        now, here = self.clock.monotonic(), error.values.get("position")
+        if error.kind == "node_behind" and isinstance(here, int) and here > self.reached:
+            self.reached, self.until = here, now + self.seconds
+        elif error.kind == "merge_slow":
+            self.until = now + self.seconds
+        return error.kind not in _STILL_WORKING or now > min(self.until, self.end)
