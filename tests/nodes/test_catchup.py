@@ -245,6 +245,59 @@ def test_a_primary_that_lost_its_last_entries_gets_them_back(
     assert restored.pond.map("m").get("b") == 1
 
 
+def forked_copy(serve: Callable[..., Served], served: Served, place: Path, *keys: str) -> Path:
+    """A copy of a closed node's folder in which something else happened."""
+    shutil.copytree(served.node.settings.data, place)
+    alone = serve(data=str(place))
+    for key in keys:
+        load(alone, key)
+    alone.close()
+    return place
+
+
+def test_a_replica_that_went_its_own_way_does_not_stop_the_primary(
+    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    primary, replica, other = cluster.nodes
+    caught_up(replica, load(primary, "a"))
+    replica.close()
+    back = served_again(serve, cluster, 1, forked_copy(serve, replica, tmp_path / "fork", "x", "y", "z"))
+    load(primary, "b")
+    until(lambda: back.node.puller.status().state == "forked")
+    until(lambda: primary.node.puller.status().error_kind == "log_forked")
+    assert primary.node.puller.ready() is None
+    caught_up(other, load(primary, "c"))
+    assert repaired(back, source=primary.url, over=True)["state"] == "done"
+    assert compared(primary, back, other).ok
+    until(lambda: primary.node.puller.status().error is None)
+
+
+def test_a_primary_that_starts_with_another_past_waits_for_a_decision(
+    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    primary, *replicas = cluster.nodes
+    position = load(primary, "a")
+    caught_up(replicas[0], position)
+    primary.close()
+    fork = forked_copy(serve, primary, tmp_path / "fork", "x")
+    again = served_again(serve, cluster, 0)
+    for key in "bc":
+        position = load(again, key)
+    caught_up(replicas[0], position)
+    again.close()
+    wrong = served_again(serve, cluster, 0, fork)
+    until(lambda: wrong.node.started)
+    assert wrong.get("/readyz").status == 503
+    answer = wrong.post("/v1/maps", {"name": "new", "kind": "state"})
+    assert (answer.status, answer.json()["kind"]) == (409, "log_forked")
+    assert repaired(wrong, source=replicas[0].url, over=True)["state"] == "done"
+    assert wrong.post("/v1/maps", {"name": "new", "kind": "state"}).status < 300
+    caught_up(replicas[0], load(wrong, "d"))
+    assert compared(wrong, replicas[0]).ok
+    assert wrong.pond.map("m").get("x") is None
+    assert wrong.pond.map("m").get("c") == 1
+
+
 def test_a_primary_with_an_empty_folder_gets_all_of_it_back(
     cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ there is something. Whoever wants the node to have reached a position waits for 
 pull. When nothing comes for a while it looks after the node: parts that were put aside are fetched from a peer, whole.
 
 A primary runs the same thread, and asks its peers whether one of them knows more: it lost what it once entered, and
-gets it back.
+gets it back. When it starts and finds that it entered something else instead, it is not ready before that is decided.
 
 | what happens | what the puller does |
 |---|---|
@@ -225,13 +225,14 @@ class Puller:
         else:
             _LOG.error("pulling failed unexpectedly", exc_info=told)
             error = Internal("pulling failed unexpectedly", kind="unexpected", reason=repr(told))
-        stuck = error.kind in _FORK
+        # A replica that went its own way does not stop a primary at work; one that starts may be the one at fault.
+        stuck = error.kind in _FORK and (self.role == "replica" or self._thread is None or self._stuck is not None)
         with self._changed:
             self._failures += 1
-            self._stuck = error if stuck else None
+            self._stuck = error if stuck else self._stuck
         if self._error is None or self._error.kind != error.kind:
             _LOG.warning("%s", error)
-        self._tell("forked" if stuck else "broken", error)
+        self._tell("broken" if self._stuck is None else "forked", error)
 
     def _round(self) -> None:
         if self.role == "primary":

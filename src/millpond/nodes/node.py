@@ -71,7 +71,8 @@ class Node:
     def need_primary(self) -> None:
         """Insist that changes may be entered here, now.
 
-        Raises: `Conflict`, kind `not_primary`, naming who is; `Unavailable` while the node starts or stops.
+        Raises: `Conflict`, kind `not_primary`, naming who is, or `log_forked`; `Unavailable` while the node starts or
+        stops.
         """
         if not self.leads():
             raise Conflict(
@@ -82,6 +83,10 @@ class Node:
             raise Unavailable("the node is stopping", kind="node_stopping", node=self.url, hint="ask again")
         if not self.started:
             raise Unavailable("the node is starting", kind="node_starting", node=self.url, hint="ask again")
+        stuck = self.puller.ready()
+        if stuck is not None:
+            # What is entered now would be lost when the node is made equal to the peer that knows more.
+            raise stuck
 
     # -- life -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ fetched/<part id>/         parts that came whole and were checked, until they ar
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,8 @@ from millpond.stores.files import remove_tree
 __all__ = ("PartSources", "Uploads", "part_ids")
 
 FETCHES_AT_ONCE = 4
+MISSES_MAX = 5
+"""So often the node that is followed may say that it has a part no more while others, who might, cannot be reached."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -46,6 +49,7 @@ class PartSources:
         """`peers`: whom to ask, in that order."""
         self.folder = folder / "fetched"
         self._settings, self._uploads, self._peers = settings, uploads, peers
+        self._misses: Counter[str] = Counter()
 
     def parts(self, entries: Sequence[Entry]) -> dict[str, Path]:
         """A checked folder for each part of these entries.
@@ -82,7 +86,7 @@ class PartSources:
                 failures.append(error)
                 if not isinstance(error, NotFound):
                     _LOG.warning("part %s cannot be had from %s: %s", part_id, peer.url, error)
-        raise _worst(failures, part_id)
+        raise self._worst(failures, part_id)
 
     def _fetch_from(self, peer: Peer, part_id: str, folder: Path) -> Path:
         bundle = peer.fetch_bundle(part_id, self.folder / f"{part_id}.zip").file
@@ -103,8 +107,22 @@ class PartSources:
         step("fetch.part_checked")
         return folder
 
+    def _worst(self, failures: Sequence[MillpondError], part_id: str) -> MillpondError:
+        """What to tell when nobody gave the part: that it is nowhere, when all said so, or the first did for long."""
+        told = [error for error in failures if not isinstance(error, NotFound)]
+        if failures and isinstance(failures[0], NotFound):
+            self._misses[part_id] += 1
+        if told and self._misses[part_id] < MISSES_MAX:
+            # Who cannot be reached now may be later; a damaged copy gets no better.
+            return next((error for error in told if isinstance(error, Unavailable)), told[0])
+        return NotFound(
+            "no node has the part any more", kind="part_nowhere", part=part_id,
+            hint="it is kept for `part_retention` after it was merged",
+        )  # fmt: skip
+
     def sweep(self) -> None:
         """Remove what was fetched and is not wanted any more."""
+        self._misses.clear()
         remove_tree(self.folder)
 
 
@@ -116,15 +134,3 @@ def _is_whole(folder: Path, part_id: str) -> bool:
     if not whole:
         remove_tree(folder)
     return whole
-
-
-def _worst(failures: Sequence[MillpondError], part_id: str) -> MillpondError:
-    """What to tell when nobody gave the part: that it is nowhere, only when everybody said so."""
-    told = [error for error in failures if not isinstance(error, NotFound)]
-    if told:
-        # Who cannot be reached now may be later; a damaged copy gets no better.
-        return next((error for error in told if isinstance(error, Unavailable)), told[0])
-    return NotFound(
-        "no node has the part any more", kind="part_nowhere", part=part_id,
-        hint="it is kept for `part_retention` after it was merged",
-    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""Nodes are compared, map by map, and what differs is repaired; by hand and from the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from typer.testing import CliRunner
+
+from millpond.cli.main import app
+from millpond.clock import SystemClock
+from millpond.errors import Denied, NotFound, Unavailable
+from millpond.kernel.steps import listening
+from millpond.nodes.agreement import agreement
+from millpond.nodes.itself import Itself
+from millpond.nodes.peers import Peer
+from millpond.nodes.transport import Connection
+from millpond.pond import open_pond
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.nodes.conftest import ClusterHere, Served
+
+SECONDS = 30.0
+CLOCK = SystemClock()
+
+
+# -- by the answers alone -----------------------------------------------------------------------------
+
+
+class Answers:
+    """A node that answers what it is told to, the last answer for ever."""
+
+    def __init__(self, url: str, maps: dict[str, list[Any]], position: int = 5) -> None:
+        self.url, self._maps, self._position = url, maps, position
+        self.asked: list[tuple[str, int]] = []
+
+    def node(self) -> dict[str, Any]:
+        return {"position": self._position}
+
+    def maps(self) -> list[dict[str, Any]]:
+        return [{"name": name} for name in self._maps]
+
+    def digest(self, name: str, position: int, seconds: float) -> dict[str, Any]:
+        self.asked.append((name, position))
+        if name not in self._maps:
+            raise NotFound("no such map", kind="map_not_found", map=name)
+        answers = self._maps[name]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(zip(("position", "entry", "rows", "digest"), answer, strict=True))
+
+
+def states(*nodes: Answers, seconds: float = 0.0) -> dict[tuple[str, str], str]:
+    found = agreement(list(nodes), CLOCK, seconds=seconds)
+    return {(each.map, each.node): each.state for each in found.findings}
+
+
+def slow(position: int) -> Unavailable:
+    return Unavailable("not everything has been merged yet", kind="merge_slow", position=position)
+
+
+def test_equal_digests_agree() -> None:
+    one, two = Answers("one", {"m": [(5, 3, 10, "aa")]}), Answers("two", {"m": [(9, 4, 10, "aa")]})
+    assert states(one, two) == {("m", "one"): "agrees", ("m", "two"): "agrees"}
+    assert two.asked == [("m", 5)]
+
+
+def test_different_digests_differ_once_both_have_applied_the_same() -> None:
+    one = Answers("one", {"m": [(5, 3, 10, "aa")]})
+    for other in ((5, 3, 11, "aa"), (5, 3, 10, "bb"), (7, 2, 10, "bb")):
+        assert states(one, Answers("two", {"m": [other]}))["m", "two"] == "differs"
+
+
+def test_a_node_that_is_ahead_is_compared_when_the_primary_is_there() -> None:
+    one = Answers("one", {"m": [(5, 3, 10, "aa"), (8, 8, 12, "cc")]})
+    two = Answers("two", {"m": [(8, 8, 12, "cc")]})
+    assert states(one, two, seconds=5.0)["m", "two"] == "agrees"
+    assert one.asked == [("m", 5), ("m", 8)]
+
+
+def test_a_node_that_stays_behind_is_told_by_how_much() -> None:
+    one, two = Answers("one", {"m": [(5, 3, 10, "aa")]}), Answers("two", {"m": [slow(2)]})
+    [_, finding] = agreement([one, two], CLOCK, seconds=0.3).findings
+    assert (finding.state, finding.behind, finding.position) == ("behind", 3, 2)
+    assert len(two.asked) > 1
+    catching_up = Answers("two", {"m": [slow(2), slow(4), (5, 3, 10, "aa")]})
+    assert states(one, catching_up, seconds=5.0)["m", "two"] == "agrees"
+
+
+def test_what_cannot_be_asked_is_told() -> None:
+    one = Answers("one", {"m": [(5, 3, 10, "aa")]})
+    gone = Unavailable("the node cannot be reached", kind="node_unreachable", node="two")
+    assert states(one, Answers("two", {"m": [gone]}), seconds=5.0)["m", "two"] == "unreachable"
+    denied = Denied("the token does not carry this right", kind="right_missing")
+    assert states(one, Answers("two", {"m": [denied]}), seconds=5.0)["m", "two"] == "unreachable"
+
+
+def test_maps_that_only_one_node_has() -> None:
+    one = Answers("one", {"m": [(5, 3, 10, "aa")]})
+    two = Answers("two", {"other": [(5, 3, 10, "aa")]})
+    assert states(one, two) == {("m", "one"): "agrees", ("m", "two"): "missing", ("other", "two"): "differs"}
+
+
+# -- one node's own answer ----------------------------------------------------------------------------
+
+
+def test_rows_that_are_half_cared_for_are_not_told(tmp_path: Path) -> None:
+    with open_pond(tmp_path) as pond:
+        itself = Itself(pond, CLOCK, "http://itself")
+        filled(pond)
+        before = itself.digest("t")
+        told: list[dict[str, Any]] = []
+        refused: list[str] = []
+
+        def ask(step: str) -> None:
+            if step == "condense.batch_committed":
+                try:
+                    told.append(itself.digest("t", seconds=0.2))
+                except Unavailable as error:
+                    refused.append(error.kind)
+
+        with listening(ask):
+            pond.map("t").condense("2000-01-01T00:00Z")
+        assert not told
+        assert set(refused) == {"merge_slow"}
+        after = itself.digest("t", pond.position()[0])
+        assert after["entry"] == pond.position()[0]
+        assert (before["rows"], after["rows"]) == (300, 3)
+
+
+def filled(pond: Any) -> None:
+    keys = [key for key in "abc" for _ in range(100)]
+    times = pa.array(list(range(100)) * 3).cast(pa.timestamp("ms", tz="UTC"))
+    pond.create_map("t", kind="temporal_state", value="long")
+    pond.map("t").load(pa.table({"key": keys, "effective_time": times, "value": [1] * 300}))
+
+
+# -- in a cluster -------------------------------------------------------------------------------------
+
+
+def load(cluster: ClusterHere, *keys: str, name: str = "m") -> int:
+    pond = cluster[0].pond
+    if name not in [each.name for each in pond.maps()]:
+        pond.create_map(name, kind="state", value="long")
+    position = pond.map(name).load(pa.table({"key": list(keys), "value": [1] * len(keys)})).position
+    for node in cluster.nodes:
+        node.node.puller.pull(position, SECONDS)
+        node.pond.wait_applied(position, timeout=SECONDS)
+    return position
+
+
+def lose_a_row(node: Served, name: str = "m") -> None:
+    """What must never happen, and nothing tells."""
+    shard = node.pond.map(name).shard
+    rows = next(shard.read_rows())
+    shard.change(lambda tx: shard.delete_rows(tx, rows.slice(0, 1)), None)
+
+
+def shell(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, list(words), prog_name="millpond")
+    assert done.exit_code == code, f"{words} ended with {done.exit_code}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_a_map_that_differs_is_found_and_repaired(cluster: ClusterHere) -> None:
+    load(cluster, "a", "b", "c")
+    load(cluster, "x", name="n")
+    told = json.loads(shell("verify", "--pond", cluster[1].url, "--json"))
+    assert told["agreement"]["agrees"]
+    assert len(told["agreement"]["findings"]) == 6
+    assert told["problems"] == []
+    lose_a_row(cluster[2])
+    told = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    differing = [each for each in told["agreement"]["findings"] if each["state"] != "agrees"]
+    assert [(each["map"], each["node"], each["state"], each["rows"]) for each in differing] == [
+        ("m", cluster[2].url, "differs", 2)
+    ]
+    assert "differs" in shell("verify", "--pond", cluster.url, "--wait", "5", code=1)
+    told = json.loads(shell("repair", cluster[2].url, "--json"))
+    assert [f"cloned map m from {cluster[0].url}" in line for line in told["done"]] == [True]
+    assert "all nodes agree" in shell("verify", "--pond", cluster.url)
+    assert "nothing was to be done" in shell("repair", cluster[2].url)
+    load(cluster, "d")
+    assert json.loads(shell("verify", "--pond", cluster.url, "--json"))["agreement"]["agrees"]
+
+
+def test_a_primary_is_repaired_from_a_replica(cluster: ClusterHere) -> None:
+    load(cluster, "a", "b", "c")
+    lose_a_row(cluster[0])
+    told = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    differing = [each["node"] for each in told["agreement"]["findings"] if each["state"] == "differs"]
+    assert sorted(differing) == sorted(cluster.urls[1:])
+    assert "cloned map m" in shell("repair", cluster[0].url, "--from", cluster[1].url, "--yes")
+    assert "all nodes agree" in shell("verify", "--pond", cluster.url)
+
+
+def test_nobody_is_repaired_without_being_asked(cluster: ClusterHere) -> None:
+    done = CliRunner().invoke(app, ["repair", cluster[0].url, "--from", cluster[1].url], input="n\n")
+    assert done.exit_code == 1
+    assert "is thrown away" in done.stderr
+    assert cluster[0].get("/v1/repair").json()["state"] == "never"
+
+
+def test_a_repair_that_cannot_be_made_says_why(cluster: ClusterHere) -> None:
+    load(cluster, "a")
+    done = CliRunner().invoke(app, ["repair", cluster[1].url, "--from", cluster[1].url, "--yes"])
+    assert done.exit_code == 5
+    assert "cannot be repaired from itself" in done.stderr
+    cluster[0].close()
+    done = CliRunner().invoke(app, ["repair", cluster[1].url])
+    assert done.exit_code == 7
+    assert "cannot be reached" in done.stderr
+
+
+def test_a_node_that_is_down_is_told(cluster: ClusterHere) -> None:
+    load(cluster, "a")
+    cluster[2].close()
+    told = json.loads(shell("verify", "--pond", cluster[0].url, "--wait", "3", "--json", code=1))
+    assert {(each["node"], each["state"]) for each in told["agreement"]["findings"]} == {
+        (cluster[0].url, "agrees"), (cluster[1].url, "agrees"), (cluster[2].url, "unreachable"),
+    }  # fmt: skip
+    assert any(cluster[2].url in each for each in told["problems"])
+
+
+def test_a_cluster_that_is_written_to_is_compared_all_the_same(cluster: ClusterHere) -> None:
+    load(cluster, "a")
+    more = iter(range(1000))
+    nodes = [Peer(Connection(each.url, each.node.settings)) for each in cluster.nodes]
+    asked = nodes[0].node
+
+    def meanwhile() -> dict[str, Any]:
+        told = asked()
+        for _ in range(3):
+            cluster[0].pond.map("m").load(pa.table({"key": [f"k{next(more)}"], "value": [1]}))
+        return told
+
+    nodes[0].node = meanwhile  # type: ignore[method-assign]
+    found = agreement(nodes, CLOCK, seconds=SECONDS)
+    assert found.ok, found.to_dict()
+
+
+def test_a_node_that_is_alone_is_compared_with_nobody(node: Served) -> None:
+    told = json.loads(shell("verify", "--pond", node.url, "--json"))
+    assert told["problems"] == []
+    assert "agreement" not in told
