@@ -1,5 +1,7 @@
 """A warm process that forks a child for every telling of the story, so that imports are paid for once.
 
+Its argument names the module of the story, which has `warm(folder)` and `tell(folder, telling=, first=, done=)`.
+
 Reads one JSON object a line: `{"folder": …, "telling": …, "log": … or null, "kill_at": … or null}`; answers with the
 child's exit code, negative for the signal that ended it. The child writes the number of each act it has done into
 `<folder>.done`, one a line, and goes on from the last that is there.
@@ -7,6 +9,7 @@ child's exit code, negative for the signal that ended it. The child writes the n
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -16,10 +19,9 @@ from typing import Any
 
 from millpond.testing.faults import arm
 from millpond.testing.scratch import scratch_folder
-from tests.crash import story
 
 
-def child(told: dict[str, Any]) -> None:
+def child(story: Any, told: dict[str, Any]) -> None:
     folder = Path(told["folder"])
     done = Path(f"{folder}.done").open("a+", encoding="ascii", buffering=1)  # noqa: SIM115
     with done, arm(log=told["log"], kill_at=told["kill_at"]):
@@ -28,12 +30,12 @@ def child(told: dict[str, Any]) -> None:
         story.tell(folder, telling=told["telling"], first=first, done=lambda act: print(act, file=done))
 
 
-def fork(told: dict[str, Any]) -> int:
+def fork(story: Any, told: dict[str, Any]) -> int:
     pid = os.fork()
     if not pid:
         code = 1
         try:
-            child(told)
+            child(story, told)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -43,10 +45,11 @@ def fork(told: dict[str, Any]) -> int:
 
 
 def main() -> None:
+    story = importlib.import_module(sys.argv[1])
     with scratch_folder() as folder:
         story.warm(folder)
     for line in sys.stdin:
-        print(fork(json.loads(line)), flush=True)
+        print(fork(story, json.loads(line)), flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Teller:
 @pytest.fixture(scope="module")
 def teller() -> Iterator[Teller]:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    command = [sys.executable, "-m", "tests.crash.template"]
+    command = [sys.executable, "-m", "tests.crash.template", "tests.crash.story"]
     with (
         scratch_folder() as folder,
         subprocess.Popen(

@@ -127,7 +127,7 @@ class Loads(PartPlaces, WaitingParts):
         self, parts: Sequence[PartFile], source: str, *, rejected: int = 0, load_id: str | None = None,
         stream: tuple[str, int] | None = None,
     ) -> Committed:  # fmt: skip
-        """Enter all parts as one load, or none.
+        """Enter all parts as one load, or none. Their folders are taken: moved, or removed when they are known.
 
         Raises:
             Corrupt: a part is damaged; its file is named.
@@ -139,8 +139,9 @@ class Loads(PartPlaces, WaitingParts):
             raise Invalid("a load id is letters, digits, and - _ . between", kind="load_id", load=repr(load))
         with self.space.read() as tx:
             told = remembered(tx, load, stream)
-            if told is not None:
-                return Committed.of(told)
+        if told is not None:
+            _remove_parts([Path(part.folder) for part in parts])
+            return Committed.of(told)
         for part in parts:
             verify_part(Path(part.folder))
         with self.space.read() as tx:
@@ -178,9 +179,7 @@ class Loads(PartPlaces, WaitingParts):
             raise
         step("load.committed")
         self.settle(load)
-        for folder in {place.parent for place in places.values()}:
-            with suppress(OSError):  # others may still write there
-                folder.rmdir()
+        _remove_parts(list(places.values()))
         return entered
 
     def _check_maps(self, tx: ReadTransaction, manifests: Sequence[PartManifest]) -> None:
@@ -368,6 +367,14 @@ class Loads(PartPlaces, WaitingParts):
                 move(place, self.kept(part))
                 return
         remove_tree(place)
+
+
+def _remove_parts(places: Sequence[Path]) -> None:
+    for place in places:
+        remove_tree(place)
+    for folder in {place.parent for place in places}:
+        with suppress(OSError):  # others may still write there
+            folder.rmdir()
 
 
 def _check_parts(entry: Entry, parts: Mapping[str, Path]) -> None:

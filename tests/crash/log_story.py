@@ -1,0 +1,182 @@
+"""A story of two ponds: a primary that loads, puts aside, takes again, drops and expires; a replica that follows it.
+
+Acts may be told again: their loads have ids, so doing one twice ends as doing it once does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.clock import ManualClock
+from millpond.maps.merger import Merger
+from millpond.pond import open_pond
+from millpond.testing.audit import canonical_bits
+from millpond.testing.faults import flip_byte
+from millpond.testing.rows import canonical_of
+from tests.crash import story
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond import Pond
+    from millpond.testing.models import Row
+
+DAY = 86_400_000
+NOW = 20_000 * DAY
+
+
+def rows_of(name: str, load: int) -> list[Row]:
+    """The rows of a load: some new, some that replace those of the load before."""
+    keys = [f"k{(load + n) % 7}" for n in range(4)]
+    return [((key, n), load) for n in range(3) for key in keys] if name == "t" else [((key,), load) for key in keys]
+
+
+def load(pond: Pond, number: int, *, wait: bool = True, stream: tuple[str, int] | None = None) -> None:
+    """Load into both maps, once."""
+    parts = []
+    for name in ("m", "t"):
+        writer = pond.part_writer(name)
+        writer.write(canonical_of(pond.map(name).definition, rows_of(name, number)))
+        parts += writer.finish()
+        intact = pond.folder.parent / "intact" / parts[-1].manifest.id
+        if not intact.exists():
+            shutil.copytree(parts[-1].folder, intact)
+    pond.commit_load(parts, load_id=f"load-{number}", stream=stream, wait=wait)
+
+
+def follow(pond: Pond) -> None:
+    """Let the replica take what is new, and merge it."""
+    with open_pond(pond.folder.parent / "replica", clock=pond.clock, part_retention=999 * DAY) as replica:
+        replica.join(pond.id)
+        for entry in pond.entries(replica.position()[0]):
+            parts = {}
+            for part in entry.body.get("parts", ()):
+                parts[part["id"]] = pond.folder.parent / "uploads" / part["id"]
+                if not parts[part["id"]].exists():
+                    shutil.copytree(pond.folder.parent / "intact" / part["id"], parts[part["id"]])
+            replica.enter(entry, parts)
+            replica.enter(entry, parts)
+        replica.merge()
+
+
+# -- acts ---------------------------------------------------------------------------------------------
+
+
+def create(pond: Pond) -> None:
+    pond.create_map("m", kind="state", value="long", exist_ok=True, retain="999d")
+    pond.create_map("t", kind="temporal_state", value="long", exist_ok=True)
+
+
+def retain(pond: Pond) -> None:
+    """Order it once an act: ordered again, it would come after more loads."""
+    entries = pond.entries(max(0, pond.position()[0] - 10))
+    if not any(each.kind == "retain" and each.stamp_ms == pond.clock.now_ms() for each in entries):
+        pond.order_care("t", "retain", 1)
+
+
+def fold(pond: Pond) -> None:
+    load(pond, 2, wait=False)
+    retain(pond)
+    load(pond, 3, wait=False, stream=("query", 1))
+    load(pond, 4, wait=False, stream=("query", 2))
+    pond.merge()
+
+
+def put_aside(pond: Pond) -> None:
+    """A load of which one part is damaged while it waits."""
+    harmed = pond.folder.parent / "harmed"
+    load(pond, 5, wait=False)
+    for each in pond.parts():
+        place = pond.part_folder(each.part)
+        if (each.map, each.load) == ("m", "load-5") and each.state != "quarantined" and not harmed.exists():
+            assert place is not None
+            harmed.touch()
+            flip_byte(place / "data.mdb", 6000)
+    pond.merge()
+
+
+def take_again(pond: Pond) -> None:
+    for each in pond.parts(state="quarantined"):
+        copy = pond.folder.parent / "again" / each.part
+        if not copy.exists():
+            shutil.copytree(pond.folder.parent / "intact" / each.part, copy)
+        pond.replace_part(each.part, copy)
+    pond.retry_parts()
+
+
+def condense(pond: Pond) -> None:
+    pond.map("t").condense(before=9)
+
+
+def alter(pond: Pond) -> None:
+    pond.alter_map("t", overwrite=False)
+    load(pond, 7)
+
+
+def begin_again(pond: Pond) -> None:
+    if [each.name for each in pond.maps() if each.get("k0", at=99) is not None] == ["m", "t"]:
+        pond.drop_map("m")
+    pond.create_map("m", kind="state", value="long", exist_ok=True)
+
+
+def serve(pond: Pond) -> None:
+    folder, clock = pond.folder, pond.clock
+    pond.close()
+    with open_pond(folder, clock=clock, serve=True) as served:
+        merger = Merger(served)
+        merger.start()
+        try:
+            load(served, 9)
+            retain(served)
+            load(served, 10, wait=False)
+        finally:
+            merger.stop()
+
+
+def expire(pond: Pond) -> None:
+    pond.expire_parts(pond.clock.now_ms())
+
+
+ACTS: tuple[Callable[[Pond], None], ...] = (
+    create, lambda pond: load(pond, 1), fold, follow, put_aside, lambda pond: load(pond, 6), take_again, condense,
+    alter, begin_again, lambda pond: load(pond, 8), serve, follow, expire, lambda pond: load(pond, 11), follow,
+)  # fmt: skip
+
+
+def clock_of(telling: int, act: int) -> ManualClock:
+    return ManualClock(now=NOW + act * DAY, ids=(telling * len(ACTS) + act) * 10_000)
+
+
+def open_primary(folder: Path, telling: int, act: int) -> Pond:
+    folder.mkdir(exist_ok=True)
+    for name in ("intact", "uploads", "again"):
+        (folder / name).mkdir(exist_ok=True)
+    return open_pond(folder / "primary", clock=clock_of(telling, act), part_retention=999 * DAY)
+
+
+def tell(folder: Path, *, telling: int, first: int = 0, done: Callable[[int], None] = lambda act: None) -> None:
+    """Open the primary anew for each act from `first` on and do it; `done` is called after each with its number."""
+    for number in range(first, len(ACTS)):
+        with open_primary(folder, telling, number) as pond:
+            ACTS[number](pond)
+        done(number)
+
+
+def held(pond: Pond) -> dict[str, object]:
+    """What both ponds must agree on: rows, and when they were put."""
+    found = {}
+    for each in pond.maps():
+        with each.shard.view() as view:
+            batches = list(view.read_rows())
+            times: list[int] = []
+            if each.shard.tracking:
+                times = [time for rows in batches for time in view.generation.updates.times(view.tx, rows, -1).tolist()]
+        found[each.name] = canonical_bits(batches, each.definition), sorted(times)
+    return found
+
+
+def warm(folder: Path) -> None:
+    """Load what the story needs."""
+    story.warm(folder)

@@ -1,0 +1,146 @@
+"""The story of a primary and its replica, killed at every step: both end as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond.maps.log import _chain, first_position
+from millpond.pond import open_pond
+from millpond.testing.faults import occurrences
+from millpond.testing.scratch import scratch_folder
+from tests.crash import log_story as story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond import Pond
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARES = 8
+MINE = ("log.", "load.", "care.", "merge.", "kept.", "retry.", "drop.", "shard.", "part.")
+
+
+@dataclass(frozen=True)
+class Teller:
+    """The warm process, and a place for stories."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+
+    def tell(self, name: str, *, kill_at: str | None = None, telling: int = 0) -> tuple[Path, int, int]:
+        """Tell the story in a child: its folder, the child's exit code, how many acts are done."""
+        folder = self.folder / name
+        told = {"folder": str(folder), "telling": telling, "log": f"{folder}.log", "kill_at": kill_at}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(told), file=self.process.stdin, flush=True)
+        code = int(self.process.stdout.readline())
+        return folder, code, len(Path(f"{folder}.done").read_text().split())
+
+
+@pytest.fixture(scope="module")
+def teller() -> Iterator[Teller]:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    command = [sys.executable, "-m", "tests.crash.template", "tests.crash.log_story"]
+    with (
+        scratch_folder() as folder,
+        subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as process,
+    ):  # fmt: skip
+        yield Teller(process, folder)
+
+
+@pytest.fixture(scope="module")
+def whole(teller: Teller) -> tuple[list[str], dict[str, object]]:
+    """Every moment of the story, and how it ends."""
+    folder, code, acts = teller.tell("whole")
+    assert (code, acts) == (0, len(story.ACTS))
+    return occurrences(Path(f"{folder}.log")), ended(folder)
+
+
+def ended(folder: Path) -> dict[str, object]:
+    """What both ponds hold at the end, which is the same; nothing lies about, nothing was put aside."""
+    last = len(story.ACTS)
+    with (
+        story.open_primary(folder, 9, last) as primary,
+        open_pond(folder / "replica", clock=story.clock_of(9, last)) as replica,
+    ):
+        found = story.held(primary)
+        assert story.held(replica) == found
+        assert replica.position() == primary.position()
+        for pond in (primary, replica):
+            check_log(pond)
+            assert pond.parts(state="quarantined") == []
+            assert all(pond.applied(each.name) == pond.position()[0] for each in pond.maps())
+            for name in ("receive", "staging", "writer", "quarantine"):
+                assert list((pond.folder / name).iterdir()) == [], name
+            assert {each.name for each in (pond.folder / "kept").iterdir()} == {each.part for each in pond.parts()}
+        return found
+
+
+def check_log(pond: Pond) -> None:
+    """Dense, chained, every load once, and a whole part for every load it reaches back to."""
+    with pond.loading.loads.space.read() as tx:
+        first = first_position(tx)
+    entries = pond.entries(first - 1)
+    assert [each.position for each in entries] == list(range(first, pond.position()[0] + 1))
+    for before, entry in pairwise(entries):
+        assert entry.chain == _chain(before.chain, {**entry.to_dict(), "chain": ""})
+        assert entry.stamp_ms >= before.stamp_ms
+    assert not entries or entries[-1].chain == pond.position()[1]
+    loads = [each.body["load"] for each in entries if each.kind == "load"]
+    assert len(loads) == len(set(loads))
+
+
+def of_each_name(moments: list[str]) -> list[str]:
+    """One moment of each name: first ones of some, last ones of others, middle ones of the rest."""
+    named = defaultdict(list)
+    for moment in moments:
+        named[moment.partition(":")[0]].append(moment)
+    return [told[(number % 3) * (len(told) - 1) // 2] for number, told in enumerate(named.values())]
+
+
+def kill_and_go_on(teller: Teller, moment: str, wanted: dict[str, object]) -> None:
+    folder, code, acts = teller.tell(moment.replace(":", "-"), kill_at=moment)
+    # The threads of a merger do not take their steps in the same order each time.
+    assert code in (-signal.SIGKILL, 0), moment
+    with story.open_primary(folder, 1, acts) as pond:
+        check_log(pond)
+    story.tell(folder, telling=2, first=acts)
+    assert ended(folder) == wanted, moment
+    rmtree(folder)
+
+
+def test_the_story_takes_every_step(whole: tuple[list[str], dict[str, object]]) -> None:
+    names = {moment.partition(":")[0] for moment in whole[0]}
+    assert {name for name in names if name.startswith(MINE)} >= {
+        "log.entered", "load.received", "load.committed", "load.part_staged", "care.ordered", "care.dequeued",
+        "merge.part_taken", "merge.first_part_copied", "merge.part_kept", "merge.dequeued", "merge.quarantine_moved",
+        "retry.part_replaced", "retry.entered", "drop.forgotten", "kept.expired",
+    }  # fmt: skip
+
+
+def test_killed_at_one_moment_of_each_step(teller: Teller, whole: tuple[list[str], dict[str, object]]) -> None:
+    for moment in of_each_name(whole[0]):
+        kill_and_go_on(teller, moment, whole[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(SHARES))
+def test_killed_at_every_moment(teller: Teller, whole: tuple[list[str], dict[str, object]], share: int) -> None:
+    for moment in whole[0][share::SHARES]:
+        kill_and_go_on(teller, moment, whole[1])
