@@ -130,14 +130,14 @@ def test_parts_of_a_folder_that_were_put_aside_are_told_and_taken_again(tmp_path
     told = typed("parts", "--state", "quarantined")
     assert cells(told)[1][1:4] == ["quarantined", "owner", "1"]
     assert "cars.csv" in told
-    assert f"{aside.part[:12]} of owner was put aside: " in told
+    assert f"{aside.part[:8]} of owner was put aside: " in told
     assert "when the cause is gone: millpond parts retry" in told
     assert typed("parts", "--map", "owner", "--state", "waiting") == "no part waits, and none was put aside\n"
     again = typed("parts", "retry", aside.part[:6])
     assert "put aside again" in again
     (file,) = (tmp_path / "pond" / "quarantine").glob("*/data.mdb")
     file.write_bytes(intact)
-    assert typed("parts", "retry") == f"{aside.part[:12]} of owner: merged\n"
+    assert typed("parts", "retry") == f"{aside.part[:8]} of owner: merged\n"
     assert typed("parts", "retry") == "no part was put aside\n"
     assert typed("get", "owner", "k").strip() == "v"
 
@@ -146,7 +146,7 @@ def test_parts_of_a_node_in_every_state(node: Served) -> None:
     with damaged(node) as part:
         node.pond.map("owner").load([{"key": "bus", "effective_time": "2025-01-01T00:00Z", "value": "eve"}])
         told = typed("parts", "--pond", node.url)
-        assert f"{part[:12]} of owner was put aside: " in told
+        assert f"{part[:8]} of owner was put aside: " in told
         assert "1 merged part is kept, " in told
         (aside,) = objects("parts", "--state", "quarantined", "--pond", node.url, "--json")
         assert (aside["part"], aside["map"], aside["rows"]) == (part, "owner", 2)
@@ -166,8 +166,9 @@ def test_parts_of_a_cluster_name_their_node(cluster: ClusterHere) -> None:
         assert each.pond.wait_position(2, SECONDS)
         each.pond.wait_applied(2)
     told = cells(typed("parts", "--state", "kept", "--pond", cluster[1].url))
-    assert told[0] == ["node", "part", "state", "map", "rows", "size", "age", "source"]
-    assert [f"http://{row[0]}" for row in told[1:]] == cluster.urls
+    assert told[1] == ["part", "state", "map", "rows", "size", "age", "source"]
+    assert [row[0] for row in told if row[0].startswith("http")] == cluster.urls
+    assert len(told) == 9
     assert [
         each["node"] for each in objects("parts", "--state", "kept", "--pond", cluster[1].url, "--json")
     ] == cluster.urls

@@ -61,7 +61,7 @@ def jobs(
     for told in () if json else answers:
         if len(outcomes) > 1:
             screen.say(told["node"])
-        screen.print_table(*_table(told["jobs"], told["clock_ms"], purpose))
+        screen.print_table(*_table(told["jobs"], told["clock_ms"], purpose), whole=("job", "every", "last", "next"))
     _raise_first(outcomes)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ("State", "parts", "register", "retry")
 
-_ID_LETTERS = 12
+_ID_LETTERS = 8
 
 
 class State(StrEnum):
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
             "millpond parts --pond http://localhost:7433 --json",
         ),
     )  # fmt: skip
-    group.command(epilog=examples("millpond parts retry", "millpond parts retry 3fa9c01b22d4 --json"))(retry)
+    group.command(epilog=examples("millpond parts retry", "millpond parts retry 3fa9c01b --json"))(retry)
     app.add_typer(group, name="parts")
 
 
@@ -163,22 +163,26 @@ def _show(shown: Sequence[tuple[str, PartStatus]], now_ms: int) -> None:
     if not shown:
         screen.say("no part waits, and none was put aside")
         return
-    several = any(node for node, _ in shown)
-    screen.print_table(
-        [*(["node"] if several else []), "part", "state", "map", "rows", "size", "age", "source"],
-        [
-            [
-                *([_short(node)] if several else []), part.part[:_ID_LETTERS], part.state, part.map, f"{part.rows:,}",
-                screen.human_bytes(part.bytes), screen.human_span(now_ms - part.since_ms), part.source,
-            ]
-            for node, part in shown
-        ],
-    )  # fmt: skip
+    for node in dict.fromkeys(node for node, _ in shown):
+        if node:
+            screen.say(node)
+        screen.print_table(
+            ["part", "state", "map", "rows", "size", "age", "source"],
+            [_row(part, now_ms) for where, part in shown if where == node],
+            whole=("part", "state", "rows", "size", "age"),
+        )
     for node, part in shown:
         if part.state == "quarantined":
             screen.say(f"{_called(node, part)} was put aside: {part.reason}")
     if any(part.state == "quarantined" for _, part in shown):
         screen.say("when the cause is gone: millpond parts retry")
+
+
+def _row(part: PartStatus, now_ms: int) -> list[str]:
+    return [
+        part.part[:_ID_LETTERS], part.state, part.map, f"{part.rows:,}", screen.human_bytes(part.bytes),
+        screen.human_span(now_ms - part.since_ms), part.source,
+    ]  # fmt: skip
 
 
 def _called(node: str, part: PartStatus) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -60,8 +60,10 @@ def note(text: str) -> None:
         console(sys.stderr).print(f"[dim]{text}[/dim]")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """A table; figures stand right, None is left empty."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, whole: Collection[str] = ()
+) -> None:
+    """A table; figures stand right, None is left empty. What is in columns named in `whole` is never folded."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -70,7 +72,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(columns):
         numeric = all(_is_figure(row[place]) for row in kept)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=name in whole)
     for row in kept:
         table.add_row(*(Text("" if cell is None else _cell(cell)) for cell in row))
     console().print(table)
