@@ -15,7 +15,7 @@ from millpond.errors import MillpondError
 from millpond.nodes.lines import unreachable
 from millpond.nodes.publishing import Publisher
 from millpond.nodes.snapshot_fetch import POND_HEADER
-from millpond.nodes.snapshots import SnapshotCache
+from millpond.nodes.snapshots import SnapshotCache, SnapshotReader
 from millpond.nodes.transport import Response
 from millpond.pond import Pond
 from millpond.settings import Settings, load_settings
@@ -148,3 +148,16 @@ class Stage:
 
     def close(self) -> None:
         self.pond.close()
+
+
+def value(reader: SnapshotReader, key: int = 0) -> int:
+    """What a reader says of a key."""
+    told: int = reader.snapshot().lookup([f"k{key:05d}"]).to_pylist()[0]
+    return told
+
+
+def settle(reader: SnapshotReader) -> None:
+    """Wait for the refresh that is on its way, if there is one."""
+    running = reader._running
+    if running is not None:
+        assert running.done.wait(30.0)

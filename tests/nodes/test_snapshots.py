@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from millpond.clock import SystemClock
-from millpond.errors import Corrupt, Denied, Invalid, NotFound, Unavailable
+from millpond.errors import Denied, NotFound, Unavailable
 from millpond.kernel.steps import listening
-from millpond.nodes.snapshots import SnapshotCache, SnapshotReader
-from millpond.stores.objects import FolderObjects
-from millpond.stores.ranges import verify
-from millpond.testing.faults import KILL_AT, STEPS_LOG, flip_byte, occurrences
-from tests.nodes.staged import KEYS, MINUTE, Stage
+from tests.nodes.staged import KEYS, MINUTE, Stage, settle, value
 
 WAIT = 30.0
 
@@ -32,18 +25,6 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         if node.held is not None:
             node.held.set()
     made.close()
-
-
-def value(reader: SnapshotReader, key: int = 0) -> int:
-    told: int = reader.snapshot().lookup([f"k{key:05d}"]).to_pylist()[0]
-    return told
-
-
-def settle(reader: SnapshotReader) -> None:
-    """Wait for the refresh that is on its way, if there is one."""
-    running = reader._running
-    if running is not None:
-        assert running.done.wait(WAIT)
 
 
 # -- when a node is asked -----------------------------------------------------------------------------
@@ -243,114 +224,6 @@ def test_a_map_made_again_is_fetched_again(stage: Stage) -> None:
     assert value(reader) == 5
 
 
-# -- what is fetched ----------------------------------------------------------------------------------
-
-
-def test_only_what_is_missing_is_fetched(stage: Stage) -> None:
-    reader, first = stage.cache().reader("m"), stage.nodes[0]
-    assert value(reader) == 0
-    before = [file for file in first.files if file.startswith("ranges/")]
-    assert len(before) > 3
-    stage.changed(7)
-    stage.later(20 * MINUTE)
-    assert value(reader) == 7
-    after = [file for file in first.files if file.startswith("ranges/")]
-    assert len(after) == len(before) + 1
-
-
-def test_processes_of_a_machine_share_one_copy(stage: Stage) -> None:
-    first = stage.nodes[0]
-    caches = [stage.cache() for _ in range(6)]
-    with ThreadPoolExecutor(6) as threads:
-        assert list(threads.map(lambda cache: value(cache.reader("m")), caches)) == [0] * 6
-    assert len(first.files) == len(set(first.files))
-    # Who comes later asks no node at all, also when there is none.
-    first.down = "down"
-    asked = len(first.asked)
-    assert value(stage.cache().reader("m")) == 0
-    assert len(first.asked) == asked
-
-
-def test_what_another_process_refreshed_is_taken_over(stage: Stage) -> None:
-    mine, other = stage.cache().reader("m"), stage.cache().reader("m")
-    assert (value(mine), value(other)) == (0, 0)
-    stage.changed(7)
-    stage.later(20 * MINUTE)
-    assert value(other) == 7
-    asked = len(stage.nodes[0].asked)
-    assert value(mine) == 7
-    assert len(stage.nodes[0].asked) == asked
-
-
-def test_a_copy_that_was_damaged_here_is_fetched_again(stage: Stage) -> None:
-    assert value(stage.cache().reader("m")) == 0
-    for file in (stage.folder / "machine").rglob("ranges/*.arrow"):
-        file.write_bytes(file.read_bytes()[:100])
-    cache = stage.cache()
-    assert cache.reader("m").snapshot().lookup([f"k{key:05d}" for key in range(KEYS)]).to_pylist() == [0] * KEYS
-
-
-@pytest.mark.parametrize("how", ["flipped", "cut"])
-def test_a_damaged_file_is_asked_of_the_next_node(stage: Stage, how: str, caplog: pytest.LogCaptureFixture) -> None:
-    first, second = stage.nodes[:2]
-    spoilt: list[str] = []
-
-    def spoil(file: str, data: bytes) -> bytes:
-        if not file.startswith("ranges/") or (spoilt and file not in spoilt):
-            return data
-        spoilt.append(file)
-        return data[:-7] if how == "cut" else bytes([data[0] ^ 1]) + data[1:]
-
-    first.spoil = spoil
-    reader = stage.cache().reader("m")
-    assert reader.snapshot().lookup([f"k{key:05d}" for key in range(KEYS)]).to_pylist() == [0] * KEYS
-    assert second.files == spoilt[:1]
-    assert any(spoilt[0] in said and first.url in said for said in caplog.messages)
-
-
-def test_a_file_that_nobody_has_whole_is_refused(stage: Stage) -> None:
-    for node in stage.nodes:
-        node.spoil = lambda file, data: data[:50] if file.startswith("ranges/") else data
-    reader = stage.cache().reader("m")
-    with pytest.raises(Corrupt) as refused:
-        reader.snapshot()
-    assert all(node.url in str(refused.value) for node in stage.nodes)
-    assert "ranges/" in str(refused.value)
-    assert not list((stage.folder / "machine").rglob("ranges/*.arrow"))
-    # And the next try succeeds when one is whole again.
-    stage.nodes[2].spoil = None
-    stage.later(MINUTE)
-    assert value(reader) == 0
-
-
-def test_a_line_that_breaks_in_between_goes_on_at_the_next_node(stage: Stage) -> None:
-    first = stage.nodes[0]
-
-    def spoil(file: str, data: bytes) -> bytes:
-        if len([each for each in first.files if each.startswith("ranges/")]) >= 2:
-            first.down = "cut"
-        return data
-
-    first.spoil = spoil
-    assert value(stage.cache().reader("m"), KEYS - 1) == 0
-    assert stage.nodes[1].files
-    assert len(first.files) + len(stage.nodes[1].files) < 40
-
-
-def test_a_snapshot_replaced_while_it_is_fetched_is_asked_for_anew(stage: Stage) -> None:
-    first = stage.nodes[0]
-
-    def spoil(file: str, data: bytes) -> bytes:
-        if file.startswith("indexes/"):
-            first.spoil = None
-            raise NotFound("there is no such file", kind="snapshot_not_found", object=file)
-        return data
-
-    first.spoil = spoil
-    assert value(stage.cache(first).reader("m")) == 0
-    assert first.manifests == 2
-
-
 # -- what is kept -------------------------------------------------------------------------------------
 
 
@@ -431,107 +304,3 @@ def test_copies_that_nobody_wants_any_more_are_removed(stage: Stage) -> None:
     del held
     assert store.sweep(stage.clock.now_ms()) == 1
     assert manifests(stage) == 0
-
-
-# -- narrowed -----------------------------------------------------------------------------------------
-
-
-def test_a_reader_of_some_keys_fetches_only_those(stage: Stage) -> None:
-    cache = stage.cache()
-    reader = cache.reader("m", keys=("k00100", "k00200"))
-    assert value(reader, 150) == 0
-    size = sum(file.stat().st_size for file in (stage.folder / "machine").rglob("ranges/*"))
-    assert size < 30_000
-    with pytest.raises(Invalid, match="lower=k00100 upper=k00200"):
-        value(reader, 200)
-    assert value(cache.reader("m"), 200) == 0
-    stage.load([150], 9)
-    stage.later(20 * MINUTE)
-    assert value(reader, 150) == 9
-    assert reader is cache.reader("m", keys=("k00100", "k00200"))
-
-
-def test_bounds_the_map_cannot_have_are_refused_by_the_node(stage: Stage) -> None:
-    with pytest.raises(Invalid, match="no times"):
-        stage.cache().reader("m", window=(1, 2)).snapshot()
-    with pytest.raises(Invalid, match="pair"):
-        stage.cache().reader("m", keys="ab")
-
-
-# -- kills --------------------------------------------------------------------------------------------
-
-CHILD = """
-import sys
-from pathlib import Path
-from millpond.testing import faults
-from tests.nodes.staged import Stage, StagedNode, StagedNodes, settings
-from millpond.clock import ManualClock
-from millpond.nodes.snapshots import SnapshotCache
-from millpond.pond import Pond
-
-folder, now = Path(sys.argv[1]), int(sys.argv[2])
-clock = ManualClock(now)
-with Pond(folder / "pond", create=False, clock=clock) as pond:
-    pond.map("m").freeze()
-    nodes = StagedNodes(StagedNode("http://n1:1", pond))
-    armed = faults.arm()
-    cache = SnapshotCache(folder / sys.argv[3], nodes, settings(folder / sys.argv[3]), clock, tending=False)
-    print(cache.reader("m").snapshot().lookup(["k00000"]).to_pylist()[0])
-    cache.tend()
-"""
-
-
-def child(stage: Stage, machine: str, **told: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-c", CHILD, str(stage.folder), str(stage.clock.now), machine]
-    return subprocess.run(argv, env={**os.environ, **told}, capture_output=True, text=True, check=False)
-
-
-def check_whole(folder: Path) -> None:
-    """Whoever can see an index can read all of it."""
-    for place in folder.glob("*/m.*"):
-        objects = FolderObjects(place)
-        for found in objects.list("indexes"):
-            assert verify(objects, Path(found.name).stem).ok
-
-
-def test_a_fetch_that_is_killed_is_gone_on_with(stage: Stage) -> None:
-    done = child(stage, "pilot", **{STEPS_LOG: str(stage.folder / "log")})
-    assert done.returncode == 0, done.stderr
-    steps = occurrences(stage.folder / "log")
-    kinds = {each.partition(":")[0] for each in steps}
-    assert {"ranges.one_fetched", "ranges.fetched", "snapshot.files_fetched", "snapshot.confirmed"} <= kinds
-    chosen = [each for each in steps if not each.startswith("ranges.one_fetched")] + ["ranges.one_fetched:3"]
-    for number, step in enumerate(chosen):
-        machine = f"killed{number}"
-        assert child(stage, machine, **{KILL_AT: step}).returncode < 0, step
-        check_whole(stage.folder / machine)
-        brought = len(list((stage.folder / machine).rglob("ranges/*.arrow")))
-        node = stage.nodes[0]
-        node.asked.clear()
-        assert value(stage.cache(node, machine=machine).reader("m"), KEYS - 1) == 0
-        ranges = [file for file in node.files if file.startswith("ranges/")]
-        whole = len(list((stage.folder / machine).rglob("ranges/*.arrow")))
-        assert len(ranges) == whole - brought, step
-
-
-def test_a_lock_of_one_who_died_is_no_lock(stage: Stage) -> None:
-    assert child(stage, "machine", **{KILL_AT: "ranges.one_fetched:2"}).returncode < 0
-    assert value(stage.cache().reader("m")) == 0
-
-
-def test_two_processes_at_once_fetch_once(stage: Stage) -> None:
-    steps: list[str] = []
-    both: Callable[[SnapshotCache], int] = lambda cache: value(cache.reader("m"))  # noqa: E731
-    with listening(steps.append), ThreadPoolExecutor(2) as threads:
-        assert list(threads.map(both, [stage.cache(), stage.cache()])) == [0, 0]
-    assert steps.count("snapshot.confirmed") == 1
-
-
-def test_a_flipped_byte_in_the_cache_is_found_by_who_looks(stage: Stage) -> None:
-    reader = stage.cache().reader("m")
-    reader.snapshot()
-    file = next((stage.folder / "machine").rglob("ranges/*.arrow"))
-    flip_byte(file, file.stat().st_size // 2)
-    place = file.parent.parent
-    index = next(FolderObjects(place).list("indexes")).name
-    assert not verify(FolderObjects(place), Path(index).stem).ok

@@ -115,6 +115,10 @@ def narrowing_of(
 
 
 def pair_of(told: Sequence[Any] | None, name: str) -> tuple[Any, Any]:
+    """A lower and an upper bound; None for none.
+
+    Raises: `Invalid` for what is no pair.
+    """
     if told is None:
         return None, None
     if isinstance(told, str | bytes) or len(told) != 2:

@@ -29,7 +29,7 @@ from millpond.server.access import Asking
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("LOOKUP_BYTES_MAX", "routes")
+__all__ = ("LOOKUP_BYTES_MAX", "Scan", "routes")
 
 LOOKUP_BYTES_MAX = 256 << 20
 """The largest question that is taken: some millions of keys."""
