@@ -195,10 +195,21 @@ class Connection:
 
         Raises: as `request`.
         """
-        made = 0
+        try:
+            return ask()  # what nearly always does, and costs nothing else
+        except (Broken, Busy) as error:
+            return self._persist(ask, error, repeatable=repeatable, enough=enough)
+
+    def _persist(
+        self, ask: Callable[[], T], failed: Broken | Busy, *, repeatable: bool, enough: Callable[[int], bool] | None
+    ) -> T:
+        made, first = 1, True
 
         def counted() -> T:
-            nonlocal made
+            nonlocal made, first
+            if first:
+                first = False
+                raise failed
             made += 1
             return ask()
 
@@ -209,12 +220,10 @@ class Connection:
                 return not error.lasting and (repeatable or not error.sent)
             return isinstance(error, Busy)
 
-        trying: Callable[[Callable[[], T]], T] = _call
-        if self.attempts > 1:
-            trying = tenacity.Retrying(
-                stop=lambda _: enough(made) if enough else made >= self.attempts, wait=self._delay, reraise=True,
-                retry=tenacity.retry_if_exception(again), sleep=tenacity.sleep_using_event(self._stop or _NEVER),
-            )  # fmt: skip
+        trying = tenacity.Retrying(
+            stop=lambda _: enough(made) if enough else made >= self.attempts, wait=self._delay, reraise=True,
+            retry=tenacity.retry_if_exception(again), sleep=tenacity.sleep_using_event(self._stop or _NEVER),
+        )  # fmt: skip
         try:
             return trying(counted)
         except Busy as busy:
@@ -229,10 +238,6 @@ class Connection:
 
 
 _NEVER = threading.Event()
-
-
-def _call(ask: Callable[[], T]) -> T:
-    return ask()
 
 
 def _well(status: int) -> bool:
