@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millpond.pond import Pond
     from millpond.settings import Settings
 
-__all__ = ("Tended", "node_jobs")
+__all__ = ("Expires", "Tended", "node_jobs")
 
 FREE_SHARE_MIN = 0.2
 """A shard is compacted when at least so much of its file is free pages: deleting also leaves pages half full."""

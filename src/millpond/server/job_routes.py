@@ -27,7 +27,9 @@ from millpond.server.threads import patiently
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("routes",)
+__all__ = (
+    "Called", "Care", "CareAsked", "CareTold", "JobTold", "Jobs", "PartTold", "Parts", "Retry", "Run", "routes",
+)  # fmt: skip
 
 WAIT_SECONDS_MAX = 30.0
 
