@@ -19,8 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Body, Query, Request, Response
 
 from millpond.errors import NotFound, Unavailable
 from millpond.kernel.verify import Report
@@ -43,27 +42,6 @@ WAIT_SECONDS_MAX = 30.0
 WORK_SECONDS_MAX = 600.0
 PAGE_MAX = 10_000
 _SLICE_SECONDS = 0.5
-
-
-class CatchUp(BaseModel):
-    """What to wait for: that a position was entered, or also applied to every map."""
-
-    position: int = Field(ge=0)
-    applied: bool = False
-    timeout: float = Field(60.0, ge=0, le=WORK_SECONDS_MAX, description="seconds")
-
-
-class Verify(BaseModel):
-    """How much to look at."""
-
-    full: bool = Field(False, description="decode every row, not only a sample of each map")
-
-
-class Repair(BaseModel):
-    """What to repair from."""
-
-    source: str | None = Field(None, description="address of the node to repair from; the primary unless told")
-    over: bool = Field(False, description="whether a log of one's own may be thrown away for it")
 
 
 def routes(node: Node) -> APIRouter:
@@ -96,10 +74,16 @@ def _add_log(router: APIRouter, node: Node) -> None:
         return await patiently(request, _log, node, after, limit, wait, map)
 
     @router.post("/log/catch-up", tags=["nodes"], summary="Wait until this node has caught up")
-    async def catch_up(asking: Asking, request: Request, wanted: CatchUp) -> dict[str, int]:
+    async def catch_up(
+        asking: Asking,
+        request: Request,
+        position: Annotated[int, Body(ge=0)],
+        applied: Annotated[bool, Body(description="wait until it is merged into every map, too")] = False,
+        timeout: Annotated[float, Body(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = 60.0,
+    ) -> dict[str, int]:
         """Answers with where the node is; 503 `node_behind` or `merge_slow` when it does not get there in time."""
         asking.need_somewhere("write")
-        return await patiently(request, _catch_up, node, wanted)
+        return await patiently(request, _catch_up, node, position, timeout, applied=applied)
 
 
 def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> dict[str, Any]:
@@ -111,11 +95,11 @@ def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> d
     return told if name is None else told | {"applied": node.pond.applied(name)}
 
 
-def _catch_up(node: Node, wanted: CatchUp) -> dict[str, int]:
-    until = node.clock.monotonic() + wanted.timeout
-    position = node.puller.pull(wanted.position, wanted.timeout)
-    if wanted.applied:
-        node.pond.wait_applied(wanted.position, timeout=max(until - node.clock.monotonic(), 0.0))
+def _catch_up(node: Node, wanted: int, timeout: float, *, applied: bool) -> dict[str, int]:
+    until = node.clock.monotonic() + timeout
+    position = node.puller.pull(wanted, timeout)
+    if applied:
+        node.pond.wait_applied(wanted, timeout=max(until - node.clock.monotonic(), 0.0))
     return {"position": position}
 
 
@@ -258,16 +242,24 @@ def _add_checks(router: APIRouter, node: Node) -> None:
         return await patiently(request, node.itself.digest, name, position, timeout)
 
     @router.post("/verify", tags=["nodes"], summary="Check every invariant on the data")
-    async def verify(asking: Asking, request: Request, wanted: Verify) -> dict[str, Any]:
+    async def verify(
+        asking: Asking,
+        request: Request,
+        full: Annotated[bool, Body(embed=True, description="decode every row, not only a sample of each map")] = False,
+    ) -> dict[str, Any]:
         """What was counted, and what is wrong."""
         asking.need("admin")
-        return _told(await patiently(request, node.pond.verify, full=wanted.full))
+        return _told(await patiently(request, node.pond.verify, full=full))
 
     @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
-    def repair(asking: Asking, wanted: Repair) -> dict[str, Any]:
+    def repair(
+        asking: Asking,
+        source: Annotated[str | None, Body(description="the node to repair from; the primary unless told")] = None,
+        over: Annotated[bool, Body(description="whether a log of its own may be thrown away for it")] = False,
+    ) -> dict[str, Any]:
         """Pull, fetch parts that were put aside, clone maps that differ; `GET` says what became of it."""
         asking.need("admin")
-        return node.repairs.begin(wanted.source, over=wanted.over)
+        return node.repairs.begin(source, over=over)
 
     @router.get("/repair", tags=["nodes"], summary="What became of the last repair")
     def repaired(asking: Asking) -> dict[str, Any]:
