@@ -139,6 +139,7 @@ class ServedNode:
     def tail(self) -> str:
         """The last it said."""
         told = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        told = [line for line in told if " INFO apscheduler" not in line]
         return f"--- {self.log.name}\n" + "\n".join(told[-LOG_LINES_SHOWN:])
 
 

@@ -105,8 +105,10 @@ def _audit_rows(cluster: Cluster, number: int, definition: MapDefinition, model:
     assert answer.status == 200, (number, place, answer.body[:2000])
     held = presented_rows(definition, _table(answer.body))
     wanted = presented(definition, model.scan())
-    missing, more = [row for row in wanted if row not in held][:3], [row for row in held if row not in wanted][:3]
-    assert held == wanted, (number, definition.name, len(held), len(wanted), "missing", missing, "more", more)
+    if held != wanted:
+        first = next(at for at in range(len(wanted) + 1) if held[at : at + 1] != wanted[at : at + 1])
+        differ = f"row {first}: {held[first : first + 3]} and not {wanted[first : first + 3]}"
+        raise AssertionError(f"node {number}, {definition.name}: {len(held)} rows, {len(wanted)} wanted; {differ}")
     _audit_answers(cluster, number, definition, model)
 
 

@@ -1,0 +1,266 @@
+"""Nodes that are away, and connections that break: loads are whole on every node or refused, and can be done again."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from xxhash import xxh3_128_hexdigest
+
+import millpond
+from millpond.errors import Unavailable
+from millpond.maps.kinds import Kind
+from millpond.nodes.bundles import write_bundle
+from millpond.testing.broken_line import Trouble
+from millpond.testing.cluster import wait_for
+from millpond.testing.cluster_audit import parts_of, position_of, settle
+from millpond.testing.rows import canonical_of, table_of
+from tests.nodes.fault_story import Story, patient, rows_of, told_story, wait_struck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANY = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    with told_story(tmp_path_factory.mktemp("down"), lines=True) as story:
+        yield story
+
+
+@pytest.fixture
+def story(whole: Story) -> Iterator[Story]:
+    """The cluster of this module, in order, with no map of an earlier test to hold it against."""
+    whole.calm()
+    whole.world.clear()
+    yield whole
+    whole.calm()
+
+
+def big_rows(load: int, count: int = 60_000) -> list[tuple[tuple[str | int, ...], object]]:
+    """Rows of which a part's bundle has some megabytes."""
+    return rows_of(Kind.STATE, load, count)
+
+
+def test_nothing_is_entered_while_a_replica_is_away_and_the_load_succeeds_when_it_is_back(story: Story) -> None:
+    story.create("away")
+    story.load("away", 0)
+    before = settle(story.cluster)
+    story.cluster.kill(2)
+    with pytest.raises(Unavailable) as caught:
+        story.load("away", 1)
+    assert story.cluster.nodes[2].url in str(caught.value)
+    assert position_of(story.cluster, 0)[0] == before
+    assert position_of(story.cluster, 1)[0] == before
+    story.check(nodes=[0, 1])
+    story.revive()
+    story.load("away", 1)
+    story.check()
+
+
+def test_a_replica_that_dies_after_the_upload_catches_up_by_itself(story: Story) -> None:
+    story.create("died")
+    story.load("died", 0)
+    trouble = story.line(0).trouble(Trouble("cut", match=b"GET /v1/log", times=MANY))
+    wait_for(lambda: trouble.times < MANY - 4, "questions that were on their way to be answered")
+    # what it asks of the primary is lost, so it hears of the entry only when it is back
+    rows = rows_of(Kind.STATE, 1)
+    with pytest.raises(Unavailable) as caught:
+        story.pond.map("died").load(table_of(story.definition("died"), rows))
+    assert any(url in str(caught.value) for url in story.cluster.urls[1:])
+    story.put("died", rows)  # entered on the primary: the error says so, and it must not be lost
+    story.cluster.kill(1)
+    story.calm()
+    story.check()
+    story.load("died", 1)
+    story.check()
+
+
+def test_nothing_can_be_loaded_without_the_primary_but_everything_can_be_asked(story: Story) -> None:
+    target = story.create("primary")
+    story.load("primary", 0)
+    settle(story.cluster)
+    story.cluster.kill(0)
+    with pytest.raises(Unavailable) as caught:
+        story.load("primary", 1)
+    assert story.cluster.urls[0] in str(caught.value)
+    key = next(iter(story.model("primary").rows))[0]
+    assert target.get(key) == story.model("primary").answer(key)
+    assert target.lookup([key, "nobody"]).to_pylist() == [story.model("primary").answer(key), None]
+    story.check(nodes=[1, 2])
+    with pytest.raises(Unavailable):
+        story.pond.create_map("other", kind="state")
+    story.revive()
+    story.load("primary", 1)
+    story.check()
+
+
+def test_a_replica_that_was_away_for_several_loads_catches_up_when_it_starts(story: Story) -> None:
+    """Its uploads are lost too: it has the parts from its peers."""
+    story.create("behind")
+    story.load("behind", 0)
+    settle(story.cluster)
+    story.cluster.stop(2)
+    # a list of two nodes is a cluster of its own for a writer that was told so
+    for load in range(1, 6):
+        for number in (0, 1):
+            enter_at(story, number, "behind", load)
+    story.revive()
+    story.check()
+
+
+def enter_at(story: Story, number: int, name: str, load: int) -> None:
+    """Bring a load to one node alone, as a writer does that knows no other; the primary enters it."""
+    definition = story.definition(name)
+    rows = rows_of(definition.kind, load)
+    writer = story.pond.part_writer(name)
+    writer.write(canonical_of(definition, rows))
+    (part,) = writer.finish()
+    sink = io.BytesIO()
+    write_bundle(Path(part.folder), sink)
+    body = sink.getvalue()
+    headers = {
+        "Upload-Map": name, "Upload-Length": str(len(body)), "Upload-Offset": "0",
+        "Upload-Checksum": xxh3_128_hexdigest(body), "Content-Type": "application/octet-stream",
+    }  # fmt: skip
+    told = story.cluster.ask(number, "PUT", f"/v1/parts/{part.manifest.id}/upload", body=body, headers=headers)
+    assert told.status == 200, told.body
+    if number == 0:
+        asked = {"load_id": f"direct-{name}-{load}", "parts": [part.manifest.id], "source": "", "rejected": 0}
+        told = story.cluster.ask(0, "POST", "/v1/loads", body=asked)
+        assert told.status == 200, told.body
+        story.put(name, rows)
+
+
+# -- connections that break ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [0, 1_000, 300_000])
+def test_an_upload_that_is_cut_is_gone_on_with(story: Story, after: int) -> None:
+    name = f"cut{after}"
+    story.create(name)
+    rows = big_rows(after)
+    line = story.line(1)
+    trouble = line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=after))
+    before = line.bytes_up
+    story.pond.map(name).load(table_of(story.definition(name), rows))
+    story.put(name, rows)
+    assert trouble.struck.is_set()
+    assert line.bytes_up - before < 6 << 20
+    story.check(full=False)
+
+
+def test_a_commit_whose_answer_is_lost_is_entered_once(story: Story) -> None:
+    story.create("lost")
+    trouble = story.line(0).trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
+    before = settle(story.cluster)
+    told = story.load("lost", 1)
+    assert trouble.struck.is_set()
+    assert told.rows == len(story.model("lost").rows)
+    assert position_of(story.cluster, 0)[0] == before + 1
+    story.check()
+
+
+def test_a_commit_that_never_arrives_is_entered_once(story: Story) -> None:
+    story.create("deaf")
+    trouble = story.line(0).trouble(Trouble("cut", match=b"POST /v1/loads", after=5))
+    before = settle(story.cluster)
+    story.load("deaf", 1)
+    assert trouble.struck.is_set()
+    assert position_of(story.cluster, 0)[0] == before + 1
+    story.check()
+
+
+def test_an_answer_to_making_a_map_that_is_lost_is_no_second_map(story: Story) -> None:
+    story.line(0).trouble(Trouble("cut", match=b"POST /v1/maps", down=True))
+    made = patient(story, lambda: story.pond.create_map("twice", kind="state", value="long", exist_ok=True))
+    assert made.definition.name == "twice"
+    settle(story.cluster)
+    assert {story.cluster.ask(number, "GET", "/v1/maps/twice").json()["incarnation"] for number in range(3)} == {
+        made.definition.incarnation
+    }
+
+
+def test_a_line_that_says_nothing_is_given_up(story: Story) -> None:
+    """Not reset, only silent: the read time-out ends it."""
+    story.create("silent")
+    trouble = story.line(1).trouble(Trouble("hold", match=b"PUT /v1/parts/", after=500))
+    story.pond.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLPOND_READ_TIMEOUT", "2s")
+        story.pond = millpond.open(story.cluster.url)
+        try:
+            patient(story, lambda: story.load("silent", 1))
+        finally:
+            story.pond.close()
+    story.pond = millpond.open(story.cluster.url)
+    wait_struck(trouble, "an upload")
+    story.line(1).mend()
+    story.check()
+
+
+def test_a_snapshot_that_is_cut_is_gone_on_with_and_another_node_is_asked(story: Story) -> None:
+    target = story.create("frozen")
+    rows = big_rows(7)
+    target.load(table_of(story.definition("frozen"), rows))
+    story.put("frozen", rows)
+    settle(story.cluster)
+    line = story.line(0)
+    struck = [
+        line.trouble(Trouble("cut", match=b"GET /v1/maps/frozen/objects/", after=100, down=True)) for _ in range(2)
+    ]
+    keys = [str(address[0]) for address in list(story.model("frozen").rows)[:: len(rows) // 500]]
+    wanted = [story.model("frozen").answer(key) for key in keys]
+    snapshot = patient(story, lambda: target.snapshot())
+    assert snapshot.lookup(keys).to_pylist() == wanted
+    assert all(each.struck.is_set() for each in struck[:1])
+    story.load("frozen", 8)
+    line.cut()
+    fresh = patient(story, lambda: target.snapshot())
+    assert fresh.lookup(keys).to_pylist() == [story.model("frozen").answer(key) for key in keys]
+
+
+def test_a_truncated_range_is_not_believed(story: Story) -> None:
+    """The answer ends early though it said how long it is; and a byte of another is not what it was."""
+    target = story.create("short")
+    rows = big_rows(3)
+    target.load(table_of(story.definition("short"), rows))
+    story.put("short", rows)
+    settle(story.cluster)
+    for act, after in (("cut", 20_000), ("flip", 30_000)):
+        story.line(0).trouble(Trouble(act, match=b"GET /v1/maps/short/objects/ranges", after=after, down=True))
+    snapshot = patient(story, lambda: target.snapshot())
+    keys = [str(address[0]) for address in list(story.model("short").rows)[::50]]
+    assert snapshot.lookup(keys).to_pylist() == [story.model("short").answer(key) for key in keys]
+
+
+def test_the_log_that_is_cut_in_mid_answer_is_read_again(story: Story) -> None:
+    story.create("logged")
+    for after in (0, 100, 400):
+        story.line(0).trouble(Trouble("cut", match=b"GET /v1/log", after=after, down=True))
+    for load in range(3):
+        patient(story, lambda load=load: story.load("logged", load))
+    story.check()
+
+
+def test_a_replica_says_who_takes_loads(story: Story) -> None:
+    """Who asks a replica to enter something is told the primary."""
+    asked = {"load_id": "x", "parts": [], "source": "", "rejected": 0}
+    told = story.cluster.ask(1, "POST", "/v1/loads", body=asked)
+    assert told.status == 421, told.body
+    assert told.json()["kind"] == "not_primary"
+    assert told.json()["values"]["primary"] == story.cluster.urls[0]
+
+
+def test_parts_that_nobody_enters_are_listed_nowhere(story: Story) -> None:
+    story.create("orphan")
+    story.cluster.kill(2)
+    with pytest.raises(Unavailable):
+        story.load("orphan", 1)
+    story.revive()
+    assert not [part for number in range(3) for part in parts_of(story.cluster, number) if part["map"] == "orphan"]
+    story.load("orphan", 1)
+    story.check()

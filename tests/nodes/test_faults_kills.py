@@ -1,0 +1,156 @@
+"""A node killed at each step of all it does: it comes back, all nodes agree, and nothing acknowledged is missing.
+
+A round of the story does everything a node does: it takes uploads and loads, merges, freezes, condenses, retains,
+compacts, and one replica begins anew with a copy of the others. It is told once to learn which steps each node takes;
+then again and again, with a node killed at one of them. Whoever is cut off tries again, as a pipeline does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING
+
+import pytest
+from urllib3.exceptions import HTTPError
+
+from millpond.errors import Unavailable
+from tests.nodes.fault_story import Story, patient, told_story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PRIMARY, REPLICA, NEWCOMER = 0, 1, 2
+ROOT = Path(__file__).resolve().parents[2]
+# A few that differ most; all of them are in the slow test.
+SAMPLE = (
+    (PRIMARY, "load.committed"),
+    (PRIMARY, "merge.part_put"),
+    (REPLICA, "merge.dequeued"),
+    (REPLICA, "freeze.files_written"),
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    with told_story(tmp_path_factory.mktemp("kills")) as story:
+        story.create("weather", "temporal_state", scheme="hash")
+        story.create("planes", scheme="lookup")
+        yield story
+
+
+class Rounds:
+    """Rounds of the story, each with loads of its own."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.load = 0
+
+    def tell(self, *, newcomer_dies_at: str | None = None) -> None:
+        """One round, each act done until it is done."""
+        story, first = self.story, self.load
+        self.load += 3
+        for load in range(first, first + 2):
+            patient(story, lambda load=load: story.load_all(load, wait=True))
+        for number in (PRIMARY, REPLICA):
+            for name in story.world:
+                self._ask(number, "GET", f"/v1/maps/{name}/snapshot")
+        before = 1000 * (first + 1)
+        patient(story, lambda: story.pond.map("weather").condense(before=before))
+        story.model("weather").condense(before)
+        patient(story, lambda: story.pond.map("weather").retain(before=before - 1500))
+        story.model("weather").retain(before - 1500)
+        for number in (PRIMARY, REPLICA):
+            self._ask(number, "POST", "/v1/maps/weather/care", {"what": "compact"})
+        patient(story, lambda: story.load_all(first + 2))
+        story.settle()
+        self._begin_anew(newcomer_dies_at)
+        patient(story, lambda: story.load("planes", first + 1, again=True))
+        story.settle()
+
+    def _ask(self, number: int, method: str, path: str, body: dict[str, object] | None = None) -> None:
+        def ask() -> None:
+            try:
+                answer = self.story.cluster.ask(number, method, path, body=body)
+            except HTTPError as error:
+                raise Unavailable("the node is away", reason=error) from error
+            assert answer.status in (200, 202), (number, path, answer.status, answer.body)
+
+        patient(self.story, ask)
+
+    def _begin_anew(self, kill_at: str | None) -> None:
+        """A replica with an empty disk."""
+        cluster = self.story.cluster
+        if cluster.nodes[NEWCOMER].runs:
+            cluster.stop(NEWCOMER)
+        rmtree(cluster.nodes[NEWCOMER].folder)
+        cluster.start(NEWCOMER, kill_at=kill_at, wait=kill_at is None)
+        if kill_at is not None:
+            cluster.wait_dead(NEWCOMER)
+            cluster.start(NEWCOMER)
+
+
+@pytest.fixture(scope="module")
+def rounds(whole: Story) -> Rounds:
+    return Rounds(whole)
+
+
+@pytest.fixture(scope="module")
+def steps(rounds: Rounds) -> dict[int, Counter[str]]:
+    """How often each node takes each step in a round; the second one, as the first makes everything."""
+    rounds.tell()
+    marks = [_taken(rounds.story, number) for number in range(3)]
+    rounds.tell()
+    told = {number: _taken(rounds.story, number) - marks[number] for number in range(3)}
+    rounds.story.check()
+    return told
+
+
+def _taken(story: Story, number: int) -> Counter[str]:
+    return Counter(story.cluster.nodes[number].steps.read_text().split())
+
+
+def kill_and_go_on(rounds: Rounds, number: int, name: str, nth: int = 1) -> None:
+    story = rounds.story
+    before = story.deaths[number]
+    if number == NEWCOMER:
+        rounds.tell(newcomer_dies_at=f"{name}:{nth}")
+    else:
+        story.cluster.kill_at(number, name, nth)
+        rounds.tell()
+        story.settle()
+        story.revive()
+        # the last of several times need not come again
+        assert story.deaths[number] > before or nth > 1, (number, name)
+        if story.deaths[number] == before:
+            story.cluster.kill(number)
+            story.revive()
+    story.check(full=False)
+
+
+@pytest.mark.parametrize(("number", "name"), SAMPLE)
+def test_killed_at_a_step(rounds: Rounds, steps: dict[int, Counter[str]], number: int, name: str) -> None:
+    assert steps[number][name], (name, dict(steps[number]))
+    kill_and_go_on(rounds, number, name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("number", [PRIMARY, REPLICA, NEWCOMER])
+def test_killed_at_every_step(rounds: Rounds, steps: dict[int, Counter[str]], number: int) -> None:
+    """The first and the last time that each step is taken."""
+    for name, count in steps[number].items():
+        for nth in sorted({1, count}):
+            kill_and_go_on(rounds, number, name, nth)
+
+
+def test_every_step_there_is_has_a_test_that_kills_there(steps: dict[int, Counter[str]]) -> None:
+    """What a round does not come by is named here, with who else kills there."""
+    elsewhere = {"what.has_just_happened"}
+    named = set()
+    for file in (ROOT / "src" / "millpond").rglob("*.py"):
+        named |= set(re.findall(r'\bstep\(\s*"([a-z_.]+)"', file.read_text()))
+    taken = set().union(*(each.keys() for each in steps.values()))
+    assert named - taken - elsewhere == set()
