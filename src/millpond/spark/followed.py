@@ -7,16 +7,17 @@ about the map: the right to read it is enough.
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Corrupt, NotFound
+from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.log import Entry
 from millpond.maps.merge import Received, part_rows
@@ -24,10 +25,15 @@ from millpond.maps.parts import read_manifest
 from millpond.pond import open_pond
 from millpond.spark.ponds import Place
 
+if TYPE_CHECKING:
+    from millpond.nodes.transport import Connection
+
 __all__ = ("Change", "ChangesSettings", "FollowedMap", "Log", "changed_rows")
 
 POLL_SECONDS = 0.05
 ENTRIES_AT_ONCE = 1_000
+BEHIND_SECONDS = 30.0
+"""How long to wait for a node that has merged what another, gone since, had merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +69,10 @@ class Log(Protocol):
     def first(self) -> int:
         """The oldest position that the log has."""
 
-    def entries(self, after: int) -> Iterator[Entry]:
-        """What happened after a position.
+    def entries(self, after: int, until: int) -> Iterator[Entry]:
+        """What happened after a position, as one tells it who has merged everything up to `until`.
 
-        Raises: `NotFound`, kind `log_trimmed`.
+        Raises: `NotFound`, kind `log_trimmed`; `Unavailable` when nobody has, or can be reached.
         """
 
     def kept(self, change: Change) -> Change | None:
@@ -102,7 +108,7 @@ class _FolderLog:
             return int(str(error.values["first"]))
         return 1
 
-    def entries(self, after: int) -> Iterator[Entry]:
+    def entries(self, after: int, until: int) -> Iterator[Entry]:
         while some := self._pond.entries(after, ENTRIES_AT_ONCE):
             yield from (entry for entry in some if self.name in entry.maps)
             after = some[-1].position
@@ -141,18 +147,37 @@ class _NodesLog:
             self._head, self._asked = self._page(last, 1), now
         return self._head
 
-    def _page(self, after: int, limit: int = ENTRIES_AT_ONCE) -> dict[str, Any]:
-        query = {"after": after, "limit": limit, "map": self.name}
-        told: dict[str, Any] = self._nodes.first(lambda node: node.request("GET", "/v1/log", query=query)).json()
-        return told
+    def _page(self, after: int, limit: int = ENTRIES_AT_ONCE, until: int = 0) -> dict[str, Any]:
+        from millpond.nodes.lines import unreachable
 
-    def entries(self, after: int) -> Iterator[Entry]:
+        query = {"after": after, "limit": limit, "map": self.name}
+
+        def ask(node: Connection) -> dict[str, Any]:
+            page: dict[str, Any] = node.request("GET", "/v1/log", query=query).json()
+            if page["applied"] < until:
+                # Another has told of more: what this one does not know yet must not be taken for nothing.
+                raise unreachable(node.url, f"it has merged up to position {page['applied']}, not to {until}")
+            return page
+
+        return self._nodes.first(ask)
+
+    def entries(self, after: int, until: int) -> Iterator[Entry]:
         while True:
-            page = self._page(after)
+            page = self._page_of_one_who_knows(after, until)
             yield from (Entry.from_dict(each) for each in page["entries"])
             if int(page["next"]) <= after or len(page["entries"]) < ENTRIES_AT_ONCE:
                 return
             after = int(page["next"])
+
+    def _page_of_one_who_knows(self, after: int, until: int) -> dict[str, Any]:
+        give_up, pause = self._clock.monotonic() + BEHIND_SECONDS, threading.Event()
+        while True:
+            try:
+                return self._page(after, until=until)
+            except Unavailable as error:
+                if error.kind != "node_unreachable" or self._clock.monotonic() > give_up:
+                    raise
+            pause.wait(POLL_SECONDS)
 
     def kept(self, change: Change) -> Change | None:
         return change
@@ -182,7 +207,7 @@ class FollowedMap:
         Raises: `NotFound`, kind `log_trimmed`.
         """
         found: list[Change] = []
-        for entry in self.log.entries(after):
+        for entry in self.log.entries(after, end):
             if entry.kind in ("create", "drop"):
                 found = []
             elif entry.kind == "load" and entry.position <= end:

@@ -189,9 +189,10 @@ class NodesLanding:
         """Have the primary enter the load, and every node come up to it."""
         from millpond.nodes.uploads import enter_load
 
+        there = cast("RemotePond", pond)
         return enter_load(
-            cast("RemotePond", pond).nodes, parts, load_id=self.job, clock=SystemClock(), source=told.source,
-            rejected=told.rejected, stream=told.stream, synchronise=told.synchronise,
+            there.nodes, parts, load_id=self.job, clock=SystemClock(), source=told.source, rejected=told.rejected,
+            stream=told.stream, synchronise=told.synchronise or there.settings.synchronise,
         )  # fmt: skip
 
     def end(self) -> None:

@@ -96,9 +96,14 @@ class MapSource(DataSource):
         return made(shelf, manifest, schema.names, pushed, number(self.options, "partitions"))
 
     def streamReader(self, schema: StructType) -> ChangesReader:  # noqa: N802 - Spark's name
-        """A reader of the map's changes, of the columns of `schema`."""
-        from millpond.spark.changes import ChangesReader
+        """A reader of the map's changes, of the columns of `schema`.
 
+        Raises: `Invalid` for what is not understood.
+        """
+        try:
+            from millpond.spark.changes import ChangesReader
+        except ModuleNotFoundError as error:
+            raise Invalid("reading a stream needs PySpark 4.2 or later", kind="spark_too_old") from error
         definition = self._definition()
         _check_schema(definition, schema)
         show = Shown(definition, schema.names, push_condition(definition, self.options.get("where")).where)

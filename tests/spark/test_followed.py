@@ -1,0 +1,73 @@
+"""A map's log on nodes, as a stream follows it; and with what right. No session is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+from millpond.clock import SystemClock
+from millpond.spark.followed import BEHIND_SECONDS, FollowedMap
+from millpond.spark.options import pond_option
+from millpond.spark.ponds import Place, Rights, named_place
+from tests.nodes.conftest import cluster as cluster
+from tests.nodes.conftest import serve as serve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.nodes.conftest import ClusterHere
+
+pytestmark = pytest.mark.spark
+
+
+class Hasty(SystemClock):
+    """Time that flies."""
+
+    passed = 0.0
+
+    def monotonic(self) -> float:
+        self.passed += BEHIND_SECONDS / 2
+        return self.passed
+
+
+def test_who_has_merged_less_is_not_asked(cluster: ClusterHere) -> None:
+    """Another node told how far the map is; the one that answers now must not hide what came by then."""
+    with millpond.open(cluster.url) as pond:
+        numbers = pond.create_map("numbers", kind="state", value="long")
+        cluster[2].node.merger.stop()
+        numbers.load([{"key": "a", "value": 1}])
+        position, _ = pond.position()
+        cluster[0].pond.wait_applied(position)
+
+    def followed(*order: int) -> FollowedMap:
+        told = FollowedMap(Place(cluster.url), numbers.definition, Hasty())
+        nodes = told.log._nodes  # type: ignore[attr-defined]
+        nodes.connections = [nodes.connections[number] for number in order]
+        return told
+
+    assert followed(2, 0, 1).log.applied() == position - 1
+    assert [(each.position, each.rows) for each in followed(2, 0, 1).changes(0, position)] == [(position, 1)]
+    with pytest.raises(millpond.Unavailable, match="not to"):
+        followed(2).changes(0, position)
+
+
+def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MILLPOND_TOKEN", "of this process")
+    place = named_place("http://n1:7433, http://n2:7433/", Rights("of the session"))
+    assert (place.where, place.rights.token) == ("http://n1:7433,http://n2:7433", "of the session")
+    assert "session" not in repr(place)
+    assert named_place("http://n1:7433", Rights()).rights.token == "of this process"
+    assert place.settings().token == "of this process", "where it is opened, its own token wins"
+    monkeypatch.delenv("MILLPOND_TOKEN")
+    assert place.settings().token == "of the session"
+
+
+def test_an_option_wins_over_the_session() -> None:
+    default = Place("/ponds/weather")
+    assert pond_option({}, default, Rights()) is default
+    assert pond_option({"path": "http://n1:7433"}, default, Rights("told")) == Place("http://n1:7433", Rights("told"))
+    with pytest.raises(millpond.Invalid, match="no pond is named"):
+        pond_option({}, None, Rights())
