@@ -1,0 +1,61 @@
+"""Who may read the log, parts and copies, and who may repair."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+if TYPE_CHECKING:
+    from tests.nodes.conftest import Served
+
+
+def token(name: str, **rights: list[str]) -> dict[str, object]:
+    """A token that is called as its secret."""
+    return {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest(), "rights": rights}
+
+
+TOKENS = [token("all", admin=["*"]), token("reader", read=["m"]), token("writer", write=["m"])]
+
+
+def status(node: Served, method: str, path: str, who: str | None, body: object = None) -> int:
+    headers = {} if who is None else {"Authorization": f"Bearer {who}"}
+    return node.request(method, path, body=body, headers=headers).status
+
+
+@pytest.mark.settings(tokens=TOKENS)
+def test_rights(node: Served) -> None:
+    for name in ("m", "other"):
+        node.pond.create_map(name, kind="state", value="long").load(pa.table({"key": [name], "value": [1]}))
+    parts = {each.map: each.part for each in node.pond.parts()}
+    ours, theirs = (f"/v1/parts/{parts[name]}/bundle" for name in ("m", "other"))
+    allowed = {
+        ("GET", "/v1/log"): ["all"],
+        ("GET", "/v1/log?map=m"): ["all", "reader", "writer"],
+        ("GET", "/v1/log?map=other"): ["all"],
+        ("GET", "/v1/log/state"): ["all"],
+        ("GET", "/v1/log/aside"): ["all"],
+        ("GET", "/v1/maps/m/digest"): ["all", "reader", "writer"],
+        ("GET", "/v1/maps/m/shard"): ["all"],
+        ("GET", ours): ["all", "reader", "writer"],
+        ("GET", theirs): ["all"],
+        ("GET", "/v1/repair"): ["all"],
+        ("POST", "/v1/repair"): ["all"],
+        ("POST", "/v1/verify"): ["all"],
+        ("POST", "/v1/log/catch-up"): ["all", "writer"],
+    }
+    for (method, path), who in allowed.items():
+        body = None if method == "GET" else {"position": 1} if path.endswith("catch-up") else {}
+        assert status(node, method, path, None, body) == 401, path
+        assert status(node, method, path, "nobody", body) == 401, path
+        for name in ("all", "reader", "writer"):
+            found = status(node, method, path, name, body)
+            assert (found < 300) if name in who else (found == 403), (method, path, name, found)
+
+
+def test_what_the_routes_take_is_written_down(node: Served) -> None:
+    paths = node.get("/openapi.json").json()["paths"]
+    for path in ("/v1/log", "/v1/log/catch-up", "/v1/maps/{name}/shard", "/v1/parts/{part_id}/bundle", "/v1/repair"):
+        assert all(told["summary"] for told in paths[path].values())
