@@ -30,6 +30,7 @@ from millpond.nodes.pinned import (
     remote_where,
 )
 from millpond.nodes.questions import Questions
+from millpond.nodes.tokens import TokenFile
 from millpond.nodes.transport import Nodes
 from millpond.pond import Pond
 from millpond.settings import Settings, load_settings
@@ -263,6 +264,27 @@ def test_what_cannot_be_answered_is_said(weather: Any, path: str, status: int, k
     told = weather.get(path)
     assert told.status == status
     assert kind is None or told.json()["kind"] == kind
+
+
+def test_every_question_needs_the_right_to_read(weather: Any) -> None:
+    weather.pond.create_map("other", kind="state")
+    tokens = TokenFile(weather.pond.folder)
+    tokens.add("reader", "secret", {"read": ["weather"]})
+    asks: list[tuple[str, str, Any]] = [
+        ("GET", "get?key=a", None), ("GET", "snapshot", None), ("GET", "objects/ranges/x.arrow", None),
+        ("POST", "lookup", as_stream(key=["a"])), ("POST", "scan", {"where": "key = 'a'"}),
+    ]  # fmt: skip
+    for method, path, body in asks:
+        told = {
+            (name, token): weather.request(
+                method, f"/v1/maps/{name}/{path}", body=body, headers={"Authorization": token} if token else {}
+            ).status
+            for name in ("weather", "other")
+            for token in ("", "Bearer wrong", "Bearer secret")
+        }
+        assert told["weather", "Bearer secret"] in (200, 404)
+        assert told["other", "Bearer secret"] == 403
+        assert {status for (_, token), status in told.items() if token != "Bearer secret"} == {401}
 
 
 @pytest.mark.parametrize("via", ["remote", "snapshot", "auto"])

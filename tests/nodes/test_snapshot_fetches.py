@@ -171,7 +171,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from millpond.testing import faults
-from tests.nodes.staged import KEYS, MINUTE, Stage, value
+from tests.nodes.staged import StagedNode, StagedNodes, settings
 from millpond.clock import ManualClock
 from millpond.nodes.snapshots import SnapshotCache
 from millpond.pond import Pond

@@ -35,6 +35,7 @@ LOOKUP_BYTES_MAX = 256 << 20
 """The largest question that is taken: some millions of keys."""
 
 _DONE = object()
+_ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
 _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {ARROW_STREAM: {"schema": {"type": "string"}}}}}
 _GET = [
     {"name": name, "in": place, "required": place == "path", "description": told, "schema": {"type": "string"}}
@@ -56,7 +57,7 @@ class Scan(BaseModel):
 
 def routes(node: Node) -> APIRouter:
     """The routes of questions."""
-    router = APIRouter(prefix="/v1/maps/{name}", tags=["questions"])
+    router = APIRouter(prefix="/v1/maps/{name}", tags=["questions"], default_response_class=Response)
     answers = Answers(node.pond, node.clock, node.settings.min_time_to_keep_env_open)
 
     @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
@@ -71,7 +72,7 @@ def routes(node: Node) -> APIRouter:
         told = answers.get(each, key, at) if here else await run_sync(answers.get, each, key, at)
         return Response(json.dumps(told), media_type="application/json")
 
-    @router.post("/lookup", openapi_extra=_BODY, responses={200: {"content": {ARROW_STREAM: {}}}})
+    @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)
     async def lookup(
         request: Request, asking: Asking, name: str,
         at: Annotated[str | None, Query(description="one instant for all keys; a column `at` has one for each")] = None,
@@ -82,7 +83,7 @@ def routes(node: Node) -> APIRouter:
         told = await run_sync(_looked_up, answers, name, body, at)
         return Response(told, media_type=ARROW_STREAM)
 
-    @router.post("/scan", responses={200: {"content": {ARROW_STREAM: {}}}})
+    @router.post("/scan", summary="Rows that a condition takes", responses=_ARROW)
     async def scan(asking: Asking, name: str, wanted: Scan) -> Response:
         """Rows that a condition takes, as they are read."""
         asking.need("read", name)
