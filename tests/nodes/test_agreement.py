@@ -188,6 +188,24 @@ def test_a_map_that_differs_is_found_and_repaired(cluster: ClusterHere) -> None:
     assert json.loads(shell("verify", "--pond", cluster.url, "--json"))["agreement"]["agrees"]
 
 
+def test_a_shard_that_cannot_be_read_is_replaced(cluster: ClusterHere) -> None:
+    load(cluster, *(f"key number {number}" for number in range(5000)))
+    broken = cluster[1]
+    folder = broken.pond.map("m").shard.folder
+    file = folder / (folder / "current").read_text().strip() / "data.mdb"
+    with file.open("r+b") as pages:
+        for page in range(2, file.stat().st_size // 4096 - 8):
+            pages.seek(4096 * page + 8)
+            pages.write(b"\xff" * 8)  # what a page says of itself: it is none that LMDB knows
+    told = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    assert any(broken.url in each for each in told["problems"])
+    assert [each["node"] for each in told["agreement"]["findings"] if each["state"] == "damaged"] == [broken.url]
+    assert "cloned map m" in shell("repair", broken.url)
+    assert "all nodes agree" in shell("verify", "--pond", cluster.url)
+    load(cluster, "after")
+    assert broken.pond.map("m").get("after") == 1
+
+
 def test_a_primary_is_repaired_from_a_replica(cluster: ClusterHere) -> None:
     load(cluster, "a", "b", "c")
     lose_a_row(cluster[0])

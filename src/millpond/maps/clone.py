@@ -53,6 +53,7 @@ _DONE = Prefix("clone").pack("done")
 _ROWS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 _ROWS_PER_BATCH = 8192
 _LOCK_SECONDS = 600.0
+_VERSIONS_MAX = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def adopt_copy(shard: Shard, file: Path | None) -> None:
         if file is not None:
             # A second name of the same file: a crash leaves the first, to begin again with.
             os.link(file, target / "data.mdb")
-    _raise_version(shard, target, above=shard.version)
+    _raise_version(shard, target)
     sync(target)
     sync(target.parent)
     step("clone.shard_linked")
@@ -160,7 +161,12 @@ def adopt_copy(shard: Shard, file: Path | None) -> None:
             remove_tree(other)
 
 
-def _raise_version(shard: Shard, target: Path, *, above: int) -> None:
+def _raise_version(shard: Shard, target: Path) -> None:
+    try:
+        above = shard.version
+    except Corrupt:
+        # The shard is replaced because it cannot be read, and had far fewer versions than this.
+        above = _VERSIONS_MAX
     env = Environment.acquire(target)
     try:
         generation = Generation(shard.definition, env)

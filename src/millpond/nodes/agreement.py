@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from millpond.clock import Clock
-from millpond.errors import MillpondError, NotFound, Unavailable
+from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
 
 __all__ = ("Agreement", "Asked", "Finding", "agreement")
 
@@ -43,7 +43,10 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one node holds of one map, against the primary. `state`: `agrees, behind, differs, missing, unreachable`."""
+    """What one node holds of one map, against the primary.
+
+    `state`: `agrees, behind, differs, damaged` (it cannot read its own), `missing, unreachable`.
+    """
 
     map: str
     node: str
@@ -69,7 +72,7 @@ class Agreement:
     @property
     def differing(self) -> tuple[Finding, ...]:
         """Those that hold other rows."""
-        return tuple(finding for finding in self.findings if finding.state in ("differs", "missing"))
+        return tuple(finding for finding in self.findings if finding.state in ("differs", "damaged", "missing"))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form."""
@@ -157,7 +160,8 @@ class _Comparison:
             except Unavailable as error:
                 answer = self._not_there(peer, position, error)
             except MillpondError as error:
-                return Finding(map=self.name, node=peer.url, state="unreachable", reason=str(error))
+                state = "damaged" if isinstance(error, Corrupt) else "unreachable"
+                return Finding(map=self.name, node=peer.url, state=state, reason=str(error))
             if self._left() <= 0 or answer.state == "unreachable":
                 return answer
             self._never.wait(_PAUSE_SECONDS)

@@ -2,7 +2,7 @@
 
 1. pull what it lacks of the other's log; where the logs went different ways, and only when told to, clone all of it;
 2. fetch parts that were put aside, whole, from a peer;
-3. compare every map, and clone those that differ.
+3. compare every map, and clone those that differ or cannot be read.
 
 It runs in a thread of the node: who asked for it may go away, and ask later what became of it.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, Internal, Invalid, MillpondError, Unavailable
+from millpond.errors import Conflict, Corrupt, Internal, Invalid, MillpondError, Unavailable
 from millpond.nodes.agreement import agreement
 from millpond.nodes.catchup import Puller
 from millpond.nodes.cloning import clone_map
@@ -95,6 +95,7 @@ class Repairs:
                 self._pull(repair, peer, over)
             self._heal(repair)
             if peer is not None:
+                self._replace_damaged(repair, peer)
                 self._compare(repair, peer)
             repair.state = "done"
         except MillpondError as error:
@@ -122,6 +123,17 @@ class Repairs:
         repair.done += [f"fetched part {part} again" for part in self._puller.heal(again=True)]
         aside = [each.part for each in self._pond.parts() if each.state == "quarantined"]
         repair.done += [f"part {part} stays aside: no peer gave it whole" for part in aside]
+
+    def _replace_damaged(self, repair: _Repair, peer: Peer) -> None:
+        """Clone maps whose shards cannot be read: nothing can be merged into them, so they would stay behind."""
+        for each in self._pond.maps():
+            try:
+                self._itself.digest(each.name)
+            except Corrupt as error:
+                clone_map(self._pond, peer, each.name)
+                repair.done.append(f"cloned map {each.name} from {peer.url}: {error.message}")
+            except Unavailable as error:
+                _LOG.info("%s", error)  # it is cared for: the comparison waits for that
 
     def _compare(self, repair: _Repair, peer: Peer) -> None:
         found = agreement([peer, self._itself], self._clock, seconds=COMPARE_SECONDS)
