@@ -32,7 +32,8 @@ __all__ = (
 )  # fmt: skip
 
 MEMBERS = ("manifest.json", "data.mdb", "touched.arrow")
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
+
 PART_BYTES_MAX = 8 << 30
 """The largest part that is unpacked, unless a setting says otherwise."""
 MANIFEST_BYTES_MAX = 4 << 20
@@ -49,7 +50,7 @@ _NARROW_MAX = _WIDE - 1
 class Sink(Protocol):
     """Where bytes go."""
 
-    def write(self, data: bytes, /) -> object: ...
+    def write(self, data: bytes | memoryview, /) -> object: ...
 
 
 # -- writing ------------------------------------------------------------------------------------------
@@ -315,13 +316,14 @@ def _data_offset(source: io.FileIO, member: zipfile.ZipInfo) -> int:
 def _copy(source: io.FileIO, offset: int, size: int, sink: Sink) -> None:
     """Copy as it lies. Sums of zip are left alone: those of the part are better, and are checked next."""
     source.seek(offset)
+    buffer = memoryview(bytearray(min(CHUNK_BYTES, max(size, 1))))  # one, which stays in the processor's cache
     left = size
     while left > 0:
-        chunk = source.read(min(CHUNK_BYTES, left))
-        if not chunk:
+        count = source.readinto(buffer[: min(len(buffer), left)])
+        if not count:
             raise zipfile.BadZipFile("it ends early")
-        sink.write(chunk)
-        left -= len(chunk)
+        sink.write(buffer[:count])
+        left -= count
 
 
 def _inflate(bundle: zipfile.ZipFile, member: zipfile.ZipInfo, sink: Sink) -> None:

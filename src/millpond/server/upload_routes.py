@@ -25,7 +25,7 @@ from millpond.server.wire import Refusal
 
 __all__ = ("routes",)
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 """So many bytes are collected before a thread is given them: fewer keep threads busy with little, more need memory."""
 
 T = TypeVar("T")
