@@ -44,10 +44,17 @@ def wants_json(context: typer.Context) -> bool:
     return bool(context.find_root().meta.get(_JSON))
 
 
+def _folder(given: Path) -> Path:
+    if str(given).lower().startswith(("http:/", "https:/")):
+        raise typer.BadParameter("this needs the pond's folder, not the URL of a node")
+    return given
+
+
 PondFolder = Annotated[
     Path,
     typer.Option(
         "--pond", envvar="MILLPOND_POND", metavar="FOLDER", help="The pond's folder.", show_default="./pond",
+        callback=_folder,
     ),
 ]  # fmt: skip
 PondPlace = Annotated[

@@ -72,11 +72,11 @@ class RemoteCatalogue:
 
     def _told(self, method: str, path: str, asked: Any, *, repeatable: bool) -> dict[str, Any]:
         nodes = self.loading.nodes
-        told: dict[str, Any] = nodes.on_primary(
-            lambda node: node.request(method, path, json=asked, repeatable=repeatable)
-        ).json()
+        answer = nodes.on_primary(lambda node: node.request(method, path, json=asked, repeatable=repeatable))
+        told: dict[str, Any] = answer.json()
         # The next question may go to any node. One that is down learns of it later.
-        for each in come_up_to(nodes, told["position"], self.loading.clock, applied=False, patient=False):
+        known = come_up_to(nodes, told["position"], self.loading.clock, applied=False, there=answer.node, patient=False)
+        for each in known:
             if each.error is not None and not isinstance(each.error, Unavailable):
                 raise each.error
         return told

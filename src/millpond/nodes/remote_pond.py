@@ -71,7 +71,7 @@ class RemoteLog(RemoteCatalogue):
 
     def applied(self, name: str) -> int:
         """Every entry about this map up to this position has been applied, where it is asked."""
-        return int(self.map(name).info()["applied"])
+        return int(self.map(name).info()["position"])
 
     def parts(self) -> list[PartStatus]:
         """The parts that wait, are merged, kept or put aside, as the primary has them."""

@@ -223,7 +223,7 @@ def enter_load(
         "stream": None if stream is None else list(stream),
     }  # fmt: skip
     try:
-        told = nodes.on_primary(lambda node: node.request("POST", "/v1/loads", json=asked)).json()
+        answer = nodes.on_primary(lambda node: node.request("POST", "/v1/loads", json=asked))
     except Unavailable as error:
         if error.kind != "node_unreachable":
             raise
@@ -233,7 +233,8 @@ def enter_load(
             hint="load the same data again: what is entered is not entered twice",
         ) from error  # fmt: skip
     step("upload.entered")
-    _everywhere(nodes, told, clock, synchronise=synchronise)
+    told = answer.json()
+    _everywhere(nodes, told, clock, there=answer.node, synchronise=synchronise)
     maps: dict[str, int] = {}
     for part in parts:
         maps[part.manifest.map] = maps.get(part.manifest.map, 0) + part.manifest.rows
@@ -244,8 +245,8 @@ def enter_load(
     )  # fmt: skip
 
 
-def _everywhere(nodes: Nodes, told: dict[str, Any], clock: Clock, *, synchronise: bool) -> None:
-    outcomes = come_up_to(nodes, told["position"], clock, applied=synchronise)
+def _everywhere(nodes: Nodes, told: dict[str, Any], clock: Clock, *, there: str, synchronise: bool) -> None:
+    outcomes = come_up_to(nodes, told["position"], clock, applied=synchronise, there=there)
     failed = [each for each in outcomes if each.error is not None]
     for each in failed:
         if each.error is not None and each.error.kind == "part_quarantined":
@@ -259,16 +260,18 @@ def _everywhere(nodes: Nodes, told: dict[str, Any], clock: Clock, *, synchronise
         )  # fmt: skip
 
 
-def come_up_to(nodes: Nodes, position: int, clock: Clock, *, applied: bool, patient: bool = True) -> list[Outcome[int]]:
+def come_up_to(
+    nodes: Nodes, position: int, clock: Clock, *, applied: bool, there: str = "", patient: bool = True
+) -> list[Outcome[int]]:
     """Let every node come up to a position of the log, and with `applied` merge what that brings.
 
-    A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. Not
-    `patient`: a node that cannot be reached is not tried again.
+    A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. `there`
+    is the node that told the position. Not `patient`: a node that cannot be reached is not tried again.
     """
     stopped = threading.Event()
 
     def come(node: Connection) -> int:
-        if not applied and node.url == nodes.primary().url:
+        if not applied and node.url == there:
             return position
         waiting = _Patience(clock, nodes.settings.read_timeout / 1000)
         line = node if patient else node.once

@@ -35,6 +35,7 @@ class MapTold(Definition):
     """A map, and what it holds on this node."""
 
     rows: int
+    position: int = Field(description="position of the log up to which the map is applied here")
     version: int = Field(description="raised by every change of the shard")
     shard_bytes: int
     parts_waiting: int = Field(description="parts that are entered, but not merged here yet")

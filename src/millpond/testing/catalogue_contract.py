@@ -83,6 +83,10 @@ class CatalogueContract(NamedMaps):
         made = pond.create_map(fresh_name(), kind="state", value="long", retain="1d")
         told = made.info()
         assert {**made.definition.to_dict(), **told} == told | {"hash_bits": 64}
+        assert set(told) - set(made.definition.to_dict()) == {
+            "rows", "position", "version", "shard_bytes", "parts_waiting", "rows_waiting", "snapshot",
+            "snapshot_current",
+        }  # fmt: skip
         assert (told["rows"], told["parts_waiting"], told["rows_waiting"]) == (0, 0, 0)
         made.load(pa.table({"key": ["a", "b"], "value": [1, 2]}))
         after = made.info()
