@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ MANY = 1_000_000
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with told_story(tmp_path_factory.mktemp("down"), lines=True) as story:
+    with told_story(tmp_path_factory.mktemp("down"), lines=True, settings={"read_timeout": "5s"}) as story:
         yield story
 
 
@@ -38,6 +39,17 @@ def story(whole: Story) -> Iterator[Story]:
     whole.world.clear()
     yield whole
     whole.calm()
+
+
+@contextmanager
+def impatient(story: Story) -> Iterator[None]:
+    """A client that waits for no answer longer than two seconds."""
+    patiently = story.pond
+    with millpond.open(story.cluster.url, read_timeout="2s") as story.pond:
+        try:
+            yield
+        finally:
+            story.pond = patiently
 
 
 def big_rows(load: int, count: int = 60_000) -> list[tuple[tuple[str | int, ...], object]]:
@@ -68,7 +80,7 @@ def test_a_replica_that_dies_after_the_upload_catches_up_by_itself(story: Story)
     wait_for(lambda: trouble.times < MANY - 4, "questions that were on their way to be answered")
     # what it asks of the primary is lost, so it hears of the entry only when it is back
     rows = rows_of(Kind.STATE, 1)
-    with pytest.raises(Unavailable) as caught:
+    with impatient(story), pytest.raises(Unavailable) as caught:
         story.pond.map("died").load(table_of(story.definition("died"), rows))
     assert any(url in str(caught.value) for url in story.cluster.urls[1:])
     story.put("died", rows)  # entered on the primary: the error says so, and it must not be lost
@@ -188,15 +200,8 @@ def test_a_line_that_says_nothing_is_given_up(story: Story) -> None:
     """Not reset, only silent: the read time-out ends it."""
     story.create("silent")
     trouble = story.line(1).trouble(Trouble("hold", match=b"PUT /v1/parts/", after=500))
-    story.pond.close()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MILLPOND_READ_TIMEOUT", "2s")
-        story.pond = millpond.open(story.cluster.url)
-        try:
-            patient(story, lambda: story.load("silent", 1))
-        finally:
-            story.pond.close()
-    story.pond = millpond.open(story.cluster.url)
+    with impatient(story):
+        patient(story, lambda: story.load("silent", 1))
     wait_struck(trouble, "an upload")
     story.line(1).mend()
     story.check()
