@@ -454,6 +454,21 @@ def test_a_job_reads_the_snapshot_it_was_planned_on(weather: Any, reading: Setti
         open_pinned("http://localhost:1", later.id, settings=reading)
 
 
+def test_copies_of_old_jobs_go_when_new_ones_come(weather: Any, reading: Settings, tmp_path: Path) -> None:
+    where, clock = remote_where([weather.url], "weather"), ManualClock(SystemClock().now_ms())
+    each = weather.pond.map("weather")
+    names: list[set[str]] = []
+    for number in range(3):
+        load(weather, each, pa.table({"key": ["k00001"], "effective_time": [number], "temp": [1.5], "code": ["new"]}))
+        manifest = pin_snapshot(where, settings=reading)
+        open_pinned(where, manifest.id, settings=reading, clock=clock).close()
+        names.append({file.stem for file in (tmp_path / "cache").rglob("manifests/*.json")})
+        clock.advance(reading.min_time_to_keep_snapshots if number else 0)
+    assert [len(told) for told in names] == [1, 2, 1]
+    files = {file.name for file in (tmp_path / "cache").rglob("ranges/*.arrow")}
+    assert len(files) < 12
+
+
 def test_a_task_fetches_only_the_ranges_it_reads(weather: Any, reading: Settings, tmp_path: Path) -> None:
     from millpond.maps.thawed import GroupSpan, spans, thaw
 

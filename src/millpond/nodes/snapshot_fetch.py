@@ -218,15 +218,19 @@ class SnapshotFetch:
             with self.store.alone(pond, asked.map, 0):
                 known = self.open_known(asked)
                 if known is not None:
-                    manifest = known.snapshot.manifest
-                    narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
-                    objects = self.store.objects(pond, asked.map, manifest.incarnation, narrowed)
-                    collect(objects, manifest, now_ms=self.clock.now_ms(), keep_ms=0)
+                    self._collect(pond, known.snapshot.manifest)
         except Unavailable:
             return False
-        except Corrupt as error:
-            _LOG.warning("%s; copies of old snapshots stay on the disk", error)
         return True
+
+    def _collect(self, pond: str, manifest: SnapshotManifest) -> None:
+        """Remove what neither this snapshot needs nor one that is open or pinned. Call it while the store is locked."""
+        narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
+        objects = self.store.objects(pond, manifest.map, manifest.incarnation, narrowed)
+        try:
+            collect(objects, manifest, now_ms=self.clock.now_ms(), keep_ms=0)
+        except (Corrupt, NotFound) as error:
+            _LOG.warning("%s; copies of old snapshots stay on the disk", error)
 
     # -- one that was named ---------------------------------------------------------------------------
 
@@ -254,7 +258,14 @@ class SnapshotFetch:
             else:
                 self._fetch_lists(objects, manifest, source)
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.min_time_to_keep_snapshots)
-            return objects, Snapshot.open(objects, manifest) if whole else None
+            snapshot = Snapshot.open(objects, manifest) if whole else None
+            if incarnation is None:
+                known = None if narrowed else self.open_known(Asked(name))
+                counts = known is not None and known.snapshot.manifest.incarnation == manifest.incarnation
+                self._collect(pond, known.snapshot.manifest if known is not None and counts else manifest)
+        if incarnation is None:
+            self.store.sweep(self.clock.now_ms())
+        return objects, snapshot
 
     def _fetch_lists(self, objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
         """What says which ranges there are, and the manifest."""

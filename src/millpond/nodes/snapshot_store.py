@@ -66,7 +66,7 @@ class SnapshotStore:
     def know_pond(self, urls: Sequence[str], pond: str) -> None:
         """Remember which pond these nodes hold."""
         if self.pond_of(urls) != pond:
-            _write(self._nodes_file(urls), {"nodes": list(urls), "pond": pond})
+            self._write(self._nodes_file(urls), {"nodes": list(urls), "pond": pond})
 
     def _nodes_file(self, urls: Sequence[str]) -> Path:
         return self.root / "nodes" / f"{hashlib.blake2b(' '.join(urls).encode(), digest_size=8).hexdigest()}.json"
@@ -82,7 +82,7 @@ class SnapshotStore:
 
     def confirm(self, pond: str, name: str, bounds: str, told: Confirmed) -> None:
         """Let a snapshot count whose files are all there."""
-        _write(self._pointer(pond, name, bounds), asdict(told))
+        self._write(self._pointer(pond, name, bounds), asdict(told))
         step("snapshot.confirmed")
 
     def forget(self, pond: str, name: str, bounds: str) -> None:
@@ -96,6 +96,7 @@ class SnapshotStore:
 
     def objects(self, pond: str, name: str, incarnation: str, narrowed: str = "") -> FolderObjects:
         """Where the files of a map lie."""
+        self._make(self.root / pond)
         whole = self.root / pond / f"{name}.{incarnation}"
         return FolderObjects(whole / NARROWED / narrowed if narrowed else whole)
 
@@ -112,12 +113,23 @@ class SnapshotStore:
         Raises: `Unavailable` when another process keeps it longer than `seconds`.
         """
         file = self.root / pond / "current" / f"{name}.lock"
-        _make(file.parent)
+        self._make(file.parent)
         busy = Unavailable(
             "another process fetches the snapshot", kind="snapshot_fetch_slow", map=name, seconds=seconds,
             hint="try again, or wait longer: snapshot_fetch_timeout",
         )  # fmt: skip
         return alone(file, seconds, busy)
+
+    def _make(self, folder: Path) -> None:
+        with disk_errors(folder):
+            # What is read here may be nobody else's business; who shares a cache makes its folder.
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def _write(self, file: Path, told: dict[str, Any]) -> None:
+        self._make(file.parent)
+        with _writing:
+            write_file_atomically(file, json.dumps(told).encode())
 
     # -- removing -------------------------------------------------------------------------------------
 
@@ -161,20 +173,9 @@ def _copies(pond: Path) -> list[Path]:
     return [*pond.glob(f"*.*/{NARROWED}/[!.]*"), *(place for place in pond.glob("[!.]*.*") if place.is_dir())]
 
 
-def _make(folder: Path) -> None:
-    with disk_errors(folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def _read(file: Path) -> dict[str, Any] | None:
     try:
         told = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return None  # none, or not ours to read: it will be fetched
     return told if isinstance(told, dict) else None
-
-
-def _write(file: Path, told: dict[str, Any]) -> None:
-    _make(file.parent)
-    with _writing:
-        write_file_atomically(file, json.dumps(told).encode())
