@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import millpond
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.kernel.steps import listening
@@ -425,6 +426,18 @@ def test_a_snapshot_is_frozen_when_it_is_due_or_when_one_insists(weather: Any) -
     fresh = weather.get("/v1/maps/weather/snapshot?fresh=1").headers["ETag"]
     assert fresh != first
     assert weather.get("/v1/maps/weather/snapshot").headers["ETag"] == fresh
+
+
+def test_maps_here_and_there_give_narrowed_snapshots(weather: Any, tmp_path: Path) -> None:
+    with millpond.open(weather.url, snapshot_cache=str(tmp_path / "cache")) as remote:
+        for each in (remote.map("weather"), weather.pond.map("weather")):
+            with each.snapshot(keys=("k00010", None), window=(None, "1970-01-01T00:00:02Z")) as snapshot:
+                assert snapshot.lookup(["k00010", "none"], 1_999).to_pylist() == [{"temp": 10.0, "code": "x"}, None]
+                for key, at in (("k00009", 1_999), ("k00010", 2_000)):
+                    with pytest.raises(Invalid, match="narrowed"):
+                        snapshot.lookup([key], at)
+            with each.snapshot(keys=(None, None)) as snapshot:
+                assert snapshot.manifest.narrowing is None
 
 
 def test_a_narrowed_snapshot_over_the_line(weather: Any, questions: Questions) -> None:

@@ -124,12 +124,24 @@ class Map:
 
         return refreeze(self.loading, self.objects, self.shard)
 
-    def snapshot(self) -> Snapshot:
-        """The up-to-date snapshot, open. The one given before stays usable for who still holds it."""
+    def snapshot(
+        self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
+    ) -> Snapshot:  # fmt: skip
+        """The up-to-date snapshot, open. The one given before stays usable for who still holds it.
+
+        Narrowed to `keys` `[lower, upper)` (numbers, for ranged maps), or to a `window` of time `[since, until)`, it is
+        smaller, and refuses questions outside; None: no bound on that side.
+
+        Raises: `Invalid` for bounds that the map cannot have.
+        """
         from millpond.maps.lookup import Snapshot
 
         manifest = self.freeze()
-        if self._snapshot is None or self._snapshot.manifest.id != manifest.id:
+        if keys is not None or window is not None:
+            from millpond.maps.narrowed import open_narrowed
+
+            return open_narrowed(self.objects, self.definition, manifest, keys, window, self.loading.clock.now_ms())
+        if self._snapshot is None or self._snapshot.closed or self._snapshot.manifest.id != manifest.id:
             self._snapshot = Snapshot.open(self.objects, manifest)
         return self._snapshot
 

@@ -9,6 +9,7 @@ again from the next whole one. Ranges are named by their content, so what did no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,17 +18,19 @@ import numpy as np
 from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.frozen import range_order_keys
+from millpond.maps.kinds import MapDefinition
 from millpond.maps.leases import Lease, end_lease
 from millpond.maps.longs import LONG_MIN
+from millpond.maps.lookup import Snapshot
 from millpond.maps.manifests import SnapshotManifest, list_manifests
-from millpond.maps.narrowing import Narrowing, narrow_rows
+from millpond.maps.narrowing import Narrowing, narrow_rows, narrowing_of
 from millpond.maps.snapshots import KEEP_MS, collect, freeze
 from millpond.maps.thawed import GroupSpan, thaw
 from millpond.stores.files import remove_tree
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects, Objects
 
-__all__ = ("NARROWED", "collect_narrowed", "narrowed", "narrowed_objects")
+__all__ = ("NARROWED", "collect_narrowed", "narrowed", "narrowed_objects", "open_narrowed")
 
 NARROWED = "narrowed"
 NARROWED_MAX = 64
@@ -54,6 +57,22 @@ def narrowed(objects: FolderObjects, base: SnapshotManifest, narrowing: Narrowin
         return found
     with _alone(objects, LOCK_SECONDS, base.map):
         return _made(target, base) or _make(objects, target, base, narrowing, now_ms)
+
+
+def open_narrowed(
+    objects: Objects, definition: MapDefinition, base: SnapshotManifest, keys: Sequence[str | int | None] | None,
+    window: Sequence[object] | None, now_ms: int,
+) -> Snapshot:  # fmt: skip
+    """The snapshot `base` within bounds, open.
+
+    Raises: `Invalid` for bounds that the map cannot have; else as `narrowed`.
+    """
+    narrowing = narrowing_of(definition, keys, window)
+    if narrowing is None:
+        return Snapshot.open(objects, base)
+    assert isinstance(objects, FolderObjects), "a pond is a folder"
+    manifest = narrowed(objects, base, narrowing, now_ms=now_ms)
+    return Snapshot.open(narrowed_objects(objects, narrowing), manifest)
 
 
 def _alone(objects: FolderObjects, seconds: float, name: str) -> AbstractContextManager[None]:

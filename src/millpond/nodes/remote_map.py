@@ -104,9 +104,14 @@ class RemoteMap:
         """Bring the snapshot up to date and to this machine, and say which it is."""
         return self.snapshot().manifest
 
-    def snapshot(self) -> Snapshot:
-        """The up-to-date snapshot, open, on this machine. Close it, or let it go."""
-        return self.questions.reader(self.name).snapshot(fresh=True)
+    def snapshot(
+        self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
+    ) -> Snapshot:  # fmt: skip
+        """The up-to-date snapshot, open, on this machine, or of some `keys` or a `window` of time, see `Map.snapshot`.
+
+        Close it, or let it go.
+        """
+        return self.questions.reader(self.name, keys=keys, window=window).snapshot(fresh=True)
 
     def condense(self, before: object = None) -> CareReport:
         """Drop repeated confirmations, join overlapping sessions, on every node; the report is the primary's."""
