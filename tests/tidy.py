@@ -138,8 +138,14 @@ def modules_are_introduced(source: Source) -> Iterator[str]:
         yield "open the module by saying what lives here"
     for node in source.tree.body:
         public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-        if public and ast.get_docstring(node) is None:
+        if public and not _is_overload(node) and ast.get_docstring(node) is None:
             yield f"say in one sentence what {node.name} is"
+
+
+def _is_overload(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef) and any(
+        isinstance(word, ast.Name) and word.id == "overload" for word in node.decorator_list
+    )
 
 
 def doors_are_exact(source: Source) -> Iterator[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ("CareContract",)
 
 
-def hourly(pond: PondLike, scheme: str = "auto", **settings: object) -> MapLike:
+def _hourly(pond: PondLike, scheme: str = "auto", **settings: object) -> MapLike:
     """Two keys, each with the same value for ten hours, on both sides of 1970."""
     made = pond.create_map(fresh_name("hourly"), kind="temporal_state", value="string", scheme=scheme, **settings)  # type: ignore[arg-type]
     times = [n * HOUR for n in range(-5, 5)]
@@ -29,7 +29,7 @@ class CareContract(NamedMaps):
 
     @pytest.mark.parametrize("scheme", Scheme)
     def test_repeats_are_dropped_before_a_time(self, pond: PondLike, scheme: Scheme) -> None:
-        made = hourly(pond, scheme)
+        made = _hourly(pond, scheme)
         told = made.condense(before=1)
         assert (told.rows_before, told.rows_removed, told.rows_after) == (20, 10, 10)
         assert told.map == made.name
@@ -48,25 +48,25 @@ class CareContract(NamedMaps):
 
     @pytest.mark.parametrize("scheme", Scheme)
     def test_old_rows_are_deleted(self, pond: PondLike, scheme: Scheme) -> None:
-        made = hourly(pond, scheme)
+        made = _hourly(pond, scheme)
         assert made.retain(before=0).rows_removed == 10
         assert made.get("a", at=-1) is None
         assert made.get("a", at=0) == "same"
         assert made.lookup(["a", "b"], at=-1).to_pylist() == [None, None]
 
     def test_the_setting_says_what_is_old(self, pond: PondLike) -> None:
-        made = hourly(pond, condense="1d", retain="1d")
+        made = _hourly(pond, condense="1d", retain="1d")
         assert made.condense().rows_removed == 18
         assert made.retain().rows_after == 0
         assert made.info()["rows"] == 0
 
     def test_rows_grow_old_by_their_update_too(self, pond: PondLike) -> None:
-        made = hourly(pond, retain="1d", retain_by="update_time")
+        made = _hourly(pond, retain="1d", retain_by="update_time")
         assert made.retain().rows_removed == 0
         assert made.retain(before="2999-01-01T00:00Z").rows_after == 0
 
     def test_suspended_care_does_nothing_and_says_so(self, pond: PondLike) -> None:
-        made = hourly(pond, condense="1d", retain="1d")
+        made = _hourly(pond, condense="1d", retain="1d")
         pond.alter_map(made.name, care_suspended=True)
         for told in (pond.map(made.name).condense(), pond.map(made.name).retain()):
             assert told.suspended
@@ -75,7 +75,7 @@ class CareContract(NamedMaps):
         assert pond.map(made.name).condense().rows_removed == 18
 
     def test_a_load_after_care_goes_on_as_before(self, pond: PondLike) -> None:
-        made = hourly(pond)
+        made = _hourly(pond)
         made.condense(before=1)
         made.load(pa.table({"key": ["a", "c"], "effective_time": [-5 * HOUR, 0], "value": ["other", "new"]}))
         assert made.get("a", at=-5 * HOUR) == "other"
@@ -84,7 +84,7 @@ class CareContract(NamedMaps):
         assert made.get("c") is None
 
     def test_compacting_changes_no_answer(self, pond: PondLike) -> None:
-        made = hourly(pond)
+        made = _hourly(pond)
         made.retain(before=3 * HOUR)
         before = made.scan().read_all()
         told = made.compact()

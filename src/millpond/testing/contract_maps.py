@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from millpond.maps.api import MapLike, PondLike
     from millpond.maps.kinds import MapDefinition
 
-__all__ = ("HOUR", "NamedMaps", "fresh_name", "like")
+__all__ = ("HOUR", "MIXED", "NamedMaps", "fresh_name", "like", "weather_rows")
 
 HOUR = 3_600_000
 _numbers = count()
