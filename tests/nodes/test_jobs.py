@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from millpond.clock import ManualClock
-from millpond.errors import Unavailable
+from millpond.errors import NotFound, Unavailable
 from millpond.maps.free_space import free_space
 from millpond.maps.handle import Map
 from millpond.maps.inputs.times import parse_instant
 from millpond.maps.loading import seal_data
 from millpond.maps.merger import Merger
+from millpond.nodes.care_orders import CareOrders
 from millpond.nodes.catchup import PullStatus
 from millpond.nodes.jobs import node_jobs
 from millpond.nodes.scheduler import Outcome
@@ -223,13 +224,27 @@ def test_what_was_ordered_is_known_from_the_log_also_after_a_restart(node: Tende
     node.run("condense")
     node.jobs = {job.name: job for job in node_jobs(node)}
     assert node.run("condense").told == "nothing to do in 1 map"
-    # Long after, the log has forgotten: to order once more does no harm.
+
+
+def test_what_the_log_has_forgotten_counts_as_never_ordered(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.clock.advance(8 * DAY)
     assert node.run("cleanup").numbers["parts"] == 1
-    assert node.pond.position()[0] > 0
-    node.jobs = {job.name: job for job in node_jobs(node)}
-    assert node.run("condense").numbers["ordered"] in (0, 1)
+    with pytest.raises(NotFound):
+        node.pond.entries(0)
+    assert node.run("condense").told == "condensed 1 of 1 map, 1 row fewer"
     assert node.run("condense").told == "nothing to do in 1 map"
+    node.jobs = {job.name: job for job in node_jobs(node)}
+    assert node.run("condense").told == "nothing to do in 1 map"
+
+
+def test_a_node_that_became_a_copy_of_another_reads_its_log_anew(node: Tended) -> None:
+    owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
+    orders = CareOrders(node.pond, 10 * MINUTE)
+    assert orders.due(node.pond.map("owner"), "condense", NOW) is not None
+    orders._read, orders._chain = node.position() + 5, "another past"
+    orders._pasts["owner"].ordered["condense"] = (5, NOW)
+    assert orders.due(node.pond.map("owner"), "condense", NOW) is not None
 
 
 def test_a_map_dropped_and_made_again_has_no_past(node: Tended) -> None:

@@ -175,6 +175,14 @@ def test_parts_of_a_cluster_name_their_node(cluster: ClusterHere) -> None:
     assert typed("parts", "retry", "--pond", cluster[1].url) == "no part was put aside\n"
 
 
+def test_parts_of_nodes_that_answer_are_told_before_the_one_that_does_not(cluster: ClusterHere) -> None:
+    owner(cluster[0])
+    cluster[1].close()
+    told = typed("parts", "--state", "kept", "--pond", cluster[0].url, code=7)
+    assert cluster.urls[0] in told.splitlines()
+    assert f"node={cluster.urls[1]}" in told
+
+
 def test_the_beginning_of_an_id_is_enough_when_it_is_one() -> None:
     known = ["aaaa1111", "aabb2222", "cccc3333"]
     assert _one(known, "CC") == "cccc3333"

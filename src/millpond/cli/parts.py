@@ -80,7 +80,7 @@ def parts(
 def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> None:
     """Merge parts once more that were put aside: those named, or all of them."""
     with existing_pond(pond) as opened:
-        told = _retry(opened, ids)
+        told, error = _retry(opened, ids)
     if json:
         for node, part in told:
             screen.print_json(({"node": node} if node else {}) | asdict(part))
@@ -88,6 +88,8 @@ def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> 
         screen.say("no part was put aside")
     for node, part in () if json else told:
         screen.say(f"{_called(node, part)}: {_became(part)}")
+    if error is not None:
+        raise error
 
 
 # -- finding ------------------------------------------------------------------------------------------
@@ -108,20 +110,20 @@ def _found(opened: PondLike) -> tuple[list[tuple[str, PartStatus]], Exception | 
     return found, next((each.error for each in outcomes if each.error is not None), None)
 
 
-def _retry(opened: PondLike, ids: Sequence[str] | None) -> list[tuple[str, PartStatus]]:
-    """Take parts again, each on the nodes that put it aside; how they stand there now."""
+def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str, PartStatus]], Exception | None]:
+    """Take parts again, each on the nodes that put it aside; how they stand, and why a node could not be asked."""
     from millpond.maps.waiting import PartStatus
     from millpond.nodes.remote_pond import RemotePond
 
     found, error = _found(opened)
     aside = [(node, part) for node, part in found if part.state == "quarantined"]
-    if error is not None:
-        raise error
     known = sorted({part.part for _, part in aside})
+    if error is not None and not known:
+        raise error
     wanted = {_one(known, told) for told in ids} if ids else set(known)
     if not isinstance(opened, RemotePond):
         here = [part for _, part in aside if part.part in wanted]
-        return [("", part) for part in _stand(here, opened.retry_parts(sorted(wanted) if ids else None))]
+        return [("", part) for part in _stand(here, opened.retry_parts(sorted(wanted) if ids else None))], None
     told: list[tuple[str, PartStatus]] = []
     for node in opened.nodes.connections:
         named = node.url if len(opened.nodes.connections) > 1 else ""
@@ -130,7 +132,7 @@ def _retry(opened: PondLike, ids: Sequence[str] | None) -> list[tuple[str, PartS
             asked = {"parts": sorted({part.part for part in here})} if ids else {}
             answer = node.request("POST", "/v1/parts/retry", json=asked).json()
             told += [(named, part) for part in _stand(here, [PartStatus(**each) for each in answer["parts"]])]
-    return told
+    return told, error
 
 
 def _stand(asked: Sequence[PartStatus], told: Sequence[PartStatus]) -> list[PartStatus]:

@@ -70,7 +70,7 @@ class CareOrders:
 
     def __init__(self, pond: Pond, least_step_ms: int) -> None:
         self._pond, self._least_step_ms = pond, least_step_ms
-        self._read = 0
+        self._read, self._chain = 0, ""
         self._pasts: dict[str, _Past] = {}
 
     def due(self, each: Map, act: str, now_ms: int) -> int | None:
@@ -108,9 +108,16 @@ class CareOrders:
     # -- the log --------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
+        position, chain = self._pond.position()
+        if position < self._read or (position == self._read and chain != self._chain):
+            # The node became a copy of another: it has another past.
+            self._pasts.clear()
+            self._read = 0
         for entry in self._entries():
             self._note(entry)
-            self._read = entry.position
+            self._read, self._chain = entry.position, entry.chain
+        if self._read == position:
+            self._chain = chain
 
     def _entries(self) -> Iterator[Entry]:
         while True:
