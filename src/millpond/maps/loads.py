@@ -300,6 +300,8 @@ class Loads(PartPlaces, WaitingParts):
     def quarantine(self, queued: Queued, reason: str) -> Quarantined:
         """Put a part that cannot be merged aside, with its reason."""
         target = self.set_aside(queued.map, queued.number)
+        # Of a map that was dropped meanwhile nothing is put aside.
+        here = queued in self.queued(queued.map)
         told = Quarantined(
             queued.map, queued.number, queued.part, reason, str(target), self.clock.now_ms(),
             {"map": queued.map, "number": queued.number, "part": queued.part, "rows": queued.rows} | queued.about(),
@@ -310,6 +312,8 @@ class Loads(PartPlaces, WaitingParts):
             if series_of(queued.map).remove(tx, Segment(queued.part, queued.number)):
                 tx.put(QUARANTINE.pack(queued.map, queued.number), told.to_json())
 
+        if not here:
+            return told
         for place in (self.merging(queued.map, queued.number), self.staged(queued.number), self.kept(queued.part)):
             if place.exists():
                 write_file_atomically(place / REASON, told.to_json())

@@ -24,7 +24,7 @@ Invariants:
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import xxhash
@@ -56,7 +56,10 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, read back by `from_dict`."""
-        return {**asdict(self), "maps": list(self.maps)}
+        return {
+            "position": self.position, "kind": self.kind, "stamp_ms": self.stamp_ms, "maps": list(self.maps),
+            "body": self.body, "chain": self.chain,
+        }  # fmt: skip
 
     @classmethod
     def from_dict(cls, told: dict[str, Any]) -> Entry:
@@ -103,9 +106,9 @@ def append(tx: Transaction, kind: str, maps: tuple[str, ...], body: dict[str, An
     entry = Entry(
         position=last.position + 1, kind=kind, stamp_ms=max(now_ms, last.stamp_ms), maps=maps, body=body, chain=""
     )
-    told = {**entry.to_dict(), "chain": _chain(last.chain, entry.to_dict())}
-    _put(tx, Entry.from_dict(told))
-    return Entry.from_dict(told)
+    chained = replace(entry, chain=_chain(last.chain, entry.to_dict()))
+    _put(tx, chained)
+    return chained
 
 
 def _put(tx: Transaction, entry: Entry) -> None:

@@ -76,7 +76,7 @@ def merge_map(
     Raises: as `merge_waiting`; `Corrupt` when the shard itself is damaged.
     """
     try:
-        while going():
+        while going() and loads.waits(shard.definition.name):
             with shard.exclusive(wait_seconds):
                 due = _next(loads, shard)
                 if due is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millpond.kernel.space import Space
+from millpond.kernel.space import ReadTransaction, Space
 from millpond.maps.catalogue import list_maps
-from millpond.maps.waiting import QUARANTINE, Quarantined, Queued, care_orders, waiting_parts
+from millpond.maps.waiting import CARE, QUARANTINE, QUEUE, Quarantined, Queued, waiting_parts
 
 __all__ = ("PartPlaces", "WaitingParts")
 
@@ -53,16 +53,21 @@ class WaitingParts:
             found = [queued for each in names for queued in waiting_parts(tx, each)]
         return sorted(found, key=lambda each: each.number)
 
+    def waits(self, name: str) -> bool:
+        """Whether something waits for a map."""
+        with self.space.read() as tx:
+            return _waits(tx, name)
+
     def waiting_maps(self) -> list[str]:
         """The maps that something waits for."""
         with self.space.read() as tx:
-            names = [each.name for each in list_maps(tx)]
-            return [
-                name for name in names
-                if next(waiting_parts(tx, name), None) is not None or next(care_orders(tx, name), None) is not None
-            ]  # fmt: skip
+            return [each.name for each in list_maps(tx) if _waits(tx, each.name)]
 
     def quarantined(self) -> list[Quarantined]:
         """Parts that were put aside."""
         with self.space.read() as tx:
             return [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
+
+
+def _waits(tx: ReadTransaction, name: str) -> bool:
+    return any(next(tx.scan(prefix[name].range()), None) is not None for prefix in (QUEUE, CARE))

@@ -97,7 +97,10 @@ class Queued:
 
     def about(self) -> dict[str, Any]:
         """What a series is told besides the segment itself."""
-        return {name: value for name, value in asdict(self).items() if name not in ("map", "number", "part", "rows")}
+        return {name: getattr(self, name) for name in _ABOUT}
+
+
+_ABOUT = tuple(each.name for each in fields(Queued) if each.name not in ("map", "number", "part", "rows"))
 
 
 @dataclass(frozen=True, slots=True)
