@@ -45,9 +45,9 @@ CLIENT = {
 }
 
 
-def rows_of(kind: Kind, load: int, count: int = 40) -> list[Row]:
+def rows_of(kind: Kind, load: int, count: int = 40, key_bytes: int = 6) -> list[Row]:
     """The rows a load brings: some keys are new, some replace what the load before brought."""
-    keys = [f"k{load * count // 2 + number:05d}" for number in range(count)]
+    keys = [f"k{load * count // 2 + number:05d}".ljust(key_bytes, "-") for number in range(count)]
     if kind is Kind.STATE:
         return [((key,), load * 1000 + number) for number, key in enumerate(keys)]
     assert kind is Kind.TEMPORAL_STATE, kind

@@ -52,9 +52,9 @@ def impatient(story: Story) -> Iterator[None]:
             story.pond = patiently
 
 
-def big_rows(load: int, count: int = 60_000) -> list[tuple[tuple[str | int, ...], object]]:
+def big_rows(load: int, count: int = 6_000) -> list[tuple[tuple[str | int, ...], object]]:
     """Rows of which a part's bundle has some megabytes."""
-    return rows_of(Kind.STATE, load, count)
+    return rows_of(Kind.STATE, load, count, key_bytes=400)
 
 
 def test_nothing_is_entered_while_a_replica_is_away_and_the_load_succeeds_when_it_is_back(story: Story) -> None:

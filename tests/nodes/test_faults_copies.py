@@ -1,0 +1,54 @@
+"""A replica that cannot follow the log any more begins with a copy of the maps, and believes no damaged one."""
+
+from __future__ import annotations
+
+from shutil import rmtree
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond.maps.kinds import Kind
+from millpond.testing.broken_line import Trouble
+from millpond.testing.cluster import wait_for
+from millpond.testing.cluster_audit import told
+from millpond.testing.rows import table_of
+from tests.nodes.fault_story import Story, rows_of, told_story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPLICA, NEWCOMER = 1, 2
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """Nodes that keep merged parts, and the log, hardly any time."""
+    settings = {"part_retention": "500ms", "cleanup_interval": "300ms"}
+    with told_story(tmp_path_factory.mktemp("copies"), lines=True, settings=settings) as opened:
+        yield opened
+
+
+def trimmed(story: Story) -> bool:
+    """Whether no node has the log from its beginning."""
+    return all(told(story.cluster, number, "/v1/log", after=10**9)["first"] > 1 for number in range(3))
+
+
+@pytest.mark.parametrize("act", ["flip", "cut"])
+def test_a_replica_that_begins_anew_does_not_believe_a_damaged_copy(story: Story, act: str) -> None:
+    name = f"copy_{act}"
+    story.create(name)
+    rows = rows_of(Kind.STATE, 1, 3_000, key_bytes=100)
+    story.pond.map(name).load(table_of(story.definition(name), rows))
+    story.put(name, rows)
+    story.settle()
+    wait_for(lambda: trimmed(story), "the log to be trimmed")
+    story.cluster.stop(NEWCOMER)
+    rmtree(story.cluster.nodes[NEWCOMER].folder)
+    troubles = [
+        story.line(number).trouble(Trouble(act, match=f"GET /v1/maps/{name}/shard".encode(), after=20_000, down=True))
+        for number in (0, REPLICA)
+    ]
+    story.cluster.start(NEWCOMER)
+    story.check()
+    assert any(each.struck.is_set() for each in troubles)
+    assert list(story.cluster.nodes[NEWCOMER].folder.glob("clone/*")) == []

@@ -1,0 +1,173 @@
+"""A node whose disk is full: what does not fit is refused by name, nothing is half there, and space mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from urllib3.exceptions import HTTPError
+
+from millpond.errors import Unavailable
+from millpond.maps.kinds import Kind
+from millpond.testing.cluster import Place, wait_for
+from millpond.testing.cluster_audit import parts_of, position_of, told
+from millpond.testing.rows import table_of
+from tests.nodes.fault_story import Story, patient, rows_of, told_story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DISK_BYTES = 160 << 20
+SMALL = 2
+ROWS = 12_000
+KEY_BYTES = 400
+"""A part of so many rows with such keys has about five megabytes."""
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A disk of 160 MB: a node wants 64 of them free before it says that it is ready."""
+    place = tmp_path_factory.mktemp("disk")
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"mounting is not allowed here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture(scope="module")
+def whole(disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """The third node lives on the small disk."""
+    with told_story(tmp_path_factory.mktemp("full"), places={SMALL: Place(folder=disk / "pond")}) as story:
+        yield story
+
+
+@pytest.fixture(autouse=True)
+def space(whole: Story, disk: Path) -> Iterator[None]:
+    """Each test begins with space on the disk and all nodes up."""
+    whole.revive()
+    whole.world.clear()
+    yield
+    (disk / "ballast").unlink(missing_ok=True)
+    whole.revive()
+
+
+def fill(disk: Path, leaving: int = 0) -> Path:
+    """Fill the disk up but for so many bytes, with a file."""
+    ballast = disk / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        free = os.statvfs(disk)
+        left = free.f_bavail * free.f_frsize - leaving
+        while left > 0:
+            left -= file.write(b"x" * min(left, 1 << 20))
+    return ballast
+
+
+@pytest.mark.parametrize("leaving", [0, 8 << 20, 24 << 20, 30 << 20, 36 << 20])
+def test_a_load_that_one_disk_cannot_hold_is_told_and_goes_on_when_there_is_space(
+    whole: Story, disk: Path, leaving: int
+) -> None:
+    """By how much is left the upload is refused, or what was entered waits there to be merged."""
+    story, name = whole, f"full{leaving >> 20}"
+    story.create(name)
+    story.load(name, 0)
+    story.settle()
+    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
+    before = position_of(story.cluster, 0)
+    ballast = fill(disk, leaving)
+    refused = None
+    try:
+        story.pond.map(name).load(table_of(story.definition(name), rows))
+    except Unavailable as error:
+        refused = error
+    entered = position_of(story.cluster, 0) != before
+    if not entered:
+        assert refused is not None
+        assert story.cluster.nodes[SMALL].url in str(refused)
+        assert "no space is left" in str(refused)
+        story.check(nodes=[0, 1], full=False)
+    ballast.unlink()
+    patient(story, lambda: story.pond.map(name).load(table_of(story.definition(name), rows)))
+    story.put(name, rows)
+    story.check(full=False)
+    story.pond.drop_map(name)
+
+
+def test_a_full_disk_is_answered_with_507_and_nothing_is_left_of_the_upload(whole: Story, disk: Path) -> None:
+    story = whole
+    story.create("refusal")
+    story.settle()
+    ballast = fill(disk)
+    wait_for(lambda: story.cluster.ask(SMALL, "GET", "/readyz").status == 503, "the node to say that it is not ready")
+    told_why = story.cluster.ask(SMALL, "GET", "/readyz").body
+    assert b"disk" in told_why
+    with pytest.raises(Unavailable):
+        story.pond.map("refusal").load(table_of(story.definition("refusal"), rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)))
+    answer = story.cluster.ask(
+        SMALL, "PUT", f"/v1/parts/{'a' * 32}/upload", body=b"x" * (1 << 20),
+        headers={"Upload-Map": "refusal", "Upload-Length": str(1 << 20), "Upload-Offset": "0",
+                 "Upload-Checksum": "0" * 32},
+    )  # fmt: skip
+    assert answer.status == 507, answer.body
+    assert json.loads(answer.body)["kind"] == "disk_full"
+    assert all(part["state"] == "kept" for part in parts_of(story.cluster, SMALL))
+    # whoever only asks is answered
+    assert told(story.cluster, SMALL, "/v1/maps/refusal/get", key="nobody")["value"] is None
+    ballast.unlink()
+    story.cluster.wait_ready(SMALL)
+    patient(story, lambda: story.load("refusal", 1))
+    story.check()
+
+
+def test_what_was_entered_waits_while_the_disk_is_full_and_is_merged_by_itself_later(whole: Story, disk: Path) -> None:
+    story = whole
+    story.create("waits")
+    story.load("waits", 0)
+    story.settle()
+    assert story.cluster.ask(SMALL, "POST", "/v1/jobs/merge/pause").status == 200
+    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
+    story.pond.map("waits").load(table_of(story.definition("waits"), rows))
+    story.put("waits", rows)
+    ballast = fill(disk)
+    assert story.cluster.ask(SMALL, "POST", "/v1/jobs/merge/resume").status == 200
+    wait_for(lambda: story.cluster.ask(SMALL, "GET", "/readyz").status == 503, "the node to say that it is not ready")
+    states = {part["state"] for part in parts_of(story.cluster, SMALL) if part["rows"] == ROWS}
+    assert states <= {"waiting", "merging"}
+    assert told(story.cluster, SMALL, "/v1/maps/waits/get", key="k00001")["value"] == 1
+    ballast.unlink()
+    story.check(full=False)
+
+
+def test_a_node_starts_on_a_full_disk_and_goes_on_when_there_is_space(whole: Story, disk: Path) -> None:
+    story = whole
+    story.create("starts")
+    story.load("starts", 1)
+    story.settle()
+    story.cluster.kill(SMALL)
+    ballast = fill(disk)
+    story.cluster.start(SMALL, wait=False)
+    node = story.cluster.nodes[SMALL]
+
+    def answers_or_ended() -> bool:
+        with suppress(HTTPError):
+            return story.cluster.ask(SMALL, "GET", "/healthz").status == 200
+        return not node.runs
+
+    wait_for(answers_or_ended, "the node to start, or to say why it cannot", 60)
+    if not node.runs:
+        assert "no space" in node.tail().lower() or "full" in node.tail().lower(), node.tail()
+        assert "Traceback" not in node.tail()
+    ballast.unlink()
+    story.revive()
+    story.cluster.wait_ready(SMALL)
+    patient(story, lambda: story.load("starts", 2))
+    story.check()
