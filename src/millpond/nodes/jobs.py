@@ -20,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -90,7 +90,7 @@ def node_jobs(node: Tended) -> list[Job]:
     """The jobs of a node, each at the interval that its settings say."""
     settings = node.settings
     told: list[tuple[str, str, int, Callable[[Tended, threading.Event], Outcome]]] = [
-        ("merge", "merges what was loaded", settings.merge_interval, _merge),
+        ("merge", "merges what was loaded", settings.merge_interval, _Merging()),
         ("condense", "drops repeats, joins sessions", settings.condense_interval, _care(node, "condense")),
         ("retain", "deletes what is too old", settings.retain_interval, _care(node, "retain")),
         ("compact", "gives disk back", settings.compact_interval, _compact),
@@ -139,19 +139,33 @@ def _many(count: int, what: str) -> str:
 # -- merging ------------------------------------------------------------------------------------------
 
 
-def _merge(node: Tended, stopping: threading.Event) -> Outcome:
-    before, faults = _waiting(node), _Faults()
-    if before["parts"]:
-        node.merger.nudge()
-        with faults.of("waiting"):
-            _wait_applied(node, node.pond.position()[0], stopping)
-    after = _waiting(node)
-    faults += [f"map {each['map']}: {each['error']}" for each in node.merger.status() if each["error"]]
+class _Merging:
+    """The job `merge`. It runs every second, so it looks closer only when something waits, or was entered since."""
+
+    def __init__(self) -> None:
+        self._position, self._last = -1, ""
+
+    def __call__(self, node: Tended, stopping: threading.Event) -> Outcome:
+        position = node.pond.position()[0]
+        if node.merger.loads.waiting_maps():
+            self._position = -1
+            return _merge(node, position, stopping)
+        if position != self._position:
+            self._position, self._last = position, _last_merge(node)
+        return Outcome(self._last, {"parts": 0, "rows": 0, "parts_waiting": 0})
+
+
+def _merge(node: Tended, position: int, stopping: threading.Event) -> Outcome:
+    before, faults = _waiting(node.merger.status()), _Faults()
+    node.merger.nudge()
+    with faults.of("waiting"):
+        _wait_applied(node, position, stopping)
+    status = node.merger.status()
+    after = _waiting(status)
+    faults += [f"map {each['map']}: {each['error']}" for each in status if each["error"]]
     merged = {what: max(before[what] - after[what], 0) for what in before}
-    told = _last_merge(node)
-    if before["parts"]:
-        told = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
-        told += f"; {_many(after['parts'], 'part')} wait" if after["parts"] else ""
+    told = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
+    told += f"; {_many(after['parts'], 'part')} wait" if after["parts"] else ""
     return Outcome(told, merged | {"parts_waiting": after["parts"]}, tuple(faults))
 
 
@@ -163,8 +177,7 @@ def _last_merge(node: Tended) -> str:
     return f"nothing waited; last: {_many(last['merged_rows'], 'row')} of {last['map']}"
 
 
-def _waiting(node: Tended) -> dict[str, int]:
-    status = node.merger.status()
+def _waiting(status: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {what: sum(each[f"{what}_waiting"] for each in status) for what in ("parts", "rows")}
 
 
