@@ -1,0 +1,216 @@
+"""Answers of a node: by whichever way they come, they are those of the map as it is now."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millpond.clock import ManualClock
+from millpond.errors import Invalid, NotFound
+from millpond.kernel.steps import listening
+from millpond.maps.kinds import Kind
+from millpond.maps.lookup import Snapshot
+from millpond.nodes.answers import Answers, _from_shard, arrow_stream, read_arrow_stream
+from millpond.pond import Pond
+from millpond.testing import strategies
+from millpond.testing.models import bits_of
+from millpond.testing.rows import table_of
+from millpond.testing.scratch import scratch_folder
+
+KEYS = 50_000
+
+
+def as_stream(**columns: Any) -> bytes:
+    batch = pa.RecordBatch.from_pydict(columns)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def read_column(body: bytes) -> list[object]:
+    told: list[object] = pa.ipc.open_stream(body).read_all().column("value").to_pylist()
+    return told
+
+
+# -- from the shard, from a snapshot, from a layer over it --------------------------------------------
+
+
+@pytest.mark.parametrize("kind", Kind)
+@given(data=st.data())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> None:
+    definition = data.draw(strategies.definitions(kind=kind))
+    pools = data.draw(strategies.pools(definition))
+    parts = [data.draw(strategies.rows(definition, pools, most=6)) for _ in range(3)]
+    asked: list[Any] = [*data.draw(strategies.questions(definition, pools)), None]
+    with scratch_folder() as folder, Pond(folder / "pond", create=True, clock=ManualClock(5)) as pond:
+        each = pond.create_map(
+            "m", kind=kind, value=definition.value, scheme=definition.scheme, hash_bytes=definition.hash_bytes,
+            hash_bits=definition.hash_bits, overwrite=definition.overwrite,
+        )  # fmt: skip
+        answers = Answers(pond, pond.clock)
+        keys = pa.array([told and told[0] for told in asked], pa.string() if kind.keyed else pa.int64())
+        times = pa.array([told and told[1] for told in asked], pa.int64())
+        table = pa.table({"key": keys, "at": times} if kind.timed else {"key": keys})
+        for part in parts:
+            each.load(table_of(definition, part), max_rejects=len(part))
+            each = pond.map("m")
+            at = times if kind.timed else None
+            from_shard = _from_shard(each, keys, at)
+            laid_over = answers.snapshot(each).lookup(keys, at)
+            from_shard.validate(full=True)
+            with Snapshot.open(each.objects, each.freeze()) as whole:
+                expected = whole.lookup(keys, at)
+            assert from_shard.type == laid_over.type == expected.type
+            assert bits_of(from_shard.to_pylist()) == bits_of(expected.to_pylist())
+            assert bits_of(laid_over.to_pylist()) == bits_of(expected.to_pylist())
+            assert bits_of(answers.lookup("m", table).to_pylist()) == bits_of(expected.to_pylist())
+        answers.close()
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with Pond(tmp_path / "pond", create=True, clock=ManualClock(1_000)) as made:
+        yield made
+
+
+def fill(each: Any, keys: range, value: int) -> None:
+    told = [f"k{key:05d}" for key in keys]
+    each.load(pa.table({"key": told, "value": pa.array([value] * len(told), pa.int64())}), again=True)
+
+
+def test_what_was_merged_since_is_laid_over_in_memory(pond: Pond) -> None:
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(2_000), 0)
+    first = each.freeze()
+    answers = Answers(pond, pond.clock)
+    everything = pa.table({"key": [f"k{key:05d}" for key in range(3_000)]})
+    for value in range(1, 4):
+        fill(each, range(value, value + 1), value)
+        steps: list[str] = []
+        with listening(steps.append):
+            told = answers.lookup("m", everything).to_pylist()
+        assert told[: value + 2] == [0, *range(1, value + 1), 0]
+        assert told[2_000:] == [None] * 1_000
+        assert "freeze.switched" not in steps
+    assert each.info()["snapshot"] == first.id
+    assert len(list((Path(each.objects.where) / "manifests").iterdir())) == 1
+
+
+def test_a_layer_of_too_much_is_frozen_instead(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.nodes.answers.OVERLAY_KEYS_MAX", 10)
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(1_000), 0)
+    each.freeze()
+    fill(each, range(11), 1)
+    answers = Answers(pond, pond.clock)
+    told = answers.lookup("m", pa.table({"key": [f"k{key:05d}" for key in range(1_000)]}))
+    assert told.to_pylist() == [1] * 11 + [0] * 989
+    assert each.info()["snapshot_current"]
+
+
+def test_answers_are_those_of_now_while_others_load(pond: Pond) -> None:
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(1_000), 0)
+    answers = Answers(pond, pond.clock)
+    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+
+    def look(_: int) -> int:
+        before = pond.map("m").shard.version
+        told = answers.lookup("m", asked).to_pylist()
+        assert len(set(told)) == 1, "one version at a time"
+        assert told[0] >= before - 1, "never an older one than there was when it was asked"
+        return int(told[0])
+
+    with ThreadPoolExecutor(3) as threads:
+        looking = threads.map(look, range(60))
+        for value in range(1, 15):
+            fill(each, range(1_000), value)
+        assert max(looking) <= 14
+    assert look(0) == 14
+
+
+def test_a_snapshot_that_nobody_asks_is_let_go(pond: Pond) -> None:
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(1_000), 0)
+    answers = Answers(pond, pond.clock, idle_ms=60_000)
+    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    answers.lookup("m", asked)
+    assert answers.release_idle() == 0
+    assert isinstance(pond.clock, ManualClock)
+    pond.clock.advance(60_000)
+    assert answers.release_idle() == 1
+    assert answers.lookup("m", asked).to_pylist() == [0] * 1_000
+    answers.close()
+
+
+def test_a_map_made_again_is_another(pond: Pond) -> None:
+    answers = Answers(pond, pond.clock)
+    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    for value in (1, 2):
+        each = pond.create_map("m", kind="state", value="long")
+        fill(each, range(1_000), value)
+        assert answers.lookup("m", asked).to_pylist() == [value] * 1_000
+        pond.drop_map("m")
+    with pytest.raises(NotFound):
+        answers.lookup("m", asked)
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", as_stream(key=["a"])[:-40], b"\xff\xff\xff\xff\xff\xff\xff\x7f"])
+def test_a_body_that_is_no_stream_is_refused(body: bytes) -> None:
+    with pytest.raises(Invalid):
+        read_arrow_stream(body).column("key")
+
+
+@given(data=st.data())
+def test_a_body_that_was_damaged_never_reaches_a_kernel(data: st.DataObject) -> None:
+    whole = as_stream(key=pa.array(["a", "bcd", None, "efgh"]).dictionary_encode(), at=[1, 2, 3, 4])
+    spoilt = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        spoilt[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        table = read_arrow_stream(bytes(spoilt))
+    except Invalid:
+        return
+    table.validate(full=True)
+
+
+def test_a_stream_ends_with_its_reader() -> None:
+    ended = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield pa.record_batch({"a": [1]})
+        finally:
+            ended.append(True)
+
+    stream = arrow_stream(pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), batches()))
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert ended
+
+
+def test_large_and_small_answers_hold_the_same_rows(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = pond.create_map("m", kind="state", value="long")
+    fill(each, range(2_000), 0)
+    each.freeze()
+    fill(each, range(1_000), 1)
+    answers = Answers(pond, pond.clock)
+    for where in (None, "value = 1", [["key", "<", "k00007"]]):
+        small = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
+        with monkeypatch.context() as patched:
+            patched.setattr("millpond.nodes.answers.SHARD_ROWS_BYTES", 0)
+            patched.setattr("millpond.nodes.answers.BATCH_ROWS", 7)
+            large = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
+        assert large.equals(small)
+    assert small.num_rows == 7
