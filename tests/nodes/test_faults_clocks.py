@@ -63,7 +63,7 @@ def test_a_clock_set_back_while_the_primary_was_away(story: Story) -> None:
 
 def test_nodes_that_disagree_about_the_time_agree_about_the_rows(story: Story) -> None:
     """Update times, and what is kept by them, are the primary's on every node."""
-    story.create("skewed", retain_by="update_time")
+    story.create("skewed", retain="100y", retain_by="update_time")
     model = story.model("skewed")
     for load, days in enumerate((0, 1, 2, 4)):
         for number, shift in enumerate((days * DAY, 30 * DAY, -30 * DAY)):
