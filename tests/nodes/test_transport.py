@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import multiprocessing
 import pickle
 import ssl
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ import trustme
 from millpond import errors
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Conflict, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
+from millpond.maps import api, typed
+from millpond.nodes import lines, refusals
 from millpond.nodes.lines import node_urls
 from millpond.nodes.refusals import from_wire, to_wire
 from millpond.nodes.transport import Connection, Nodes
@@ -29,6 +33,13 @@ def quick(**told: Any) -> Settings:
 
 def nobody() -> str:
     return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.mark.parametrize("module", [api, lines, refusals, typed], ids=lambda module: module.__name__)
+def test_the_examples_hold(module: ModuleType) -> None:
+    tested = doctest.testmod(module)
+    assert tested.attempted
+    assert not tested.failed
 
 
 # -- one node -----------------------------------------------------------------------------------------
@@ -127,6 +138,11 @@ def test_a_broken_line_is_tried_again(broken: Any) -> None:
     with Stage(broken, broken, say(200, {"well": True})) as stage:
         assert Connection(stage.url, quick()).request("GET", "/").json() == {"well": True}
         assert len(stage.asked) == 3
+
+
+def test_a_connection_that_was_cut_is_made_anew_at_once() -> None:
+    with Stage(cut(), say(200, {})) as stage:
+        assert Connection(stage.url, quick(send_part_retry_delay="1h")).request("GET", "/").status == 200
 
 
 def test_a_line_that_stays_broken_names_node_attempts_and_reason() -> None:

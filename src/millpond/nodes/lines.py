@@ -61,12 +61,15 @@ def _checked(url: str) -> str:
 
 
 class Broken(Exception):
-    """A line broke: why, and whether what was sent can have arrived."""
+    """A line broke: why, and whether what was sent can have arrived.
 
-    def __init__(self, reason: str, *, sent: bool, lasting: bool = False) -> None:
+    `lasting`: it will be so the next time. `cut`: it was open, so the other end may only have tired of a connection
+    that was kept.
+    """
+
+    def __init__(self, reason: str, *, sent: bool, lasting: bool = False, cut: bool = False) -> None:
         super().__init__(reason)
-        self.sent = sent
-        self.lasting = lasting
+        self.sent, self.lasting, self.cut = sent, lasting, cut
 
 
 class Busy(Exception):
@@ -143,7 +146,7 @@ def breaking(settings: Settings) -> Iterator[None]:
     except SSLError as error:
         raise Broken(f"TLS: {_strerror(error)}", sent=False, lasting=True) from None
     except (HTTPError, HTTPException, OSError) as error:
-        raise Broken(f"the connection was cut ({_strerror(error)})", sent=True) from None
+        raise Broken(f"the connection was cut ({_strerror(error)})", sent=True, cut=True) from None
 
 
 def _strerror(error: BaseException) -> str:

@@ -5,9 +5,9 @@ Two things can go wrong, and they are never confused:
 * a **refusal** is any answer of a node that is not a success. It is raised as the error it was, and is final: nothing
   is tried again, and no other node is asked. A node that is busy for a moment (503 with a small Retry-After) is asked
   again; one that is not the primary is asked no more, the primary is;
-* a **broken line** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again
-  `send_part_attempts` times, `send_part_retry_delay` apart, and then is `Unavailable`, kind `node_unreachable`. Readers
-  go on to the next node instead.
+* a **broken line** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
+  `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
+  `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead.
 
 Connections and nodes may be pickled and survive a fork: sockets are opened by the process that uses them.
 """
@@ -234,6 +234,8 @@ class Connection:
 
     def _delay(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, Broken) and error.cut and state.attempt_number == 1:
+            return 0.0
         return error.seconds if isinstance(error, Busy) else self.settings.send_part_retry_delay / 1000
 
 
