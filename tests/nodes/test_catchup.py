@@ -125,6 +125,19 @@ def test_a_node_that_was_down_catches_up_by_itself(cluster: ClusterHere, serve: 
     assert back.node.puller.status().clones == 0
 
 
+def test_a_node_that_is_new_clones(cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path) -> None:
+    position = 0
+    for key in "abc":
+        position = load(cluster[0], key)
+    cluster[2].close()
+    fresh = served_again(serve, cluster, 2, tmp_path / "fresh")
+    until(lambda: fresh.node.puller.status().clones == 1)
+    caught_up(fresh, position)
+    assert fresh.node.puller.status().pulled == 0
+    caught_up(fresh, load(cluster[0], "d"))
+    assert compared(cluster[0], cluster[1], fresh).ok
+
+
 def test_a_node_that_was_away_too_long_clones(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
     load(cluster[0], "a")
     caught_up(cluster[1], 2)
@@ -356,10 +369,11 @@ class _Uploads:
 
 def test_parts_that_were_uploaded_here_are_not_fetched(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
     primary, replica, _ = cluster.nodes
+    caught_up(replica, load(primary, "before"))
     replica.node.puller.stop()
     position = load(primary, "a")
     primary.pond.wait_applied(position, timeout=SECONDS)
-    [part] = primary.pond.parts(state="kept")
+    [_, part] = primary.pond.parts(state="kept")
     source = primary.pond.part_folder(part.part)
     assert source is not None
     uploads = _Uploads()

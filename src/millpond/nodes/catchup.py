@@ -10,7 +10,7 @@ gets it back. When it starts and finds that it entered something else instead, i
 | what happens | what the puller does |
 |---|---|
 | the line breaks, the disk is full, a peer refuses | tries again after longer and longer pauses, which a waiter ends |
-| the primary keeps the next entry no more, or no node a part of it | clones |
+| the node is new and the primary is not; it keeps the next entry no more, or no node a part of it | clones |
 | the primary has another entry where this node has one | enters nothing more; not ready; the way out is `repair` |
 """
 
@@ -176,7 +176,6 @@ class Puller:
         if self._pond.position()[0] < position:
             if self._thread is None:
                 raise self._behind(position, "it does not pull")
-            self._wake.set()
             self._wait(position, self._clock.monotonic() + timeout)
         return self._pond.position()[0]
 
@@ -184,11 +183,13 @@ class Puller:
         with self._changed:
             failures = self._failures
             while self._pond.position()[0] < position:
-                if self._stuck is not None:
+                if self._stuck is not None and self._failures > failures:
                     raise self._stuck
                 left = until - self._clock.monotonic()
                 if self._stopping.is_set() or left <= 0 or self._failures >= failures + FAILURES_TOLD:
                     raise self._behind(position, self._error or "it was not there in time")
+                # Whoever waits is not left waiting for the end of a long pause.
+                self._wake.set()
                 self._changed.wait(min(left, 1.0))
 
     def _behind(self, wanted: int, reason: object) -> Unavailable:
@@ -230,6 +231,8 @@ class Puller:
         with self._changed:
             self._failures += 1
             self._stuck = error if stuck else self._stuck
+            if error.kind in _FORK:
+                self._seen = 0  # there is nothing of that log to come up to
         if self._error is None or self._error.kind != error.kind:
             _LOG.warning("%s", error)
         self._tell("broken" if self._stuck is None else "forked", error)
@@ -261,7 +264,10 @@ class Puller:
 
     def _follow(self, peer: Peer, wait_seconds: float) -> bool:
         """Enter the next page of a peer's log; False when there was nothing new."""
-        self._join(peer)
+        if not self._join(peer):
+            self.clone(peer)
+            self._joined.add(peer.url)
+            return True
         clones = self._counts["clones"]
         after, chain = self._pond.position()
         try:
@@ -284,11 +290,15 @@ class Puller:
         self._well()
         return bool(page.entries)
 
-    def _join(self, peer: Peer) -> None:
-        """Be of the same pond: a node that has nothing yet becomes it."""
+    def _join(self, peer: Peer) -> bool:
+        """Be of the same pond; False for a new node, when the pond is not: a copy is had sooner than its whole past."""
         if peer.url not in self._joined:
-            self._pond.join(str(peer.node()["pond"]))
+            told = peer.node()
+            self._pond.join(str(told["pond"]))
+            if self._pond.position()[0] == 0 and int(told["position"]) > 0:
+                return False
             self._joined.add(peer.url)
+        return True
 
     def _compare_ends(self, peer: Peer, page: LogPage, after: int, chain: str) -> None:
         """Notice a fork that no new entry would show: the peer's log ends where ours does, or before."""

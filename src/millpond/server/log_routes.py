@@ -15,16 +15,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
-from millpond.errors import NotFound, Unavailable
+from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.kernel.verify import Report
 from millpond.maps.log import Entry, first_position
-from millpond.maps.parts import read_manifest
+from millpond.maps.parts import PartManifest, read_manifest
 from millpond.nodes.bundles import bundle_size, open_bundle_stream
 from millpond.nodes.copies import Copy
 from millpond.nodes.fetching import CHECKSUM
@@ -42,6 +46,9 @@ WAIT_SECONDS_MAX = 30.0
 WORK_SECONDS_MAX = 600.0
 PAGE_MAX = 10_000
 _SLICE_SECONDS = 0.5
+_MOVES_MAX = 5
+
+Answer = TypeVar("Answer")
 
 
 def routes(node: Node) -> APIRouter:
@@ -178,14 +185,12 @@ def _add_copies(router: APIRouter, node: Node) -> None:
     def bundle(asking: Asking, request: Request, part_id: str) -> Response:
         """The same bytes wherever the part lies; what was sent is checked by its manifest."""
         asking.need_somewhere("read")
-        folder = node.pond.part_folder(part_id)
-        if folder is None:
-            raise _no_part(part_id)
-        try:
-            asking.need("read", read_manifest(folder).map)
-            return _bundle(request, folder)
-        except FileNotFoundError:
-            raise _no_part(part_id) from None
+        manifest, size, tag = _where_it_lies(node, part_id, _looked_at)
+        asking.need("read", manifest.map)
+        return ranged(
+            request, size=size, tag=tag, headers={}, media_type="application/zip",
+            chunks=lambda start, stop: _bundle_chunks(node, part_id, start, stop),
+        )  # fmt: skip
 
 
 def _shard(node: Node, name: str, position: int, incarnation: str | None, timeout: float) -> Copy:
@@ -201,11 +206,37 @@ def _no_part(part_id: str) -> NotFound:
                     hint="parts are kept for part_retention after they were merged")  # fmt: skip
 
 
-def _bundle(request: Request, folder: Path) -> Response:
-    return ranged(
-        request, size=bundle_size(folder), tag=checksum_file(folder / "manifest.json"), headers={},
-        chunks=lambda start, stop: open_bundle_stream(folder, start, stop), media_type="application/zip",
-    )  # fmt: skip
+def _looked_at(folder: Path) -> tuple[PartManifest, int, str]:
+    return read_manifest(folder), bundle_size(folder), checksum_file(folder / "manifest.json")
+
+
+def _where_it_lies(node: Node, part_id: str, act: Callable[[Path], Answer]) -> Answer:
+    """What `act` finds in the folder of a part, which may move on while it looks: to be merged, to be kept."""
+    for last in (*[False] * _MOVES_MAX, True):
+        folder = node.pond.part_folder(part_id)
+        if folder is None:
+            break
+        try:
+            return act(folder)
+        except (FileNotFoundError, Corrupt):
+            if last and folder.exists():
+                raise
+    raise _no_part(part_id)
+
+
+def _bundle_chunks(node: Node, part_id: str, start: int, stop: int) -> Iterator[bytes]:
+    """The bytes of a bundle, which are the same wherever the part lies."""
+    while start < stop:
+        chunks = _where_it_lies(node, part_id, partial(_begun, start=start, stop=stop))
+        with suppress(FileNotFoundError):
+            for chunk in chunks:
+                start += len(chunk)
+                yield chunk
+
+
+def _begun(folder: Path, start: int, stop: int) -> Iterator[bytes]:
+    chunks = open_bundle_stream(folder, start, stop)
+    return chain([next(chunks)], chunks)
 
 
 def _asked_again(node: Node, request: Request, position: int) -> Copy | None:
