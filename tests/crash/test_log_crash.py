@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.maps.log import _chain, first_position
+from millpond.maps.log import chain_after, first_position
 from millpond.pond import open_pond
 from millpond.testing.faults import occurrences
 from millpond.testing.scratch import scratch_folder
@@ -99,7 +99,7 @@ def check_log(pond: Pond) -> None:
     entries = pond.entries(first - 1)
     assert [each.position for each in entries] == list(range(first, pond.position()[0] + 1))
     for before, entry in pairwise(entries):
-        assert entry.chain == _chain(before.chain, {**entry.to_dict(), "chain": ""})
+        assert entry.chain == chain_after(before.chain, entry)
         assert entry.stamp_ms >= before.stamp_ms
     assert not entries or entries[-1].chain == pond.position()[1]
     loads = [each.body["load"] for each in entries if each.kind == "load"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,9 @@ from millpond.errors import Internal
 from millpond.kernel.verify import Problem, Report, checked, problem
 from millpond.maps.current import SNAPSHOT, Current, current_snapshot
 from millpond.maps.loads import QUEUE
+from millpond.maps.log import LOG
+from millpond.pond import open_pond
+from millpond.testing.faults import flip_byte
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,3 +224,32 @@ def test_a_shard_that_was_restored_from_a_copy_is_frozen_anew(loaded: Pond, tmp_
     shutil.copytree(tmp_path / "copy", weather.shard.folder)
     assert loaded.map("weather").lookup(keys, at=900 * DAY).to_pylist() == wanted
     assert loaded.verify().problems == ()
+
+
+def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", part_retention="1d") as pond:
+        for name in ("one", "two", "three"):
+            pond.create_map(name, kind="state", value="long")
+        pond.map("one").load({"key": ["a"], "value": [1]})
+        assert pond.verify(full=True).ok
+        told = pond.entries(0)
+        changed = json.dumps(replace(told[1], stamp_ms=told[1].stamp_ms - 10).to_dict()).encode()
+        pond._space.write(lambda tx: tx.put(LOG.pack(2), changed))
+        assert {problem.subject for problem in pond.verify().problems} == {"log"}
+        row = json.dumps(told[1].to_dict()).encode()
+        pond._space.write(lambda tx: tx.put(LOG.pack(2), row))
+        assert pond.verify().ok
+        pond._space.write(lambda tx: tx.delete(LOG.pack(3)))
+        assert "the next entry is 4" in str(pond.verify().problems[0])
+
+
+def test_a_kept_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", part_retention="1d") as pond:
+        pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})
+        [part] = pond.parts()
+        flip_byte(pond.folder / "kept" / part.part / "data.mdb", 6000)
+        assert pond.verify().ok, "without `full` the files are not read"
+        assert only_problem(pond.verify(full=True)).subject == "kept part"
+        shutil.rmtree(pond.folder / "kept" / part.part)
+        assert only_problem(pond.verify()).subject == "kept part"
+        assert pond.map("one").get("a") == 1

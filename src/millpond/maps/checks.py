@@ -5,6 +5,7 @@ Reads beside loads, lookups and freezes. What is damaged and can be had again is
 freezes the map in full. A damaged shard or space is left as it is and named.
 
 Invariants checked, on top of what each file says of itself:
+* the log is dense, chained and ends at its head, and the parts that are kept are there (`check_log.py`);
 * every part in the queue belongs to a map that exists, is numbered below the counter, is known as absorbed,
   and lies where the queue says;
 * a shard absorbed no load that was never entered, and holds the tables of its map's scheme and no others;
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, MillpondError
 from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.maps.catalogue import MAPS, list_maps
+from millpond.maps.check_log import check_kept, check_log
 from millpond.maps.check_shards import check_shard
 from millpond.maps.check_snapshots import check_snapshot
 from millpond.maps.current import SNAPSHOT
@@ -44,7 +46,7 @@ def verify_maps(loads: Loads, maps: Sequence[Map], folder: Path, *, full: bool =
     """Check everything; `full` also decodes every row of every shard, instead of a sample of each table."""
     report = attempt("space", folder / "space", lambda: _check_space(loads, folder), "restore the folder from a copy")
     # What was set aside before is told before anything is set aside now.
-    report += _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
+    report += _sum(check_kept(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
     for each in maps:
         report += _check_map(loads, each, full=full)
     return report
@@ -79,6 +81,7 @@ def _check_space(loads: Loads, folder: Path) -> Iterator[Report]:
     with loads.space.read() as tx:
         yield from _check_catalogue(tx)
         yield from _check_queue(tx)
+        yield from check_log(tx)
 
 
 def _check_catalogue(tx: ReadTransaction) -> Iterator[Report]:

@@ -34,8 +34,8 @@ from millpond.kernel.keys import Prefix
 from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
-    "HEAD", "KINDS", "LOADS", "LOG", "STREAMS", "Entry", "Head", "accept", "append", "begin_trimmed", "entries_after",
-    "entry_at", "first_position", "follows", "head_of", "trim",
+    "HEAD", "KINDS", "LOADS", "LOG", "STREAMS", "Entry", "Head", "accept", "append", "begin_trimmed", "chain_after",
+    "entries_after", "entry_at", "first_position", "follows", "head_of", "trim",
 )  # fmt: skip
 
 LOG, LOADS, STREAMS = Prefix("log"), Prefix("load"), Prefix("stream")
@@ -85,8 +85,9 @@ class Head:
     stamp_ms: int = 0
 
 
-def _chain(before: str, entry: dict[str, Any]) -> str:
-    told = json.dumps({**entry, "chain": before}, sort_keys=True)
+def chain_after(before: str, entry: Entry) -> str:
+    """The chain of an entry that follows one with the chain `before`."""
+    told = json.dumps({**entry.to_dict(), "chain": before}, sort_keys=True)
     return xxhash.xxh3_128_hexdigest(told.encode())
 
 
@@ -106,7 +107,7 @@ def append(tx: Transaction, kind: str, maps: tuple[str, ...], body: dict[str, An
     entry = Entry(
         position=last.position + 1, kind=kind, stamp_ms=max(now_ms, last.stamp_ms), maps=maps, body=body, chain=""
     )
-    chained = replace(entry, chain=_chain(last.chain, entry.to_dict()))
+    chained = replace(entry, chain=chain_after(last.chain, entry))
     _put(tx, chained)
     return chained
 
@@ -143,7 +144,7 @@ def follows(tx: ReadTransaction, entry: Entry) -> bool:
             "entries before this one are missing", kind="log_gap", position=entry.position, last=last.position,
             hint="enter the entries in between first",
         )  # fmt: skip
-    if entry.chain != _chain(last.chain, entry.to_dict()):
+    if entry.chain != chain_after(last.chain, entry):
         raise _forked(entry, last.chain)
     return True
 
