@@ -31,6 +31,7 @@ class Shell:
         self.folder = folder
         self.ports = dict(zip(PORTS, map(str, free_ports(3)), strict=True))
         self.jobs: list[subprocess.Popen[bytes]] = []
+        self.starting: list[str] = []
         programs = folder / ".bin"
         programs.mkdir()
         (programs / "millpond").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m millpond "$@"\n')
@@ -51,14 +52,15 @@ class Shell:
                 name, _, value = line.removeprefix("export ").partition("=")
                 self.environment[name] = value
             elif line.endswith(" &") or line.startswith("kill %"):
-                printed += self.run(lines)
+                printed += self.run(lines) if lines else ""
                 lines = ""
                 self.control(line)
             else:
                 lines += line + "\n"
-        return printed + self.run(lines)
+        return printed + (self.run(lines) if lines else "")
 
     def run(self, lines: str) -> str:
+        self.wait_until_ready()
         done = subprocess.run(
             ["bash", "-euc", lines], cwd=self.folder, env=self.environment, capture_output=True, text=True,
             timeout=300, check=False,
@@ -67,22 +69,28 @@ class Shell:
         return done.stdout + done.stderr
 
     def control(self, line: str) -> None:
-        """Start a node and wait until it is ready, or end one."""
+        """Start a node, or end one."""
         if line.startswith("kill %"):
             self.end(self.jobs[int(line.removeprefix("kill %")) - 1])
             return
         words = line.removesuffix(" &").split()
         self.jobs.append(subprocess.Popen(words, cwd=self.folder, env=self.environment, start_new_session=True))
-        url = f"http://127.0.0.1:{words[words.index('--port') + 1]}/readyz"
+        self.starting.append(words[words.index("--port") + 1])
+
+    def wait_until_ready(self) -> None:
+        """A person who types is slower than a node that starts."""
         pool, pause = urllib3.PoolManager(retries=False), threading.Event()
-        for _ in range(600):
-            try:
-                if pool.request("GET", url, timeout=5).status == 200:
-                    return
-            except urllib3.exceptions.HTTPError:
-                pass
-            pause.wait(0.1)
-        raise AssertionError(f"{line} is not ready")
+        while self.starting:
+            port = self.starting.pop()
+            for _ in range(600):
+                try:
+                    if pool.request("GET", f"http://127.0.0.1:{port}/readyz", timeout=5).status == 200:
+                        break
+                except urllib3.exceptions.HTTPError:
+                    pass
+                pause.wait(0.1)
+            else:
+                raise AssertionError(f"the node at {port} is not ready")
 
     def end(self, *jobs: subprocess.Popen[bytes]) -> None:
         for job in jobs:
