@@ -25,8 +25,6 @@ from millpond.testing.models import bits_of
 from millpond.testing.rows import table_of
 from millpond.testing.scratch import scratch_folder
 
-KEYS = 50_000
-
 
 def as_stream(**columns: Any) -> bytes:
     batch = pa.RecordBatch.from_pydict(columns)
@@ -34,11 +32,6 @@ def as_stream(**columns: Any) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
-
-
-def read_column(body: bytes) -> list[object]:
-    told: list[object] = pa.ipc.open_stream(body).read_all().column("value").to_pylist()
-    return told
 
 
 # -- from the shard, from a snapshot, from a layer over it --------------------------------------------

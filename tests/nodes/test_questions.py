@@ -41,11 +41,6 @@ def as_stream(**columns: Any) -> bytes:
     return sink.getvalue()
 
 
-def read_column(body: bytes) -> list[object]:
-    told: list[object] = pa.ipc.open_stream(body).read_all().column("value").to_pylist()
-    return told
-
-
 # -- over HTTP ----------------------------------------------------------------------------------------
 
 

@@ -83,10 +83,12 @@ def _alone(objects: FolderObjects, seconds: float, name: str) -> AbstractContext
 
 
 def _made(target: Objects, base: SnapshotManifest) -> SnapshotManifest | None:
-    for manifest in list_manifests(target):
-        if (manifest.incarnation, manifest.shard_version) == (base.incarnation, base.shard_version):
-            return manifest
-    return None
+    return next((each for each in list_manifests(target) if _origin(each) == _origin(base)), None)
+
+
+def _origin(manifest: SnapshotManifest) -> tuple[str, int, int]:
+    # A shard that was replaced by a copy of another node's may have a version again that it had before.
+    return manifest.incarnation, manifest.shard_version, manifest.created_ms
 
 
 def _make(

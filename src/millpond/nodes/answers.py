@@ -37,6 +37,7 @@ from millpond.maps.values import NULL, decode_values, present_values
 if TYPE_CHECKING:
     from millpond.maps.handle import Map
     from millpond.maps.lookup import Snapshot
+    from millpond.maps.shard import Shard
     from millpond.maps.snapshots import SnapshotManifest
     from millpond.pond import Pond
     from millpond.stores.objects import Objects
@@ -60,9 +61,12 @@ _ATTEMPTS = 5
 
 @dataclass(slots=True)
 class _Fresh:
-    """What answers bulk questions to one map: a snapshot of a version of the shard, and what it lies on."""
+    """What answers bulk questions to one map: a snapshot of a version of the shard, and what it lies on.
 
-    incarnation: str
+    The shard is told by its object, too: one that was replaced by a copy of another node's may have a version again.
+    """
+
+    shard: Shard
     version: int
     snapshot: Snapshot
     base: Snapshot
@@ -115,9 +119,7 @@ class Answers:
         if times is None and each.kind.timed:
             times = self.clock.now_ms() if at is None else parse_instant(_whole(at))
         known = self._fresh.get(each.name)
-        current = known is not None and (known.incarnation, known.version) == (
-            each.definition.incarnation, each.shard.version
-        )  # fmt: skip
+        current = known is not None and known.shard is each.shard and known.version == each.shard.version
         if not current and len(keys) <= SHARD_KEYS_MAX:
             return _from_shard(each, keys, times)
         return self.snapshot(each).lookup(keys, times)
@@ -132,7 +134,7 @@ class Answers:
         with lock:
             known = self._fresh.get(each.name)
             version = each.shard.version
-            if known is None or (known.incarnation, known.version) != (each.definition.incarnation, version):
+            if known is None or known.shard is not each.shard or known.version != version:
                 known = self._fresh[each.name] = self._make(each)
             known.used = self.clock.monotonic()
         self._expect_idle()
@@ -175,7 +177,7 @@ class Answers:
 
         manifest = refreeze(each.loading, each.objects, each.shard)
         snapshot = Snapshot.open(each.objects, manifest)
-        return _Fresh(manifest.incarnation, manifest.shard_version, snapshot, snapshot, each.objects)
+        return _Fresh(each.shard, manifest.shard_version, snapshot, snapshot, each.objects)
 
     def _laid_over(self, each: Map) -> _Fresh | None:
         """The snapshot that counts with what was merged since on top; None when a freeze pays."""
@@ -236,7 +238,7 @@ def _lay_over(each: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int
 
     with each.shard.view() as view:
         if view.version == manifest.shard_version:
-            return _Fresh(manifest.incarnation, view.version, base, base, each.objects)
+            return _Fresh(each.shard, view.version, base, base, each.objects)
         touched = view.touched_since(manifest.shard_version) if view.version > manifest.shard_version else None
         if touched is None or len(touched) > OVERLAY_KEYS_MAX:
             return None
@@ -245,7 +247,7 @@ def _lay_over(each: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int
             overlay, each.definition, view.read_rows(touched), base=manifest, touched=touched,
             shard_version=view.version, created_ms=now_ms,
         )  # fmt: skip
-        return _Fresh(manifest.incarnation, view.version, Snapshot.open(overlay, laid), base, overlay)
+        return _Fresh(each.shard, view.version, Snapshot.open(overlay, laid), base, overlay)
 
 
 def _few(reader: pa.RecordBatchReader) -> list[pa.RecordBatch] | None:
