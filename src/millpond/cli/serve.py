@@ -89,7 +89,6 @@ def serve(
 
     Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged.
     """
-    from millpond.server.run import Service
     from millpond.settings import load_settings
 
     settings = load_settings(
@@ -97,6 +96,9 @@ def serve(
         tls_cert=tls_cert, tls_key=tls_key, log_level=log_level, access_log=access_log,
     )  # fmt: skip
     _log(settings)
+
+    from millpond.server.run import Service
+
     with Service(settings) as service:
         service.run(lambda: _announce(service.node, as_json=json))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import shutil
+import threading
 from importlib.metadata import version
 from typing import Any
 
@@ -41,6 +42,7 @@ class Node:
         self.nodes = tuple(url.rstrip("/") for url in settings.nodes)
         self.tokens = Tokens(TokenFile(pond.folder), settings.tokens, required=not is_loopback(settings.host))
         self.started, self.stopping = False, False
+        self._ending = threading.Lock()
         self.receiver = Receiver(pond, settings, clock, decides=self.leads())
         self.entrance = Entrance(pond, self.receiver)
         self.merger = Merger(pond)
@@ -92,17 +94,23 @@ class Node:
 
     def start(self) -> None:
         """Begin to work. A primary takes changes only after it has asked its peers whether they know more than it."""
-        self.merger.start()
-        self.puller.start()
-        self.scheduler.start()
-        self.started = True
+        with self._ending:
+            if self.stopping:
+                return
+            self.merger.start()
+            self.puller.start()
+            self.scheduler.start()
+            self.started = True
 
     def stop(self) -> None:
-        """End all work, each after what it is at; the pond stays open."""
+        """End all work, each after what it is at; the pond stays open. Stopping twice is harmless."""
         self.stopping = True
-        self.scheduler.stop()
-        self.puller.stop()
-        self.merger.stop()
+        with self._ending:
+            if self.started:
+                self.scheduler.stop()
+                self.puller.stop()
+                self.merger.stop()
+            self.started = False
 
     # -- how it stands --------------------------------------------------------------------------------
 
@@ -122,10 +130,10 @@ class Node:
     def reasons(self) -> list[str]:
         """Why the node must not be sent work, in words; none when it may."""
         told = []
-        if not self.started:
-            told.append("it is starting")
         if self.stopping:
             told.append("it is stopping")
+        elif not self.started:
+            told.append("it is starting")
         if self.started and not self.merger.alive and not self.stopping:
             told.append("the merger has ended")
         if self.merger.error:

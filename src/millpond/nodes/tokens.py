@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 
 from millpond.clock import Clock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
@@ -33,6 +33,7 @@ __all__ = ("ANYBODY", "RIGHTS", "Caller", "TokenFile", "Tokens", "draw_token", "
 RIGHTS = ("read", "write", "admin")
 """Each implies those before it."""
 _RANDOM_BYTES = 32
+_LISTED = TypeAdapter(list[TokenSetting])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +117,10 @@ class TokenFile:
         Raises: `Corrupt` when the file is not understood: nobody is let in by mistake.
         """
         try:
-            return [TokenSetting.model_validate(each) for each in json.loads(self.path.read_bytes())]
+            return _LISTED.validate_json(self.path.read_bytes())
         except FileNotFoundError:
             return []
-        except (ValueError, TypeError, ValidationError) as error:
+        except ValueError as error:
             raise Corrupt(
                 "the file of tokens cannot be read", kind="tokens_damaged", file=self.path,
                 reason=str(error).splitlines()[0], hint="mend it, or remove it and add the tokens anew",

@@ -71,8 +71,9 @@ def in_older_words(told: Any) -> Any:
         return [in_older_words(each) for each in told]
     if not isinstance(told, dict):
         return told
+    told = dict(told)
+    _write_null(told)
     words = {name: in_older_words(value) for name, value in told.items()}
-    _write_null(words)
     if isinstance(words.get("examples"), list):
         first, *_ = words.pop("examples")
         words["example"] = first

@@ -29,6 +29,7 @@ from millpond.nodes.node import Node, is_loopback
 from millpond.pond import open_pond
 from millpond.server.app import make_app
 from millpond.server.limits import limited
+from millpond.server.metrics import Metrics
 from millpond.settings import Settings
 
 __all__ = ("Service",)
@@ -40,6 +41,16 @@ _LOG = logging.getLogger("millpond.server")
 
 class _Server(uvicorn.Server):
     """uvicorn, but a signal that stops it is no failure: the process goes on to close its pond."""
+
+    def __init__(self, config: uvicorn.Config, node: Node) -> None:
+        super().__init__(config)
+        self._node = node
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests finish; those that wait for something are told that the node is stopping."""
+        _LOG.info("stopping")
+        threading.Thread(target=self._node.stop, name="stop-node", daemon=True).start()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -73,7 +84,7 @@ class Service:
             try:
                 self.node = Node(self._pond, settings, clock)
                 _check_access(self.node)
-                self._server = _Server(self._config(settings))
+                self._server = _Server(self._config(settings), self.node)
             except BaseException:
                 self._pond.close()
                 raise
@@ -84,7 +95,8 @@ class Service:
 
     def _config(self, settings: Settings) -> uvicorn.Config:
         app = make_app(self.node)
-        counted = app.state.metrics.counting(limited(app), self.node.clock)
+        self.metrics: Metrics = app.state.metrics
+        counted = self.metrics.counting(limited(app), self.node.clock)
         return uvicorn.Config(
             counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
             http="httptools", ws="none", lifespan="on", log_config=None, access_log=settings.access_log,
@@ -102,7 +114,6 @@ class Service:
         try:
             self._server.run(sockets=[self._socket])
         finally:
-            _LOG.info("stopping")
             self.node.stop()
             starter.join(self.node.settings.shutdown_timeout / 1000)
         if self._failed is not None:

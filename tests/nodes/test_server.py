@@ -1,0 +1,361 @@
+"""The server itself: errors on the wire, maps, health, metrics, the page of routes, limits, and its end."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import millpond
+from millpond import errors
+from millpond.errors import Conflict, Invalid, MillpondError, Unavailable
+from millpond.nodes.refusals import from_wire, to_wire
+from millpond.server.app import make_app
+from millpond.server.limits import JSON_BYTES_MAX
+from millpond.server.pages import in_older_words
+from millpond.server.wire import RETRY_SECONDS, error_answer, status_of, understood
+from tests.nodes.conftest import ClusterHere, Served, free_ports
+
+CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, MillpondError)]
+
+# -- errors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_an_error_arrives_as_it_was_raised(cls: type[MillpondError]) -> None:
+    error = cls("it happened", kind="some_kind", hint="do this", count=3, path=Path("a/b"), none=None)
+    status = status_of(error)
+    assert 400 <= status < 600
+    arrived = from_wire("http://n", status, error_answer(error).body)
+    assert arrived is not None
+    assert (type(arrived), arrived.kind, arrived.message, arrived.hint) == (cls, "some_kind", "it happened", "do this")
+    assert arrived.values == {"count": 3, "path": "a/b", "none": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cls", "status"),
+    [
+        ("map_name", errors.Invalid, 400), ("upload_too_large", errors.Invalid, 413), ("x", errors.Denied, 403),
+        ("token_unknown", errors.Denied, 401), ("x", errors.NotFound, 404), ("x", errors.AlreadyExists, 409),
+        ("x", errors.Conflict, 409), ("not_primary", errors.Conflict, 421), ("x", errors.Unavailable, 503),
+        ("disk_full", errors.Unavailable, 507), ("x", errors.Corrupt, 500), ("x", errors.Closed, 503),
+        ("x", errors.Internal, 500),
+    ],
+)  # fmt: skip
+def test_every_class_has_its_status(kind: str, cls: type[MillpondError], status: int) -> None:
+    assert status_of(cls("it happened", kind=kind)) == status
+
+
+def test_only_what_is_over_in_a_moment_is_asked_again_by_itself() -> None:
+    assert error_answer(Unavailable("busy", kind="pond_busy")).headers["Retry-After"] == "1"
+    for kind in ("merge_slow", "node_behind", "disk_full"):
+        assert kind not in RETRY_SECONDS
+        assert "Retry-After" not in error_answer(Unavailable("x", kind=kind)).headers
+
+
+def test_mistakes_of_ours_are_told_without_their_insides(caplog: pytest.LogCaptureFixture) -> None:
+    told = understood(RuntimeError("the password is 123"))
+    assert (type(told).__name__, told.kind) == ("Internal", "unexpected")
+    assert "123" not in json.dumps(to_wire(told))
+    assert "123" in caplog.text, "the log of the node has it"
+    assert understood(OSError(28, "No space left on device")).kind == "disk_full"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "kind"),
+    [
+        ("GET", "/v1/nothing", None, 404, "route_not_found"),
+        ("PUT", "/v1/maps", {}, 405, "method_not_allowed"),
+        ("POST", "/v1/maps", {}, 400, "request_invalid"),
+        ("POST", "/v1/maps", b"{", 400, "request_invalid"),
+        ("POST", "/v1/maps", {"name": "m", "kind": "state", "colour": "red"}, 400, "request_invalid"),
+        ("POST", "/v1/maps", {"name": "1m", "kind": "state"}, 400, "map_name"),
+        ("POST", "/v1/maps", {"name": "m", "kind": "nothing"}, 400, "kind_unknown"),
+        ("POST", "/v1/maps", {"name": "m", "kind": "state", "retain": "soon"}, 400, "duration"),
+        ("GET", "/v1/maps/m", None, 404, "map_not_found"),
+        ("PATCH", "/v1/maps/m", {"retain": "1d"}, 404, "map_not_found"),
+        ("DELETE", "/v1/maps/m", None, 404, "map_not_found"),
+        ("GET", "/v1/log?after=-1", None, 400, "request_invalid"),
+    ],
+)
+def test_every_error_has_one_form(node: Served, method: str, path: str, body: Any, status: int, kind: str) -> None:
+    answer = node.request(method, path, body=body, headers={"Content-Type": "application/json"})
+    told = answer.json()
+    assert (answer.status, told["kind"]) == (status, kind)
+    assert set(told) == {"error", "kind", "message", "hint", "values"}
+
+
+# -- maps ---------------------------------------------------------------------------------------------
+
+
+def test_maps_are_made_altered_and_dropped(node: Served) -> None:
+    made = node.post("/v1/maps", {"name": "Weather", "kind": "temporal_state", "value": "double", "retain": "10d"})
+    assert (made.status, made.json()["name"], made.json()["retain_ms"]) == (200, "weather", 864_000_000)
+    assert made.json()["position"] == 1
+    again = {"name": "weather", "kind": "temporal_state", "value": "double"}
+    assert node.post("/v1/maps", again).json()["kind"] == "map_exists"
+    assert node.post("/v1/maps", {**again, "exist_ok": True}).json()["position"] == 1
+    changed = node.request("PATCH", "/v1/maps/weather", body={"retain": None, "overwrite": False}).json()
+    assert (changed["retain_ms"], changed["overwrite"], changed["position"]) == (None, False, 2)
+    assert node.request("PATCH", "/v1/maps/weather", body={"kind": "state"}).json()["kind"] == "setting_fixed"
+    assert [each["name"] for each in node.get("/v1/maps").json()["maps"]] == ["weather"]
+    assert node.delete("/v1/maps/weather").json() == {"position": 3}
+    assert node.get("/v1/maps").json() == {"maps": []}
+
+
+def test_only_the_primary_changes_maps(cluster: ClusterHere) -> None:
+    for method, path, body in (
+        ("POST", "/v1/maps", {"name": "m", "kind": "state"}), ("PATCH", "/v1/maps/m", {"retain": "1d"}),
+        ("DELETE", "/v1/maps/m", None),
+    ):  # fmt: skip
+        refused = cluster[2].request(method, path, body=body)
+        assert (refused.status, refused.json()["kind"]) == (421, "not_primary")
+        assert refused.json()["values"]["primary"] == cluster[0].url
+
+
+# -- health -------------------------------------------------------------------------------------------
+
+
+def test_a_node_says_what_it_is(cluster: ClusterHere) -> None:
+    told = [each.get("/v1/node").json() for each in cluster.nodes]
+    assert [each["role"] for each in told] == ["primary", "replica", "replica"]
+    assert {each["primary"] for each in told} == {cluster[0].url}
+    assert [each["url"] for each in told] == cluster.urls
+    assert told[0]["nodes"] == cluster.urls
+    cluster[0].pond.create_map("m", kind="state")
+    assert cluster[0].get("/v1/node").json()["position"] == 1
+
+
+def test_readiness_has_reasons(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (node.get("/readyz").status, node.get("/readyz").json()) == (200, {"ready": True, "reasons": []})
+    monkeypatch.setattr(node.node, "disk_free", lambda: 1 << 20)
+    assert (node.get("/readyz").status, node.get("/readyz").json()["reasons"]) == (
+        503,
+        ["the disk is full: 1 MiB are free"],
+    )
+    monkeypatch.undo()
+    node.node.merger.stop()
+    assert node.get("/readyz").json()["reasons"] == ["the merger has ended"]
+    monkeypatch.setattr(node.node, "started", False)
+    assert "it is starting" in node.get("/readyz").json()["reasons"]
+    refused = node.post("/v1/maps", {"name": "m", "kind": "state"})
+    assert (refused.status, refused.json()["kind"], refused.headers["Retry-After"]) == (503, "node_starting", "1")
+
+
+def metrics(node: Served) -> dict[str, dict[tuple[str, ...], float]]:
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(node.get("/metrics").body.decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def test_what_a_node_does_is_measured(node: Served) -> None:
+    with millpond.open(node.url) as pond:
+        pond.create_map("m", kind="state", value="long")
+        pond.map("m").load(
+            [{"key": "a", "value": 1}, {"key": "b", "value": 2}],
+        )
+        pond.merge()
+        pond.map("m").freeze()
+    node.get("/v1/maps/nowhere")
+    node.get("/wp-admin.php")
+    found = metrics(node)
+    assert found["millpond_rows_merged_total"] == {("m",): 2}
+    assert found["millpond_parts_merged_total"] == {("m",): 1}
+    assert found["millpond_parts_waiting"] == {("m",): 0}
+    assert found["millpond_log_position"] == {(): 2}
+    assert found["millpond_applied_position"] == {("m",): 2}
+    assert found["millpond_ready"] == {(): 1}
+    assert found["millpond_log_behind"] == {(): 0}
+    assert found["millpond_disk_free_bytes"][()] > 0
+    assert found["millpond_upload_bytes_total"][()] > 1000
+    assert 0 <= found["millpond_snapshot_age_seconds"][("m",)] < 60
+    assert found["millpond_job_failures_total"][("merge",)] == 0
+    requests = found["millpond_requests_total"]
+    assert requests[("GET", "/v1/maps/{name}", "404")] >= 1, "templates, not names"
+    assert requests[("GET", "none", "404")] == 1
+    assert requests[("POST", "/v1/loads", "200")] == 1
+    assert found["millpond_request_seconds_count"][("POST", "/v1/loads")] == 1
+    assert not any("nowhere" in label for labels in requests for label in labels)
+
+
+# -- the page of routes -------------------------------------------------------------------------------
+
+
+def test_every_route_is_described(node: Served) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told = make_app(node.node).openapi()
+    assert told["openapi"] == "3.0.3"
+    assert told == node.get("/openapi.json").json()
+    routes = [(path, method, told["paths"][path][method]) for path in told["paths"] for method in told["paths"][path]]
+    assert len(routes) > 25
+    plain = [f"{method} {path}" for path, method, each in routes if not each.get("tags")]
+    assert plain == [], "tagged"
+    generated = [
+        path
+        for path, method, each in routes
+        if each["summary"] == each["operationId"].partition("_v1")[0].replace("_", " ").title()
+    ]
+    assert generated == [], "a summary that somebody wrote"
+    schemas = told["components"]["schemas"]
+    assert set(schemas["ErrorTold"]["properties"]) == {"error", "kind", "message", "hint", "values"}
+    assert "null" not in {each.get("type") for each in _within(told) if isinstance(each.get("type"), str)}
+
+
+def _within(told: Any) -> list[dict[str, Any]]:
+    if isinstance(told, dict):
+        return [told, *(found for value in told.values() for found in _within(value))]
+    return [found for value in told for found in _within(value)] if isinstance(told, list) else []
+
+
+def test_what_routes_answer_is_what_they_say(node: Served) -> None:
+    """Every field of the models of maps and nodes is there, and no other."""
+    schemas = node.get("/openapi.json").json()["components"]["schemas"]
+    made = node.post("/v1/maps", {"name": "m", "kind": "state"}).json()
+    assert set(made) == set(schemas["MapChanged"]["properties"])
+    assert set(node.get("/v1/maps/m").json()) == set(schemas["MapTold"]["properties"])
+    told = node.pond.map("m")
+    assert set(told.definition.to_dict() | told.info()) == set(schemas["MapTold"]["properties"]), "nothing is left out"
+    assert set(node.get("/v1/node").json()) == set(schemas["NodeTold"]["properties"])
+
+
+def test_the_page_needs_nothing_from_elsewhere(node: Served) -> None:
+    page = node.get("/docs").body.decode()
+    assert "://" not in page
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"):
+        assert f"/docs/assets/{name}" in page
+        assert node.get(f"/docs/assets/{name}").status == 200
+    assert node.get("/docs/assets/../../../etc/passwd").status == 404
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        ({"anyOf": [{"$ref": "#/x"}, {"type": "null"}]}, {"allOf": [{"$ref": "#/x"}], "nullable": True}),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]},
+         {"anyOf": [{"type": "string"}, {"type": "integer"}], "nullable": True}),
+        ({"const": "a"}, {"enum": ["a"]}),
+        ({"type": "integer", "exclusiveMinimum": 0}, {"type": "integer", "minimum": 0, "exclusiveMinimum": True}),
+        ({"type": "null"}, {"nullable": True}),
+        ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]},
+         {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}),
+    ],
+)  # fmt: skip
+def test_new_words_are_put_in_old_ones(new: dict[str, Any], old: dict[str, Any]) -> None:
+    assert in_older_words(new) == old
+
+
+# -- limits and threads -------------------------------------------------------------------------------
+
+
+def test_a_body_that_is_too_large_is_not_read(node: Served) -> None:
+    line = http.client.HTTPConnection(urlsplit(node.url).netloc)
+    line.putrequest("POST", "/v1/maps")
+    line.putheader("Content-Length", str(JSON_BYTES_MAX + 1))
+    line.endheaders()
+    answer = line.getresponse()
+    assert (answer.status, json.loads(answer.read())["kind"]) == (413, "body_too_large")
+    line.close()
+
+
+def test_a_body_that_does_not_say_how_large_it_is_is_cut(node: Served) -> None:
+    chunks = (b" " * (1 << 20) for _ in range(2 + (JSON_BYTES_MAX >> 20)))
+    answer = node.pool.request("POST", node.url + "/v1/maps", body=chunks, chunked=True)
+    assert answer.status in (400, 413)
+
+
+@pytest.mark.settings(threads=2)
+def test_who_waits_keeps_nobody_from_working(node: Served) -> None:
+    node.pond.create_map("m", kind="state", value="long")
+    position = node.pond.position()[0]
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(node.get, f"/v1/log?after={position}&wait=5") for _ in range(8)]
+        answered = threading.Event()
+        pool_two = ThreadPoolExecutor(1)
+        working = pool_two.submit(lambda: (node.get("/v1/maps"), answered.set()))
+        assert answered.wait(3), "a question is answered while eight wait"
+        working.result()
+        node.pond.create_map("n", kind="state", value="long")
+        assert all(each.result().json()["entries"] for each in waiting)
+
+
+# -- its beginning and its end ------------------------------------------------------------------------
+
+
+def test_one_node_serves_a_folder(node: Served, serve: Callable[..., Served]) -> None:
+    with pytest.raises(Conflict) as refused:
+        serve(data=str(node.pond.folder))
+    assert refused.value.kind == "pond_served"
+    with millpond.open(node.pond.folder) as here, pytest.raises(Conflict) as refused:
+        here.create_map("m", kind="state")
+    assert refused.value.kind == "pond_served"
+
+
+def test_a_port_in_use_is_told(node: Served, serve: Callable[..., Served]) -> None:
+    with pytest.raises(Unavailable) as refused:
+        serve(port=node.node.settings.port)
+    assert refused.value.kind == "port_in_use"
+    with pytest.raises(Invalid) as unknown:
+        serve(host="192.0.2.1", tokens=[{"name": "a", "sha256": "0" * 64, "rights": {"read": ["*"]}}])
+    assert unknown.value.kind == "host_refused"
+
+
+def test_a_node_must_stand_in_its_own_list(serve: Callable[..., Served]) -> None:
+    with pytest.raises(Invalid) as refused:
+        serve(nodes=["http://a:1", "http://b:1"])
+    assert refused.value.kind == "node_not_listed"
+
+
+def test_what_is_being_asked_is_answered_before_the_end(serve: Callable[..., Served]) -> None:
+    node = serve()
+    node.pond.create_map("m", kind="state", value="long")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(node.get, "/v1/log?after=1&wait=20")
+        until_running(node)
+        node.close()
+        assert waiting.result(5).status == 200, "a waiter is told that there is nothing, rather than cut off"
+    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", node.node.settings.port), 1):
+        pass
+
+
+def until_running(node: Served) -> None:
+    running = node.service.metrics.running
+    waited = threading.Event()
+    for _ in range(500):
+        if running._value.get() >= 1:
+            return
+        waited.wait(0.01)
+    raise AssertionError("nothing runs")
+
+
+def test_a_folder_is_served_again_with_all_it_had(serve: Callable[..., Served], tmp_path: Path) -> None:
+    for round in range(3):
+        node = serve(data=str(tmp_path / "kept"))
+        with millpond.open(node.url) as pond:
+            made = pond.create_map("m", kind="state", value="long", exist_ok=True)
+            made.load([{"key": f"k{round}", "value": round}])
+            pond.merge()
+            assert [made.get(f"k{each}") for each in range(round + 1)] == list(range(round + 1))
+        node.close()
+
+
+def test_clusters_begin_in_any_order(serve: Callable[..., Served]) -> None:
+    ports = free_ports(2)
+    nodes = [f"http://127.0.0.1:{port}" for port in ports]
+    replica = serve(port=ports[1], nodes=nodes)
+    assert replica.get("/readyz").status == 200, "a replica answers what it knows"
+    primary = serve(port=ports[0], nodes=nodes)
+    primary.pond.create_map("m", kind="state")
+    assert replica.pond.wait_position(1, 30)
