@@ -28,8 +28,8 @@ import tenacity
 from millpond.clock import Clock
 from millpond.errors import Conflict, Internal, MillpondError, NotFound, Unavailable
 from millpond.maps.log import Entry
-from millpond.maps.waiting import PartStatus
-from millpond.nodes.cloning import clone_map, clone_pond
+from millpond.nodes.cloning import clone_pond
+from millpond.nodes.healing import Healer
 from millpond.nodes.part_sources import PartSources, Uploads
 from millpond.nodes.peers import LogPage, Peer
 from millpond.nodes.transport import Connection
@@ -44,8 +44,6 @@ FAILURES_TOLD = 3
 """A waiter is told that the node is behind when so many tries failed while it waited."""
 FETCH_BYTES_AHEAD = 256 << 20
 """So many bytes of parts, of several entries, are fetched at once."""
-HEAL_PAUSE_SECONDS, HEAL_PAUSE_SECONDS_MAX = 1.0, 600.0
-"""A part that stays aside is tried again after pauses that double."""
 
 _LOG = logging.getLogger(__name__)
 _CLONE = ("log_trimmed", "part_nowhere")
@@ -94,6 +92,7 @@ class Puller:
         self.primary = nodes[0] if nodes else None
         self.role = "alone" if not nodes else "primary" if nodes[0] == own else "replica"
         self.sources = PartSources(pond.folder, settings, receiver, self.peers)
+        self.healer = Healer(pond, self.sources, self.peers, clock)
         self._changed = threading.Condition()
         self._working = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -104,7 +103,6 @@ class Puller:
         self._failures = 0
         self._seen = 0
         self._counts: Counter[str] = Counter()
-        self._heals: dict[str, tuple[float, float]] = {}
         self._joined: set[str] = set()
 
     def peers(self) -> Sequence[Peer]:
@@ -153,7 +151,7 @@ class Puller:
             return PullStatus(
                 role=self.role, primary=self.primary, state=self._state, position=position, chain=chain,
                 behind=max(self._seen - position, 0), pulled=self._counts["pulled"], clones=self._counts["clones"],
-                healed=self._counts["healed"], error=None if error is None else str(error),
+                healed=self.healer.healed, error=None if error is None else str(error),
                 error_kind=None if error is None else error.kind, since_ms=self._since_ms,
             )  # fmt: skip
 
@@ -362,54 +360,7 @@ class Puller:
     def _rest(self) -> None:
         with self._working:
             self.sources.sweep()
-            self.heal()
-
-    def heal(self, *, again: bool = False) -> list[str]:
-        """Fetch parts that were put aside from a peer, and give them back to be merged; which these were.
-
-        `again` also those that did not get better before.
-        """
-        healed = []
-        for status in self._pond.parts():
-            if status.state != "quarantined" or not (self._heal_due(status.part) or again):
-                continue
-            try:
-                self._heal(status)
-            except MillpondError as error:
-                _LOG.warning("part %s of map %s stays aside: %s", status.part, status.map, error)
-            else:
-                self._counts["healed"] += 1
-                healed.append(status.part)
-        return healed
-
-    def _heal_due(self, part: str) -> bool:
-        now = self._clock.monotonic()
-        due, pause = self._heals.get(part, (now, HEAL_PAUSE_SECONDS))
-        if now < due:
-            return False
-        self._heals[part] = now + pause, min(2 * pause, HEAL_PAUSE_SECONDS_MAX)
-        return True
-
-    def _heal(self, aside: PartStatus) -> None:
-        """Get a part that was put aside into its map: by a whole copy of it, or by a copy of the map."""
-        folder = self.sources.fetch(aside.part)
-        try:
-            self._pond.replace_part(aside.part, folder)
-        except Conflict as error:
-            _LOG.info("%s; taking a copy of the map", error)
-            self._copy_map(aside.map)
-
-    def _copy_map(self, name: str) -> None:
-        failed: MillpondError | None = None
-        for peer in self._peers:
-            try:
-                clone_map(self._pond, peer, name)
-            except MillpondError as error:
-                failed = error
-            else:
-                return
-        assert failed is not None, "who heals has peers"
-        raise failed
+            self.healer.heal()
 
 
 def _in_batches(entries: Sequence[Entry]) -> list[list[Entry]]:

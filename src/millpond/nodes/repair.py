@@ -120,8 +120,8 @@ class Repairs:
             repair.done.append(f"entered {entered} of the log of {peer.url}")
 
     def _heal(self, repair: _Repair) -> None:
-        repair.done += [f"fetched part {part} again" for part in self._puller.heal(again=True)]
-        aside = [each.part for each in self._pond.parts() if each.state == "quarantined"]
+        repair.done += [f"fetched part {part} again" for part in self._puller.healer.heal(again=True)]
+        aside = [each.part for each in self._pond.loading.loads.quarantined()]
         repair.done += [f"part {part} stays aside: no peer gave it whole" for part in aside]
 
     def _replace_damaged(self, repair: _Repair, peer: Peer) -> None:
