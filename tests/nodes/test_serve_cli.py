@@ -1,0 +1,220 @@
+"""`millpond serve`, `config` and `token` as a user runs them: processes of their own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from typer.testing import CliRunner
+
+from millpond.cli.main import app
+from millpond.nodes.tokens import hash_token
+from tests.nodes.conftest import free_ports
+
+
+def environment(told: Mapping[str, str], *, ours: bool = False) -> dict[str, str]:
+    return {name: value for name, value in told.items() if name.startswith("MILLPOND_") == ours}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command answered."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str) -> Said:
+    """A command in this process, in the current folder."""
+    done = CliRunner().invoke(app, list(arguments), prog_name="millpond")
+    assert "Traceback" not in done.stderr
+    return Said(done.exit_code, done.stdout, done.stderr)
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "250")
+    for name in environment(os.environ, ours=True):
+        monkeypatch.delenv(name)
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = before  # `serve` says how much is logged
+    root.setLevel(level)
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A served pond, and the line it printed when it was ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "millpond", "serve", *arguments], cwd=folder, env=environment(os.environ), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(url: str, path: str) -> Any:
+    with urllib3.PoolManager(retries=False) as pool:
+        return json.loads(pool.request("GET", url + path).data)
+
+
+def until_running(url: str, count: int) -> None:
+    """Wait until so many requests are being answered, the one that asks among them."""
+    pause = threading.Event()
+    with urllib3.PoolManager(retries=False) as pool:
+        for _ in range(500):
+            if f"millpond_requests_running {count}.0" in pool.request("GET", url + "/metrics").data.decode():
+                return
+            pause.wait(0.02)
+    raise AssertionError("nobody waits")
+
+
+def test_a_pond_is_served_until_interrupted(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", "0") as (process, line):
+        found = re.fullmatch(
+            r"serving pond at (http://127\.0\.0\.1:\d+) \(alone, 0 maps\); its routes: \1/docs\n", line
+        )
+        assert found, line
+        assert ask(found[1], "/readyz") == {"ready": True, "reasons": []}
+
+        refused = run("serve", "--port", "0")
+        assert (refused.returncode, refused.stdout) == (6, "")
+        assert refused.stderr.startswith("error: the pond is served")
+        port = found[1].rpartition(":")[2]
+        refused = run("serve", "--port", port, "--data", "other", "--json")
+        assert (refused.returncode, json.loads(refused.stderr)["error"]["kind"]) == (7, "port_in_use")
+
+        process.send_signal(signal.SIGTERM)
+        told, said = process.communicate(timeout=10)
+        assert (process.returncode, told) == (0, "")
+        assert "Traceback" not in said
+        assert [line.split(" ", 1)[1] for line in said.splitlines()] == ["INFO millpond.server: stopping"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_while_somebody_waits(tmp_path: Path, how: signal.Signals) -> None:
+    with serving(tmp_path, "--port", "0", "--json") as (process, line):
+        url = json.loads(line)["url"]
+        waiter = threading.Thread(target=lambda: ask(url, "/v1/log?wait=30"), daemon=True)
+        waiter.start()
+        until_running(url, 2)
+        # a connection that is open and says nothing
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port))):
+            process.send_signal(how)
+            process.wait(15)
+        assert process.returncode == 0
+        waiter.join(5)
+        assert not waiter.is_alive()
+
+
+def test_everything_can_be_said_in_a_file(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    (tmp_path / "node.toml").write_text(
+        f'data = "elsewhere"\nport = {port}\nnodes = ["http://127.0.0.1:{port}"]\nmerge_interval = "100ms"\n'
+    )
+    with serving(tmp_path, "--config", "node.toml", "--json") as (_, line):
+        assert json.loads(line) == {
+            "url": f"http://127.0.0.1:{port}",
+            "data": "elsewhere",
+            "role": "primary",
+            "maps": [],
+        }
+        assert (tmp_path / "elsewhere" / "pond.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--host", "0.0.0.0"], 11, "needs tokens"),
+        (["--set", "prot=1"], 5, "did you mean port?"),
+        (["--set", "port"], 2, "NAME=VALUE"),
+        (["--set", "upload_expiry=soon"], 5, "such as 10min"),
+        (["--config", "nowhere.toml"], 5, "does not exist"),
+        (["--nodes", "http://a:1,http://b:1"], 5, "not among"),
+        (["--data", "taken"], 5, "the folder holds something else"),
+        (["--tls-cert", "a.pem"], 5, "given together"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.txt").write_text("all of it")
+    done = run("serve", "--port", "0", *arguments)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_tokens_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = run("token", "add", "loader", "--write", "weather*,people", "--read", "*").stdout.strip()
+    assert re.fullmatch(r"mp_[0-9a-f]{64}", token)
+    assert token not in (tmp_path / "pond" / "tokens.json").read_text()
+    told = json.loads(run("token", "add", "nodes", "--admin", "*", "--json").stdout)
+    assert told["sha256"] == hash_token(told["token"])
+    assert "loader" in run("token", "list").stdout
+    listed = [json.loads(line) for line in run("token", "list", "--json").stdout.splitlines()]
+    assert [(each["name"], each["rights"]) for each in listed] == [
+        ("loader", {"read": ["*"], "write": ["weather*", "people"]}),
+        ("nodes", {"admin": ["*"]}),
+    ]
+    assert run("token", "add", "loader", "--read", "*").returncode == 4
+    assert run("token", "add", "nobody").returncode == 5
+    assert run("token", "revoke", "nobody").returncode == 3
+    assert run("token", "revoke", "loader").stdout == "revoked loader\n"
+    (tmp_path / "millpond.toml").write_text(
+        f'[[tokens]]\nname = "shared"\nsha256 = "{told["sha256"]}"\nrights = {{admin = ["*"]}}\n'
+    )
+    with serving(tmp_path, "--port", "0", "--host", "0.0.0.0", "--json") as (_, line):
+        port = json.loads(line)["url"].rpartition(":")[2]
+        here = f"http://127.0.0.1:{port}"
+        refused = run("maps", "--pond", here)
+        monkeypatch.setenv("MILLPOND_TOKEN", told["token"])
+        made = run("create", "m", "--kind", "state", "--pond", here)
+        assert made.returncode == 0, made.stderr
+        assert (refused.returncode, "wants a token" in refused.stderr) == (11, True)
+
+
+def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "millpond.toml").write_text('token = "mp_secret"\n')
+    monkeypatch.setenv("MILLPOND_PORT", "8000")
+    shown = run("config")
+    assert "secret" not in shown.stdout
+    assert re.search(r"port +8000 +7433 +MILLPOND_PORT +port to listen on", shown.stdout)
+    changed = run("config", "--changed", "--set", "threads=3", "--json")
+    told = [json.loads(line) for line in changed.stdout.splitlines()]
+    assert [(each["name"], each["value"], each["origin"]) for each in told] == [
+        ("port", 8000, "MILLPOND_PORT"),
+        ("token", "********", "millpond.toml"),
+        ("threads", 3, "command line"),
+    ]
+    (tmp_path / "millpond.toml").write_text("prot = 1\n")
+    assert "did you mean port?" in run("config").stderr
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("fastapi", "uvicorn", "pydantic", "numba")
+    asked = f"import sys; import millpond.cli.main; print([each for each in {heavy} if each in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert app.info.name == "millpond"
