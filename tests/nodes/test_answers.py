@@ -39,7 +39,7 @@ def as_stream(**columns: Any) -> bytes:
 
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
     pools = data.draw(strategies.pools(definition))

@@ -123,13 +123,11 @@ class SnapshotReader:
 
         Raises: `NotFound` when no node has it any more; else as `snapshot`.
         """
-        narrowed = ""
-        with self._lock:
-            if self._held is not None:
-                told = self._held.snapshot.manifest
-                narrowed = "" if told.narrowing is None else told.narrowing.spec
-                if told.id == manifest_id:
-                    return self._held.snapshot
+        known = self._fetch.known(self.asked)
+        if known is None and self.asked.query:
+            self.snapshot()  # says where narrowed ones lie
+            known = self._fetch.known(self.asked)
+        narrowed = "" if known is None else known.narrowed
         opened = self._fetch.named(self.asked.map, narrowed, manifest_id, whole=True)[1]
         assert opened is not None, "all of it was asked for"
         return opened
