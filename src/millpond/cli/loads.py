@@ -180,7 +180,9 @@ def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
         screen.say(f"{names}: the same data was loaded before, so nothing was changed; --again loads it once more")
     else:
         for name, count in result.maps.items():
-            screen.say(f"loaded {count:,} {'row' if count == 1 else 'rows'} into {name} in {result.seconds:.1f} s")
+            merging = "" if result.synchronised else "; the nodes are merging them"
+            told = f"loaded {count:,} {'row' if count == 1 else 'rows'} into {name} in {result.seconds:.1f} s"
+            screen.say(told + merging)
     if result.rejected:
         where = f", see {rejects}" if rejects else "; --rejects FILE writes them down with their reasons"
         screen.say(f"rejected {result.rejected:,} {'row' if result.rejected == 1 else 'rows'}{where}")

@@ -151,12 +151,14 @@ def breaking(settings: Settings) -> Iterator[None]:
 
 def _strerror(error: BaseException) -> str:
     """The cause beneath, as the system says it."""
+    innermost = error
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
             return seen.strerror
+        innermost = seen
         seen = seen.__cause__ or seen.__context__ or _inner(seen)
-    return str(error).rpartition(": ")[2]
+    return str(innermost)
 
 
 def _inner(error: BaseException) -> BaseException | None:

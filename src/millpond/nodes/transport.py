@@ -230,6 +230,8 @@ class Connection:
             raise busy.error from None
         except Broken as broken:
             hint = None if repeatable or not broken.sent else "it may have been done: look before you ask again"
+            if broken.lasting:
+                hint = "name the certificates to trust: tls_ca in millpond.toml, or MILLPOND_TLS_CA"
             raise unreachable(self.url, broken, attempts=made, hint=hint) from None
 
     def _delay(self, state: tenacity.RetryCallState) -> float:
