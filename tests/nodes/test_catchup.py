@@ -188,6 +188,25 @@ def test_a_part_that_was_put_aside_comes_back_whole(cluster: ClusterHere) -> Non
     assert compared(*cluster.nodes).ok
 
 
+def test_a_part_that_can_no_longer_be_put_in_its_place_is_healed_by_a_copy_of_the_map(cluster: ClusterHere) -> None:
+    primary, replica, _ = cluster.nodes
+    caught_up(replica, load(primary, "a"))
+    # Of two rows with one key the first stays: what came later cannot just be merged once more.
+    primary.pond.alter_map("m", overwrite=False)
+    replica.node.merger.stop()
+    load(primary, "b", value=2)
+    position = load(primary, "b", "c", value=3)
+    replica.node.puller.pull(position, SECONDS)
+    damaged = replica.pond.part_folder(replica.pond.parts("m", "waiting")[0].part)
+    assert damaged is not None
+    flip_byte(damaged / "data.mdb", 5000)
+    replica.node.merger.start()
+    until(lambda: replica.node.puller.status().healed == 1)
+    assert [replica.pond.map("m").get(key) for key in "abc"] == [1, 2, 3]
+    assert not replica.pond.parts(state="quarantined")
+    assert compared(*cluster.nodes).ok
+
+
 def load_unmerged(node: Served, *keys: str) -> int:
     """Load into `m` without waiting for the merge, which does not run."""
     if "m" not in [each.name for each in node.pond.maps()]:
