@@ -43,9 +43,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.fixture
-def pond(disk: Path) -> Iterator[Pond]:
-    with millpond.open(disk / "pond", clock=ManualClock(now=1)) as opened:
+@pytest.fixture(params=[None, "7d"], ids=["not-kept", "kept"])
+def pond(disk: Path, request: pytest.FixtureRequest) -> Iterator[Pond]:
+    with millpond.open(disk / "pond", clock=ManualClock(now=1), part_retention=request.param) as opened:
         opened.create_map("m", kind="state", value="binary").load({"key": ["first"], "value": [b"kept"]})
         opened.map("m").lookup(["first"])
         yield opened

@@ -81,8 +81,9 @@ def wait_until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "ready\n"
 
 
-def test_loads_of_two_processes_are_all_there_each_as_a_whole(tmp_path: Path) -> None:
-    with millpond.open(tmp_path / "pond") as pond:
+@pytest.mark.parametrize("retention", [0, "7d"])
+def test_loads_of_two_processes_are_all_there_each_as_a_whole(tmp_path: Path, retention: str | int) -> None:
+    with millpond.open(tmp_path / "pond", part_retention=retention) as pond:
         pond.create_map("one", kind="state", value="string", scheme="hash", hash_bits=3)
         pond.create_map("two", kind="state", value="string", scheme="lookup")
     processes = {who: start(LOADER, tmp_path / "pond", who, LOADS) for who in ("a", "b")}
@@ -101,6 +102,10 @@ def test_loads_of_two_processes_are_all_there_each_as_a_whole(tmp_path: Path) ->
             audit_map(each, model, [(key, 0) for key in (*told, "last", "none")])
         assert pond.verify().ok
         assert list((pond.folder / "quarantine").iterdir()) == []
+        kept = {each.name for each in (pond.folder / "kept").iterdir()}
+        assert kept == {each.part for each in pond.parts()}
+        assert len(kept) == (4 * LOADS if retention else 0)
+        assert [each.position for each in pond.entries(0)] == list(range(1, 2 * LOADS + 3))
 
 
 def test_loads_of_several_threads_are_all_there_while_others_read(tmp_path: Path) -> None:

@@ -190,3 +190,21 @@ def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) ->
     assert [each["map"] for each in merger.status()] == ["two"]
     assert merger.error == ""
     assert pond.verify().ok
+
+
+def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(*_told: object, **_more: object) -> None:
+        raise RuntimeError("a mistake")
+
+    with open_pond(tmp_path / "pond") as pond:
+        pond.create_map("one", kind="temporal_state", value="long")
+        with monkeypatch.context() as patched:
+            patched.setattr(Shard, "change", mistaken)
+            with pytest.raises(RuntimeError):
+                bring(pond, "one", 1, wait=True)
+        assert [each.state for each in pond.parts()] == ["merging"]
+        pond.merge()
+        assert pond.map("one").get("a", at=5) == 1
+        assert pond.verify().ok

@@ -8,7 +8,7 @@
 
 Invariants:
 * an act changes a bounded number of rows at a time, each change one transaction of its own; readers see the map
-  before or after a change, and loads may merge between two changes;
+  before or after a change. What is ordered in the log holds the map's lock to its end: loads come before or after it;
 * an act may stop after any change: what is done stays done, answers are right, and running it again does the rest;
 * running an act twice does nothing the second time;
 * a map whose care is suspended is left as it is, and the report says so.
