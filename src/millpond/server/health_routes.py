@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from millpond.nodes.node import Node
 
-__all__ = ("routes",)
+__all__ = ("Alive", "NodeTold", "Ready", "routes")
 
 
 class Alive(BaseModel):

@@ -11,7 +11,7 @@ from millpond.maps.handle import Map
 from millpond.nodes.node import Node
 from millpond.server.access import Asking
 
-__all__ = ("routes",)
+__all__ = ("Definition", "Dropped", "MapChanged", "MapTold", "Maps", "NewMap", "routes")
 
 
 class Definition(BaseModel):
@@ -80,7 +80,7 @@ class NewMap(BaseModel):
     exist_ok: bool = Field(False, description="accept a map that is there already and alike")
 
 
-def told(opened: Map) -> dict[str, Any]:
+def _told(opened: Map) -> dict[str, Any]:
     """A map as JSON."""
     return opened.definition.to_dict() | opened.info()
 
@@ -91,26 +91,26 @@ def routes(node: Node) -> APIRouter:
 
     @router.get("", summary="All maps that you may read", response_model=Maps)
     def list_maps(asking: Asking) -> dict[str, Any]:
-        return {"maps": [told(each) for each in node.pond.maps() if asking.may("read", each.name)]}
+        return {"maps": [_told(each) for each in node.pond.maps() if asking.may("read", each.name)]}
 
     @router.get("/{name}", summary="One map", response_model=MapTold)
     def get_map(name: str, asking: Asking) -> dict[str, Any]:
         asking.need("read", name)
-        return told(node.pond.map(name))
+        return _told(node.pond.map(name))
 
     @router.post("", summary="Make a map", response_model=MapChanged)
     def create_map(made: NewMap, asking: Asking) -> dict[str, Any]:
         asking.need("admin", made.name)
         node.need_primary()
         opened = node.pond.create_map(**made.model_dump())
-        return told(opened) | {"position": node.pond.position()[0]}
+        return _told(opened) | {"position": node.pond.position()[0]}
 
     @router.patch("/{name}", summary="Change the settings of a map", response_model=MapChanged)
     def alter_map(name: str, settings: dict[str, Any], asking: Asking) -> dict[str, Any]:
         asking.need("admin", name)
         node.need_primary()
         opened = node.pond.alter_map(name, **settings)
-        return told(opened) | {"position": node.pond.position()[0]}
+        return _told(opened) | {"position": node.pond.position()[0]}
 
     @router.delete("/{name}", summary="Drop a map with all its rows", response_model=Dropped)
     def drop_map(name: str, asking: Asking) -> dict[str, Any]:

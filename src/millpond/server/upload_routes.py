@@ -23,7 +23,7 @@ from millpond.server.access import Asking
 from millpond.server.threads import patiently
 from millpond.server.wire import Refusal
 
-__all__ = ("routes",)
+__all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
 
 PIECE_BYTES = 1 << 20
 """So many bytes are collected before a thread is given them: fewer keep threads busy with little, more need memory."""

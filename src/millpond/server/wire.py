@@ -120,9 +120,9 @@ def add_error_handlers(app: FastAPI) -> None:
     async def gone(_request: Request, _error: Exception) -> Response:
         return Response(status_code=499)  # nobody is there to read it
 
-    async def unsound(_request: Request, error: Exception) -> JSONResponse:
+    async def unsound(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        return error_answer(_unsound(error))
+        return error_answer(_unsound(request, error))
 
     async def unrouted(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -137,12 +137,12 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, unrouted)
 
 
-def _unsound(error: RequestValidationError) -> Invalid:
+def _unsound(request: Request, error: RequestValidationError) -> Invalid:
     first = error.errors()[0]
-    return Invalid(
-        "the request is not understood", kind="request_invalid", where=".".join(str(each) for each in first["loc"]),
-        reason=first["msg"], hint="/docs shows what this route takes",
-    )  # fmt: skip
+    where, hint = ".".join(str(each) for each in first["loc"]), "/docs shows what this route takes"
+    if where == "body" and "json" not in request.headers.get("content-type", ""):
+        hint = "send the body with Content-Type: application/json"
+    return Invalid("the request is not understood", kind="request_invalid", where=where, reason=first["msg"], hint=hint)
 
 
 def _unrouted(request: Request, error: HTTPException) -> MillpondError:
