@@ -27,6 +27,7 @@ from millpond.settings import Settings, load_settings
 from millpond.testing.broken_line import BrokenLine, Trouble
 from millpond.testing.rows import canonical_of
 from tests.nodes.acted import Asked, Stage, free_port, refuse, say
+from tests.nodes.conftest import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -377,6 +378,26 @@ def test_an_answer_cut_after_the_load_was_entered_enters_it_once(node: Served) -
         entered = [entry for entry in node.pond.entries(0) if entry.kind == "load"]
         assert [entry.body["load"] for entry in entered] == [told.load]
         assert made.get("k7") == 7
+
+
+def test_a_replica_lost_after_the_load_was_entered_is_named_and_catches_up(serve: Callable[..., Served]) -> None:
+    with ExitStack() as broken:
+        ports = free_ports(2)
+        lines = [broken.enter_context(BrokenLine(port)) for port in ports]
+        urls = [line.url for line in lines]
+        served = [serve(port=port, url=url, nodes=urls) for port, url in zip(ports, urls, strict=True)]
+        with millpond.open(urls[0], synchronise=True, send_part_retry_delay="10ms") as pond:
+            made = pond.create_map("m", kind="state", value="long")
+            lines[1].trouble(Trouble("cut", match=b"/v1/log/catch-up", times=100))
+            with pytest.raises(Unavailable) as caught:
+                made.load(rows(10))
+            assert caught.value.kind == "load_behind"
+            assert caught.value.values["entered"] == urls[0]
+            assert str(caught.value.values["failed"]).startswith(urls[1])
+            lines[1].mend()
+            told = made.load(rows(10))
+            assert (told.parts, told.duplicate_parts) == (0, 1)
+            assert [each.pond.map("m").get("k7") for each in served] == [7, 7]
 
 
 def test_a_line_cut_in_mid_upload_goes_on(node: Served) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ("QuestionContract",)
 
-EXAMPLES = 6
+EXAMPLES = 4
 
 
 class QuestionContract(NamedMaps):
