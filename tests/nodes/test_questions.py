@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,7 @@ from millpond.nodes.tokens import TokenFile
 from millpond.nodes.transport import Nodes
 from millpond.settings import Settings, load_settings
 from millpond.stores.range_index import content_id
+from millpond.testing.faults import STEPS_LOG
 
 KEYS = 50_000
 
@@ -290,6 +295,34 @@ def test_a_job_reads_the_snapshot_it_was_planned_on(weather: Any, reading: Setti
         open_pinned(where, "0" * 40, settings=reading)
     with pytest.raises(Invalid):
         open_pinned("http://localhost:1", later.id, settings=reading)
+
+
+READER = """
+import sys
+from millpond.clock import SystemClock
+from millpond.nodes.snapshots import SnapshotCache
+from millpond.nodes.transport import Nodes
+from millpond.settings import load_settings
+from millpond.testing import faults
+
+armed, told = faults.arm(), load_settings()
+cache = SnapshotCache(sys.argv[2], Nodes(sys.argv[1], told), told, SystemClock())
+print(cache.reader("weather").snapshot().lookup(["k00003"], 1_000).to_pylist())
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_a_machine_fetch_once(weather: Any, tmp_path: Path) -> None:
+    def read(number: int) -> str:
+        told = {**os.environ, STEPS_LOG: str(tmp_path / f"log{number}")}
+        argv = [sys.executable, "-c", READER, weather.url, str(tmp_path / "cache")]
+        return subprocess.run(argv, env=told, capture_output=True, text=True, check=True).stdout
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(read, range(4))) == {"[{'temp': 3.0, 'code': 'x'}]\n"}
+    steps = [log.read_text().count("ranges.one_fetched") for log in tmp_path.glob("log*")]
+    assert sorted(steps)[:-1] == [0] * (len(steps) - 1)
+    assert max(steps) == len(list((tmp_path / "cache").rglob("ranges/*.arrow")))
 
 
 def test_copies_of_old_jobs_go_when_new_ones_come(weather: Any, reading: Settings, tmp_path: Path) -> None:
