@@ -6,8 +6,9 @@ there are parts for all its loads, and no further (`cover`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from millpond.kernel.space import ReadTransaction, Transaction
@@ -22,7 +23,7 @@ from millpond.maps.waiting import (
     Quarantined,
     Queued,
     applied_position,
-    series_of,
+    waiting_part,
     waiting_parts,
 )  # fmt: skip
 from millpond.stores.files import remove_tree
@@ -33,6 +34,7 @@ LOG_ENTRIES_MAX = 100_000
 """So many entries of its log a pond has that keeps no parts."""
 TRIM_EVERY = 256
 TIDY_MS = 60_000
+EXPIRED_AT_ONCE = 1_000
 
 
 def part_folder(loads: Loads, part: str) -> Path | None:
@@ -50,15 +52,11 @@ def part_folder(loads: Loads, part: str) -> Path | None:
 
 
 def _find(tx: ReadTransaction, part: str) -> Queued | None:
-    told = tx.get(KEPT.pack(part))
-    if told is not None:
-        return Queued.from_json(told)
-    for definition in list_maps(tx):
-        if series_of(definition.name).knows(tx, part):
-            for queued in waiting_parts(tx, definition.name):
-                if queued.part == part:
-                    return queued
-    return None
+    kept = _kept_now(tx, part)
+    if kept is not None:
+        return kept
+    found = (waiting_part(tx, definition.name, part) for definition in list_maps(tx))
+    return next((each for each in found if each is not None), None)
 
 
 def part_statuses(loads: Loads) -> list[PartStatus]:
@@ -98,21 +96,36 @@ def _aside(aside: Quarantined) -> PartStatus:
 
 def expire(loads: Loads, before_ms: int) -> int:
     """Remove parts that were merged before a time, and the log that speaks of them; how many parts."""
+    with loads.space.read() as tx:
+        kept = (Queued.from_json(value) for _, value in tx.scan(KEPT.range()))
+        old = [each for each in kept if each.queued_ms < before_ms]
+    gone = 0
+    for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
+        left = loads.space.write(partial(_leave, some))
+        step("kept.expired")
+        for each in left:
+            remove_tree(loads.kept(each.part))
+        gone += len(left)
+    return gone
 
-    def leave(tx: Transaction) -> list[Queued]:
-        kept = [Queued.from_json(value) for _, value in tx.scan(KEPT.range())]
-        again = {each.part for definition in list_maps(tx) for each in waiting_parts(tx, definition.name)}
-        gone = [each for each in kept if each.queued_ms < before_ms and each.part not in again]
-        for each in gone:
-            tx.delete(KEPT.pack(each.part))
-        cover(tx)
-        return gone
 
-    gone = loads.space.write(leave)
-    step("kept.expired")
+def _leave(old: Sequence[Queued], tx: Transaction) -> list[Queued]:
+    """Forget these parts, but for those that are merged again, and trim the log to what is left."""
+    gone = [
+        each for each in old
+        if _kept_now(tx, each.part) == each and waiting_part(tx, each.map, each.part) is None
+    ]  # fmt: skip
     for each in gone:
-        remove_tree(loads.kept(each.part))
-    return len(gone)
+        tx.delete(KEPT.pack(each.part))
+    names = [definition.name for definition in list_maps(tx)]
+    applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
+    trim(tx, min(max((each.position for each in gone), default=0), applied) + 1)
+    return gone
+
+
+def _kept_now(tx: ReadTransaction, part: str) -> Queued | None:
+    told = tx.get(KEPT.pack(part))
+    return None if told is None else Queued.from_json(told)
 
 
 def tidy_up(loads: Loads, position: int) -> None:

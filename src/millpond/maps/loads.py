@@ -49,6 +49,7 @@ from millpond.maps.waiting import (
     Quarantined,
     Queued,
     series_of,
+    waiting_part,
 )  # fmt: skip
 from millpond.stores.files import move, remove_tree, sync, write_file_atomically
 from millpond.stores.locks import alone
@@ -230,13 +231,23 @@ class Loads(PartPlaces, WaitingParts):
     def settle(self, load: str) -> None:
         """Move the parts of a committed load into `staging/`; duplicates are removed."""
         received = self.folder / "receive" / load
-        for queued in self.queued():
-            # Before there was a log, parts were received under their place in the load.
-            for place in (received / queued.part, received / str(queued.index)):
-                if queued.load == load and place.exists():
-                    move(place, self.staged(queued.number))
-                    step("load.part_staged")
+        for place in sorted(_folders(received)):
+            queued = self._entered_as(place, load)
+            if queued is not None:
+                move(place, self.staged(queued.number))
+                step("load.part_staged")
         remove_tree(received)
+
+    def _entered_as(self, place: Path, load: str) -> Queued | None:
+        try:
+            manifest = read_manifest(place)
+        except Corrupt:
+            # Its folder tells which it is; before there was a log, by its place in the load.
+            names = ((each, (each.part, str(each.index))) for each in self.queued() if each.load == load)
+            return next((each for each, known in names if place.name in known), None)
+        with self.space.read() as tx:
+            queued = waiting_part(tx, manifest.map, manifest.id)
+        return queued if queued is not None and queued.load == load else None
 
     # -- the queue ------------------------------------------------------------------------------------
 

@@ -31,6 +31,8 @@ __all__ = ("FOLD_ROWS", "Merged", "merge_map", "merge_waiting")
 FOLD_ROWS = 200_000
 """Loads are folded together up to about so many rows: what a change holds in memory, and a crash does again."""
 
+FOLD_PARTS = 500
+
 
 @dataclass(slots=True)
 class Merged:
@@ -114,7 +116,7 @@ def _fold(shard: Shard, parts: Iterator[Queued], before: int | None) -> list[Que
     rows = 0
     for queued in parts:
         another = not fold or fold[-1].load_number != queued.load_number
-        full = rows >= FOLD_ROWS and not queued.again
+        full = (rows >= FOLD_ROWS or len(fold) >= FOLD_PARTS) and not queued.again
         if (before is not None and queued.position >= before) or (
             fold and another and (full or _tracks(shard, queued) != _tracks(shard, fold[0]))
         ):

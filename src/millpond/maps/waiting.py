@@ -29,7 +29,8 @@ from millpond.maps.log import head_of
 
 __all__ = (
     "ABSORBED", "CARE", "KEPT", "LOCAL", "NUMBER", "QUARANTINE", "QUEUE", "CareOrder", "PartStatus", "Quarantined",
-    "Queued", "applied_position", "care_orders", "forget_map", "series_of", "settings_of", "waiting_parts",
+    "Queued", "applied_position", "care_orders", "forget_map", "series_of", "settings_of", "waiting_part",
+    "waiting_parts",
     "with_settings",
 )  # fmt: skip
 
@@ -165,6 +166,19 @@ def waiting_parts(tx: ReadTransaction, name: str) -> Iterator[Queued]:
     """The parts that wait for a map, in order."""
     for listed in series_of(name).listed(tx):
         yield Queued.of(name, listed)
+
+
+def waiting_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
+    """A part that waits, by its id; None when it does not."""
+    number = tx.get(ABSORBED.pack(name, part))
+    if number is None:
+        return None
+    position = int.from_bytes(number, "big")
+    row = tx.get(QUEUE.pack(name, position))
+    if row is None:
+        return None
+    told = json.loads(row)
+    return Queued(map=name, number=position, part=part, rows=told["entries"], **told["about"])
 
 
 def care_orders(tx: ReadTransaction, name: str) -> Iterator[CareOrder]:
