@@ -6,12 +6,14 @@ import math
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from struct import pack
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from millpond.errors import Corrupt
 from millpond.maps.columns import canonical_schema
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from millpond.testing.models import Row
 
+MODULUS = 1 << 64
 SCHEMES = (
     (Scheme.AUTO, 8), (Scheme.DIRECT, 8), (Scheme.HASH, 8), (Scheme.HASH, 4), (Scheme.LOOKUP, 8),
 )  # fmt: skip
@@ -188,3 +191,28 @@ def test_an_id_without_its_text_is_an_error() -> None:
         shard.change(lambda tx: tx.delete((1).to_bytes(8, "big"), db=shard.store.dbs["keys"]), None)
         with shard.view() as view, pytest.raises(Corrupt, match="keys"):
             digest_of_view(view)
+
+
+def test_the_format_page_is_enough_to_compute_it() -> None:
+    """In plain Python, from docs/format/clone.md alone."""
+
+    def sums(words: list[int]) -> tuple[int, int]:
+        low, high = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
+        for word in words:
+            a = (low ^ word) * 0xBF58476D1CE4E5B9 % MODULUS
+            low = (a ^ (a >> 33)) * 0xFF51AFD7ED558CCD % MODULUS
+            low ^= low >> 29
+            rotated = (word << 32 | word >> 32) % MODULUS
+            b = (high ^ rotated) * 0x94D049BB133111EB % MODULUS
+            high = (b ^ (b >> 31)) * 0xC4CEB9FE1A85EC53 % MODULUS
+            high ^= high >> 32
+        return low, high
+
+    definition = _plain(Kind.TEMPORAL_STATE)
+    rows = [(("a", -5), 1), (("bb" * 200, 7), -2)]
+    told = [
+        sums([xxh3_64_intdigest(key.encode()), time % MODULUS, xxh3_64_intdigest(b"\x05" + pack(">q", value))])
+        for (key, time), value in rows
+    ]
+    wanted = f"{sum(high for _, high in told) % MODULUS:016x}{sum(low for low, _ in told) % MODULUS:016x}"
+    assert str(digest_of_rows(definition, canonical_of(definition, rows))) == wanted
