@@ -10,19 +10,20 @@ from pyspark.errors import PySparkException
 
 import millpond
 from millpond import spark as mp
+from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import cluster as cluster
 from tests.nodes.conftest import serve as serve
 from tests.spark.test_changes import drained
 from tests.spark.test_streams import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from millpond.nodes.remote_pond import RemotePond
-    from tests.nodes.conftest import ClusterHere
+    from tests.nodes.conftest import ClusterHere, Served
 
 pytestmark = pytest.mark.spark
 
@@ -88,6 +89,35 @@ def test_a_load_that_is_given_up_leaves_nothing_on_nodes(
     written(frame, cluster.url, rejects=rejects, max_rejects=10)
     assert everywhere(cluster, "k1") == [1] * 3
     assert json.loads(rejects.read_text().splitlines()[5])["source"] == "partition 1"
+
+
+def test_a_token_goes_with_the_session_to_its_tasks(spark: SparkSession, serve: Callable[..., Served]) -> None:
+    rights = {"writes": {"write": ["numbers"]}, "reads": {"read": ["numbers"]}, "rules": {"admin": ["*"]}}
+    tokens = [{"name": name, "sha256": hash_token(name), "rights": told} for name, told in rights.items()]
+    url = serve(tokens=tokens).url
+    with millpond.open(url, token="rules") as pond:
+        pond.create_map("numbers", kind="state", value="long")
+    frame = spark.sql("select 'a' key, 1L value")
+
+    def session(token: str) -> SparkSession:
+        made = spark.newSession()
+        made.conf.set("spark.millpond.token", token)
+        mp.register(made, url)
+        return made
+
+    def rows(token: str) -> list[Any]:
+        return session(token).read.format("millpond").option("map", "numbers").load().collect()
+
+    reading, writing = session("reads"), session("writes")
+    with pytest.raises(PySparkException, match=r"denied|right"):
+        written(reading.createDataFrame(frame.toArrow()), url)
+    written(writing.createDataFrame(frame.toArrow()), url)
+    assert rows("reads") == [("a", 1)]
+    assert reading.sql("select get_state('numbers', 'a') n").collect() == [(1,)]
+    changes = reading.readStream.format("millpond").option("map", "numbers").load()
+    assert changes.schema.names == ["key", "value"]
+    with pytest.raises(PySparkException, match="token"):
+        rows("nobody's")
 
 
 def test_streams_into_nodes_and_out_of_them(

@@ -80,19 +80,25 @@ def check(pond: Pond) -> None:
     assert left_behind(pond) == []
 
 
-def test_a_query_that_is_killed_again_and_again(scratch: Path) -> None:
-    """Each run dies in another moment of the epoch that the run before left."""
-    for step in ("load.committed:1", "epoch.committed:1"):
+def killed_at(scratch: Path, *steps: str) -> None:
+    """Die at each of these in turn, each time in the epoch that the run before left, and then come to the end."""
+    for step in steps:
         assert not run(scratch, step), f"{step} was never taken"
     assert run(scratch)
     with millpond.open(scratch / "pond") as pond:
         check(pond)
 
 
+def test_a_query_that_dies_when_an_epoch_is_entered_and_spark_does_not_know(scratch: Path) -> None:
+    killed_at(scratch, "load.committed:1")
+
+
+@pytest.mark.slow
+def test_a_query_that_is_killed_again_and_again(scratch: Path) -> None:
+    killed_at(scratch, "epoch.tasks_done:1", "load.committed:1", "epoch.committed:1")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_query_that_is_killed_at_a_step(scratch: Path, step: str) -> None:
-    assert not run(scratch, step), f"{step} was never taken"
-    assert run(scratch)
-    with millpond.open(scratch / "pond") as pond:
-        check(pond)
+    killed_at(scratch, step)
