@@ -37,6 +37,8 @@ __all__ = ("ARROW_STREAM", "REQUEST_ROWS", "Questions", "Via")
 
 Via = Literal["auto", "remote", "snapshot"]
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
+URL_KEY_BYTES_MAX = 8_000
+"""Servers take URLs of a few times that; a longer key is sent as a body."""
 REQUEST_ROWS = 500_000
 """Keys in one request: a node answers so many in about a tenth of a second, and holds no more in memory."""
 
@@ -116,6 +118,8 @@ class Questions:
         """
         query = _key_query(key) | ({} if at is None else {"at": str(at)})
         path = f"/v1/maps/{quote(definition.name)}/get"
+        if isinstance(key, bytes) and len(key) > URL_KEY_BYTES_MAX:
+            return python_of(self.nodes.first(lambda node: node.request("POST", path, json=query)).json())
         return python_of(self.nodes.first(lambda node: node.request("GET", path, query=query)).json())
 
     def scan(self, definition: MapDefinition, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:

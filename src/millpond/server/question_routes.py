@@ -3,6 +3,7 @@
 | route | right | answers |
 |---|---|---|
 | `GET /v1/maps/{m}/get` | read | one value, typed |
+| `POST /v1/maps/{m}/get` | read | the same, for keys too long for a URL |
 | `POST /v1/maps/{m}/lookup` | read | an Arrow stream of keys (and times) becomes one of values |
 | `POST /v1/maps/{m}/scan` | read | rows as an Arrow stream, read as fast as they are taken |
 """
@@ -29,7 +30,7 @@ from millpond.server.access import Asking
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("LOOKUP_BYTES_MAX", "Scan", "routes")
+__all__ = ("LOOKUP_BYTES_MAX", "LongKey", "Scan", "routes")
 
 LOOKUP_BYTES_MAX = 256 << 20
 """The largest question that is taken: some millions of keys."""
@@ -46,6 +47,14 @@ _GET = [
         ("at", "query", "UTC milliseconds, or ISO 8601 with a zone; now unless told"),
     )
 ]
+
+
+class LongKey(BaseModel):
+    """What `GET` takes of its URL."""
+
+    key: str | None = Field(None, description="text; a number, for ranged maps")
+    key_hex: str | None = Field(None, description="instead, the bytes of a key that is no text")
+    at: str | None = Field(None, description="UTC milliseconds, or ISO 8601 with a zone; now unless told")
 
 
 class Scan(BaseModel):
@@ -70,6 +79,13 @@ def routes(node: Node) -> APIRouter:
         each, at = node.pond.map(name), query.get("at")
         here = answers.at_hand(each)
         told = answers.get(each, key, at) if here else await run_sync(answers.get, each, key, at)
+        return Response(json.dumps(told), media_type="application/json")
+
+    @router.post("/get", summary="The value of a key that is too long for a URL")
+    def get_long(asking: Asking, name: str, asked: LongKey) -> Response:
+        """As GET."""
+        asking.need("read", name)
+        told = answers.get(node.pond.map(name), _key(asked.key, asked.key_hex), asked.at)
         return Response(json.dumps(told), media_type="application/json")
 
     @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)

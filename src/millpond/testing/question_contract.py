@@ -94,7 +94,7 @@ class QuestionContract(NamedMaps):
         told = made.get("a")
         assert told != told
 
-    @pytest.mark.parametrize("key", ["", "\0", "a b&c=d/e?f#g%h+i", "é\U0001f600", "k" * 512, "long " * 4000])
+    @pytest.mark.parametrize("key", ["", "\0", "a b&c=d/e?f#g%h+i", "é\U0001f600", "k" * 512, "\0" * 65_536])
     @pytest.mark.parametrize("scheme", ["auto", "lookup"])
     def test_keys_of_any_letters_and_length(self, pond: PondLike, fresh: str, key: str, scheme: str) -> None:
         made = pond.create_map(fresh, kind="state", value="long", scheme=scheme)
