@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -34,6 +35,7 @@ from millpond.nodes.transport import Nodes
 from millpond.settings import Settings, load_settings
 from millpond.stores.range_index import content_id
 from millpond.testing.faults import STEPS_LOG
+from tests.docs.snippets import snippets
 
 KEYS = 50_000
 
@@ -374,3 +376,12 @@ def test_when_the_node_is_gone_the_snapshot_answers_and_the_rest_says_so(weather
         with pytest.raises(Unavailable) as gone:
             ask()
         assert gone.value.kind == "node_unreachable"
+
+
+def test_the_guide_does_what_it_says(node: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
+    monkeypatch.setenv("MILLPOND_SNAPSHOT_CACHE", str(tmp_path / "cache"))
+    text = "\n".join(each.text for each in snippets("docs/reading.md") if each.language == "python")
+    exec(compile(text.replace("http://localhost:7433", node.url), "docs/reading.md", "exec"), {})
+    promised = re.findall(r"^ *print\(.*\)  # (.*)$", text, re.MULTILINE)
+    assert len(promised) == 4
+    assert capsys.readouterr().out.splitlines() == promised
