@@ -111,7 +111,10 @@ def _read_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
             for batch in pa.ipc.open_stream(source):
                 yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         except pa.ArrowInvalid as error:
-            raise Corrupt("the state of a clone cannot be read", kind="clone_state", file=file, reason=error) from error
+            raise Corrupt(
+                "the state of a clone cannot be read", kind="clone_state", file=file, reason=error,
+                hint="remove the folder it lies in, then make the node a copy again: millpond repair --from URL",
+            ) from error  # fmt: skip
 
 
 def definitions_of(file: Path) -> list[MapDefinition]:

@@ -18,6 +18,8 @@ from millpond.nodes.transport import Connection
 __all__ = ("LogPage", "Peer")
 
 LOG_PAGE_MAX = 1000
+_NODE_SECONDS = 5.0
+"""A primary that starts asks all its peers this, and does not wait long for one that says nothing."""
 _REST_SECONDS = 30.0
 _COPY_SECONDS = 900.0
 """A copy is written whole before its first byte is sent."""
@@ -48,7 +50,7 @@ class Peer:
 
     def node(self) -> dict[str, Any]:
         """What it says of itself: pond, role, position, chain …"""
-        return self._get("/v1/node")
+        return self._get("/v1/node", seconds=_NODE_SECONDS)
 
     def log(self, after: int, *, limit: int = LOG_PAGE_MAX, wait_seconds: float = 0) -> LogPage:
         """The entries after a position; when there are none yet, it waits for one so long.
