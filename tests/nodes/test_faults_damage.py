@@ -211,8 +211,16 @@ def _enter_without(story: Story, name: str, load: int) -> None:
 # -- bytes that change on a disk ----------------------------------------------------------------------
 
 
-def test_a_staged_part_that_is_damaged_is_put_aside_told_and_merged_when_an_intact_copy_is_found(story: Story) -> None:
-    """The replica dies before it merges; what it has staged is damaged meanwhile."""
+@pytest.mark.parametrize(
+    "kill_at",
+    [None, *(pytest.param(step, marks=pytest.mark.slow) for step in ("merge.quarantine_moved", "retry.part_replaced"))],
+)
+def test_a_staged_part_that_is_damaged_is_put_aside_told_and_merged_when_an_intact_copy_is_found(
+    story: Story, kill_at: str | None
+) -> None:
+    """The replica dies before it merges; what it has staged is damaged meanwhile. It may die again while it mends."""
+    story.create("staged")
+    story.pond.drop_map("staged")
     story.create("staged")
     story.load("staged", 0)
     story.settle()
@@ -227,7 +235,10 @@ def test_a_staged_part_that_is_damaged_is_put_aside_told_and_merged_when_an_inta
     assert places
     for place in places:
         flip_byte(place, 5_000)
-    story.cluster.start(REPLICA)
+    story.cluster.start(REPLICA, kill_at=kill_at, wait=kill_at is None)
+    if kill_at is not None:
+        story.cluster.wait_dead(REPLICA)
+        story.cluster.start(REPLICA)
     patient(story, lambda: story.pond.map("staged").load(table_of(story.definition("staged"), rows)))
     aside = [each for each in parts_of(story.cluster, REPLICA) if each["state"] == "quarantined"]
     assert all(each["reason"] for each in aside)

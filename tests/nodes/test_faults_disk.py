@@ -73,7 +73,9 @@ def fill(disk: Path, leaving: int = 0) -> Path:
     return ballast
 
 
-@pytest.mark.parametrize("leaving", [0, 8 << 20, 24 << 20, 30 << 20, 36 << 20])
+@pytest.mark.parametrize(
+    "leaving", [0, *(pytest.param(left << 20, marks=pytest.mark.slow) for left in (8, 24, 30)), 36 << 20]
+)
 def test_a_load_that_one_disk_cannot_hold_is_told_and_goes_on_when_there_is_space(
     whole: Story, disk: Path, leaving: int
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import pytest
@@ -147,10 +148,25 @@ def enter_at(story: Story, number: int, name: str, load: int) -> None:
         story.put(name, rows)
 
 
+@pytest.mark.parametrize("step", ["fetch.bundle_came", "log.entered"])
+def test_a_replica_that_begins_anew_and_dies_while_it_fetches_goes_on(story: Story, step: str) -> None:
+    name = f"anew_{step.partition('.')[0]}"
+    story.create(name)
+    for load in range(2):
+        story.load(name, load)
+    story.settle()
+    story.cluster.stop(2)
+    rmtree(story.cluster.nodes[2].folder)
+    story.cluster.start(2, kill_at=f"{step}:2", wait=False)
+    story.cluster.wait_dead(2)
+    story.cluster.start(2)
+    story.check(full=False)
+
+
 # -- connections that break ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("after", [0, 1_000, 300_000])
+@pytest.mark.parametrize("after", [0, 300_000])
 def test_an_upload_that_is_cut_is_gone_on_with(story: Story, after: int) -> None:
     name = f"cut{after}"
     story.create(name)
