@@ -97,8 +97,10 @@ def serve(
     )  # fmt: skip
     _log(settings)
 
+    from millpond.server.memory import keep_memory
     from millpond.server.run import Service
 
+    keep_memory()
     with Service(settings) as service:
         service.run(lambda: _announce(service.node, as_json=json))
 
