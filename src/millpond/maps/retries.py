@@ -101,28 +101,36 @@ class _Redo:
 
 
 def _retry_map(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None:
-    whole = [each for each in aside if _is_whole(loads, each)]
-    if not whole:
-        return
+    with loads.space.read() as tx:
+        again = {each.number for each in aside if series_of(each.map).knows(tx, each.part)}
+    # Whose rows were loaded again since is not wanted any more, damaged or not.
+    known = [each for each in aside if each.number in again]
+    whole = [each for each in aside if each.number not in again and _is_whole(loads, each)]
     with shard.exclusive(), loads.alone():
-        _finish_absorbed(loads, shard)
+        if known:
+            _put_back(loads, shard, known)
+        if whole:
+            _finish_absorbed(loads, shard)
+            _put_back(loads, shard, whole)
 
-        def put_back(tx: Transaction) -> _Redo:
-            redo = _plan(tx, shard, whole)
-            for queued in redo.parts:
-                segment = Segment(queued.part, queued.number, queued.rows)
-                series_of(queued.map).put_back(tx, segment, replace(queued, again=True).about())
-            for order in redo.orders:
-                row = json.dumps(asdict(replace(order, again=True))).encode()
-                tx.put(CARE.pack(order.map, order.position), row)
-            for each in whole:
-                tx.delete(QUARANTINE.pack(each.map, each.number))
-            return redo
 
-        redo = loads.space.write(put_back)
-        step("retry.entered")
-        for each in redo.known:
-            remove_tree(loads.set_aside(each.map, each.number))
+def _put_back(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None:
+    def act(tx: Transaction) -> _Redo:
+        redo = _plan(tx, shard, aside)
+        for queued in redo.parts:
+            segment = Segment(queued.part, queued.number, queued.rows)
+            series_of(queued.map).put_back(tx, segment, replace(queued, again=True).about())
+        for order in redo.orders:
+            row = json.dumps(asdict(replace(order, again=True))).encode()
+            tx.put(CARE.pack(order.map, order.position), row)
+        for each in aside:
+            tx.delete(QUARANTINE.pack(each.map, each.number))
+        return redo
+
+    redo = loads.space.write(act)
+    step("retry.entered")
+    for each in redo.known:
+        remove_tree(loads.set_aside(each.map, each.number))
 
 
 def _is_whole(loads: Loads, aside: Quarantined) -> bool:
