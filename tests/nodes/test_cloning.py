@@ -268,7 +268,12 @@ def damaged(pond: Pond, name: str) -> None:
     shard.change(lambda tx: shard.delete_rows(tx, rows.slice(0, 1)), None)
 
 
-@pytest.mark.parametrize("name", sorted(set(MAPS) - {"empty"}))
+QUICK = ("plain", "interned")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MAPS if name != "empty"]
+)
 def test_one_map_becomes_a_copy(source: Served, place: Path, name: str) -> None:
     with open_pond(place / "new", serve=True) as pond:
         clone_pond(pond, peer_of(source), SystemClock())
