@@ -73,6 +73,7 @@ class Rounds:
         patient(story, lambda: story.load_all(first + 2))
         patient(story, lambda: story.pond.create_map("passing", kind="state", exist_ok=True))
         patient(story, lambda: story.pond.map("passing").load({"key": ["a"], "value": [first]}))
+        story.settle()
         patient(story, self._drop_passing)
         story.settle()
         patient(story, self._wait_trimmed)

@@ -39,6 +39,7 @@ def test_a_job_ends_well_or_is_run_again_while_a_replica_dies(spark: SparkSessio
         assert story.cluster.urls[REPLICA] in failed, failed
     if failed:
         writer.save()
+    assert story.deaths[REPLICA]
     story.put("job", [((f"k{number}",), 2 * number) for number in range(ROWS)])
     position = story.settle()
     loads = [
@@ -70,7 +71,7 @@ def _killed_meanwhile(story: Story, save: Callable[[], object], number: int) -> 
 
 def _kill_and_revive(story: Story, ended: threading.Event) -> None:
     """Kill the replica once it is sent something, and start it again a little later."""
-    story.cluster.kill_at(REPLICA, "upload.received")
+    story.cluster.kill_at(REPLICA, "receive.written")
     node = story.cluster.nodes[REPLICA]
     wait_for(lambda: not node.runs or ended.is_set(), "the replica to be sent something", 120)
     if not node.runs:
