@@ -258,7 +258,7 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing_half(writer: Writer, monk
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "writev", full)
+    monkeypatch.setattr(os, "pwritev", full)
     refused = writer.send(part, data)
     assert (refused.status, refused.json()["kind"]) == (507, "disk_full")
     monkeypatch.undo()
@@ -395,7 +395,7 @@ def test_an_epoch_of_a_stream_is_entered_once(writer: Writer) -> None:
     writer.send(other, data)
     again = writer.enter(other, load="b", stream=["query", 7]).json()
     assert again | {"seconds": 0} == first | {"seconds": 0}
-    assert writer.state(other) == HERE, "who restarts throws it away"
+    assert writer.state(other)["state"] in ("here", "absent"), "it is not taken"
 
 
 def test_only_the_primary_enters_loads(cluster: ClusterHere, tmp_path: Path) -> None:

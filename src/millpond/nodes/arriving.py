@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,11 @@ import xxhash
 
 from millpond.errors import Conflict, Corrupt, Invalid, MillpondError
 from millpond.kernel.steps import step
-from millpond.nodes.bundles import CHUNK_BYTES, Named, peek_manifest
+from millpond.nodes.bundle_file import BundleFile
+from millpond.nodes.bundles import Named, peek_manifest
 from millpond.stores.files import disk_errors
 
 __all__ = ("Arriving", "Offer")
-
-_VECTORS_MAX = 1000  # of one write: systems take 1,024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +32,8 @@ class Arriving:
     """The one who sends a part now. Its methods may be called from any thread, but one after another."""
 
     def __init__(
-        self, bundle: Path, offer: Offer, *, admit: Callable[[Named], None], settle: Callable[[Path], None],
-        over: Callable[[bool], None],
+        self, bundle: Path, offer: Offer, *, admit: Callable[[Named], None],
+        settle: Callable[[Path, Path | None], None], over: Callable[[bool], None],
     ) -> None:  # fmt: skip
         """Open the file; `over` is told at the end whether what came is worth keeping.
 
@@ -47,27 +45,27 @@ class Arriving:
         self._admitted = False
         with disk_errors(bundle):
             bundle.parent.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(bundle, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = BundleFile(bundle, anew=offer.offset == 0)
         try:
-            self.offset = self._continue()
+            self._continue()
         except BaseException:
-            os.close(self._handle)
+            self._file.close()
             raise
         step("receive.began")
 
-    def _continue(self) -> int:
-        there = os.fstat(self._handle).st_size
-        if self._offer.offset == 0 and there:
-            os.ftruncate(self._handle, 0)
-            there = 0
-        if self._offer.offset != there:
+    def _continue(self) -> None:
+        if self._offer.offset != self.offset:
             raise Conflict(
-                "the bundle is to be continued elsewhere", kind="upload_offset", part=self._offer.part, offset=there,
-                found=self._offer.offset, hint="send the bytes from that offset on",
+                "the bundle is to be continued elsewhere", kind="upload_offset", part=self._offer.part,
+                offset=self.offset, found=self._offer.offset, hint="send the bytes from that offset on",
             )  # fmt: skip
-        while chunk := os.read(self._handle, CHUNK_BYTES):
+        for chunk in self._file.chunks():
             self._summed.update(chunk)
-        return there
+
+    @property
+    def offset(self) -> int:
+        """How many bytes have come."""
+        return self._file.size
 
     @property
     def whole(self) -> bool:
@@ -89,11 +87,10 @@ class Arriving:
         for chunk in chunks:
             self._summed.update(chunk)
         with disk_errors(self._bundle):
-            _write_all(self._handle, chunks, size)
-        self.offset += size
+            self._file.append(chunks, size)
         step("receive.written")
         if not self._admitted:
-            named = peek_manifest(self._handle)
+            named = peek_manifest(self._file.handle)
             if named is not None:
                 self._admit(named)
                 self._admitted = True
@@ -112,23 +109,10 @@ class Arriving:
                 "the bundle was damaged on its way", kind="upload_damaged", part=self._offer.part, found=found,
                 wanted=self._offer.checksum, hint="send it again",
             )  # fmt: skip
-        self._settle(self._bundle)
+        self._settle(self._bundle, self._file.apart)
         return True
 
     def leave(self, error: BaseException | None = None) -> None:
         """Let go: bytes are kept for whoever continues, unless an error of ours says that they are of no use."""
-        os.close(self._handle)
+        self._file.close()
         self._over(not isinstance(error, MillpondError))
-
-
-def _write_all(handle: int, chunks: Sequence[bytes], size: int) -> None:
-    """Write as they lie in memory; the system may take less at once than it is given."""
-    written = 0
-    for first in range(0, len(chunks), _VECTORS_MAX):
-        written += os.writev(handle, chunks[first : first + _VECTORS_MAX])
-        if written != sum(len(chunk) for chunk in chunks[: first + _VECTORS_MAX]):
-            break
-    if written < size:
-        rest = memoryview(b"".join(chunks))[written:]
-        while rest:
-            rest = rest[os.write(handle, rest) :]

@@ -27,8 +27,8 @@ from millpond.maps.parts import PartManifest, verify_part
 from millpond.stores.files import disk_errors, sync
 
 __all__ = (
-    "CHUNK_BYTES", "MEMBERS", "Named", "Sink", "bundle_size", "open_bundle_stream", "peek_manifest", "unpack_bundle",
-    "write_bundle",
+    "CHUNK_BYTES", "MEMBERS", "Named", "Sink", "bundle_size", "find_data", "open_bundle_stream", "peek_manifest",
+    "unpack_bundle", "write_bundle",
 )  # fmt: skip
 
 MEMBERS = ("manifest.json", "data.mdb", "touched.arrow")
@@ -216,27 +216,46 @@ class Named:
 
 def peek_manifest(handle: int) -> Named | None:
     """What the beginning of a bundle says of its part, before the rest has come; None when that cannot be told yet."""
-    header = os.pread(handle, _HEADER_BYTES, 0)
-    if len(header) < _HEADER_BYTES or header[:4] != b"PK\3\4":
+    found = _stored_at(handle, 0, MEMBERS[0])
+    if found is None or found[1] > MANIFEST_BYTES_MAX:
         return None
-    method, size, name_length, extra_length = struct.unpack("<8xH12xL2H", header)
-    start = _HEADER_BYTES + name_length + extra_length
-    name = os.pread(handle, name_length, _HEADER_BYTES)
-    if method != zipfile.ZIP_STORED or name != MEMBERS[0].encode() or size > MANIFEST_BYTES_MAX:
-        return None
-    told = os.pread(handle, size, start)
     try:
-        manifest = json.loads(told)
+        manifest = json.loads(os.pread(handle, found[1], found[0]))
         return Named(str(manifest["id"]), str(manifest["map"]), str(manifest["incarnation"]))
     except (ValueError, TypeError, KeyError):
         return None
 
 
+def find_data(handle: int) -> tuple[int, int] | None:
+    """Where the bytes of `data.mdb` begin in a bundle of our form, and how many; None when its beginning says nothing.
+
+    It is what the headers say: whether they are right is seen when the bundle is unpacked.
+    """
+    manifest = _stored_at(handle, 0, MEMBERS[0])
+    return None if manifest is None else _stored_at(handle, sum(manifest), MEMBERS[1])
+
+
+def _stored_at(handle: int, position: int, wanted: str) -> tuple[int, int] | None:
+    """Start and size of a stored member whose header is at a position."""
+    header = os.pread(handle, _HEADER_BYTES, position)
+    if len(header) < _HEADER_BYTES or header[:4] != b"PK\3\4":
+        return None
+    flags, method, size, name_length, extra_length = struct.unpack("<6xHH12xL2H", header)
+    name = os.pread(handle, name_length, position + _HEADER_BYTES)
+    if flags or method != zipfile.ZIP_STORED or size == _WIDE or name != wanted.encode():
+        return None
+    return position + _HEADER_BYTES + name_length + extra_length, size
+
+
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def unpack_bundle(file: Path, target: Path, bytes_max: int = PART_BYTES_MAX) -> PartManifest:
+def unpack_bundle(
+    file: Path, target: Path, bytes_max: int = PART_BYTES_MAX, *, data: Path | None = None
+) -> PartManifest:
     """Unpack a bundle into a new folder, durably; the part in it, checked.
+
+    `data`: where its `data.mdb` lies already, see `bundle_file.py`; it gets a second name.
 
     Raises:
         Corrupt: it is no whole zip, or what it holds is not the part that it says.
@@ -250,7 +269,8 @@ def unpack_bundle(file: Path, target: Path, bytes_max: int = PART_BYTES_MAX) -> 
             with disk_errors(target):
                 target.mkdir()
                 for member in members:
-                    _unpack(bundle, file, member, target / member.filename)
+                    apart = data if member.filename == MEMBERS[1] else None
+                    _unpack(bundle, file, member, target / member.filename, apart)
                 sync(target)
                 sync(target.parent)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error) as error:
@@ -291,7 +311,10 @@ def _form(file: Path, reason: str) -> Invalid:
     )  # fmt: skip
 
 
-def _unpack(bundle: zipfile.ZipFile, file: Path, member: zipfile.ZipInfo, target: Path) -> None:
+def _unpack(bundle: zipfile.ZipFile, file: Path, member: zipfile.ZipInfo, target: Path, apart: Path | None) -> None:
+    if apart is not None:
+        _link(file, member, target, apart)
+        return
     with target.open("xb", buffering=0) as sink:
         if member.compress_type == zipfile.ZIP_STORED:
             with file.open("rb", buffering=0) as source:
@@ -299,6 +322,18 @@ def _unpack(bundle: zipfile.ZipFile, file: Path, member: zipfile.ZipInfo, target
         else:
             _inflate(bundle, member, sink)
         os.fsync(sink.fileno())
+
+
+def _link(file: Path, member: zipfile.ZipInfo, target: Path, apart: Path) -> None:
+    """Take what lies apart for what the directory means."""
+    with file.open("rb", buffering=0) as source:
+        meant = (_data_offset(source, member), member.file_size)
+        if member.compress_type != zipfile.ZIP_STORED or find_data(source.fileno()) != meant:
+            raise zipfile.BadZipFile(f"the directory places {member.filename} elsewhere than its header")
+    if apart.stat().st_size != member.file_size:
+        raise zipfile.BadZipFile(f"{member.filename} has another size")
+    target.hardlink_to(apart)
+    sync(target)
 
 
 def _data_offset(source: io.FileIO, member: zipfile.ZipInfo) -> int:

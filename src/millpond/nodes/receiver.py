@@ -1,6 +1,7 @@
 """Parts that writers send to this node, until a load enters them, or nobody does.
 
-    uploads/<part id>/<checksum>.bundle    the bytes that came so far, of the bundle with that xxh3_128
+    uploads/<part id>/<checksum>.bundle    the bytes that came so far, of the bundle with that xxh3_128, and beside it
+    uploads/<part id>/<checksum>.data      those of its largest file, see `bundle_file.py`
     uploads/<part id>/unpacking/           being unpacked and checked
     uploads/<part id>/part/                whole, checked and durable: the part is *here*
 
@@ -28,6 +29,7 @@ from millpond.kernel.steps import step
 from millpond.maps.catalogue import find_map, list_maps
 from millpond.maps.waiting import series_of
 from millpond.nodes.arriving import Arriving, Offer
+from millpond.nodes.bundle_file import bytes_come
 from millpond.nodes.bundles import Named, unpack_bundle
 from millpond.pond import Pond
 from millpond.settings import Settings
@@ -70,8 +72,7 @@ class Receiver:
                 shutil.rmtree(place, ignore_errors=True)
         for place in self._places():
             if (place / "part").is_dir():
-                for bundle in place.glob("*.bundle"):
-                    bundle.unlink()
+                _unlink(place)
             with suppress(OSError):
                 place.rmdir()  # only when it is empty
 
@@ -91,7 +92,7 @@ class Receiver:
             return UploadState("known")
         with suppress(FileNotFoundError):
             for bundle in self._place(part).glob("*.bundle"):
-                return UploadState("partial", bundle.stat().st_size)
+                return UploadState("partial", bytes_come(bundle))
         return UploadState("absent")
 
     def uploaded(self, part: str) -> Path | None:
@@ -148,9 +149,7 @@ class Receiver:
         if self.state(offer.part).state in ("here", "known"):
             return None
         bundle = place / f"{offer.checksum}.bundle"
-        for other in place.glob("*.bundle"):
-            if other != bundle:
-                other.unlink()  # of the same part from another source: its bytes are of no use to this one
+        _unlink(place, but=offer.checksum)  # of the same part from another source: of no use to this one
 
         def over(keep: bool) -> None:
             if not keep:
@@ -162,7 +161,7 @@ class Receiver:
             self._check_room(offer, place)
             return Arriving(
                 bundle, offer, admit=lambda named: self._admit(named, offer),
-                settle=lambda came: self._settle(came, offer), over=over,
+                settle=lambda came, data: self._settle(came, data, offer), over=over,
             )  # fmt: skip
         except Conflict:
             raise
@@ -219,7 +218,7 @@ class Receiver:
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _settle(self, bundle: Path, offer: Offer) -> None:
+    def _settle(self, bundle: Path, data: Path | None, offer: Offer) -> None:
         """Make a part of a bundle that came whole.
 
         Raises: see `unpack_bundle`.
@@ -227,14 +226,14 @@ class Receiver:
         place = bundle.parent
         unpacking, part = place / "unpacking", place / "part"
         remove_tree(unpacking)
-        manifest = unpack_bundle(bundle, unpacking, self._settings.max_part_bytes)
+        manifest = unpack_bundle(bundle, unpacking, self._settings.max_part_bytes, data=data)
         step("receive.unpacked")
         self._admit(Named(manifest.id, manifest.map, manifest.incarnation), offer)
         unpacking.rename(part)
         for folder in (place, self.folder, self.folder.parent):
             sync(folder)
         step("receive.here")
-        bundle.unlink()
+        _unlink(place)
         step("receive.cleared")
 
     # -- letting go -----------------------------------------------------------------------------------
@@ -272,3 +271,11 @@ class Receiver:
             yield True
         finally:
             turn.release()
+
+
+def _unlink(place: Path, *, but: str = "") -> None:
+    """Remove what came of bundles; of one, nothing."""
+    for pattern in ("*.bundle", "*.data"):
+        for file in place.glob(pattern):
+            if file.stem != but:
+                file.unlink()
