@@ -190,6 +190,24 @@ def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) ->
     assert [each["map"] for each in merger.status()] == ["two"]
     assert merger.error == ""
     assert pond.verify().ok
+    assert len(list((pond.folder / "shards").iterdir())) == 1
+
+
+def test_a_map_dropped_before_its_change_leaves_nothing_behind(pond: Pond, merger: Merger) -> None:
+    bring(pond, "one", 1)
+    dropped: list[str] = []
+
+    def drop(step: str) -> None:
+        if step == "merge.part_taken" and not dropped:
+            dropped.append(step)
+            threading.Thread(target=pond.drop_map, args=("one",)).run()
+
+    with listening(drop):
+        merger.start()
+        pond.wait_applied(bring(pond, "two", 2), ["two"], timeout=SECONDS)
+        merger.stop()
+    assert pond.verify().ok
+    assert [each.name.partition(".")[0] for each in (pond.folder / "shards").iterdir()] == ["two"]
 
 
 def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(

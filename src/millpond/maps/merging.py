@@ -25,6 +25,7 @@ from millpond.maps.parts import read_manifest, verify_part
 from millpond.maps.shard import WRITE_LOCK_SECONDS, Shard
 from millpond.maps.updates import tracks_updates
 from millpond.maps.waiting import CareOrder, Quarantined, Queued, care_orders, waiting_parts, with_settings
+from millpond.stores.files import remove_tree
 
 __all__ = ("FOLD_ROWS", "Merged", "merge_map", "merge_waiting")
 
@@ -90,7 +91,11 @@ def merge_map(
     except (Conflict, NotFound, OSError):
         if _current(loads, shard):
             raise
-        # The map was dropped meanwhile: what was done to its files is gone with them.
+    finally:
+        if not _current(loads, shard):
+            # The map was dropped meanwhile: what was made for it since goes too.
+            shard.close()
+            remove_tree(shard.folder)
 
 
 def _current(loads: Loads, shard: Shard) -> bool:
