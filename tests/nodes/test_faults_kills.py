@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PRIMARY, REPLICA, NEWCOMER = 0, 1, 2
+SHARES = 6
 ROOT = Path(__file__).resolve().parents[2]
 # A few that differ most; all of them are in the slow test.
 SAMPLE = ((PRIMARY, "load.committed"), (REPLICA, "merge.dequeued"), (NEWCOMER, "clone.ready"))
@@ -164,15 +165,16 @@ def test_killed_at_a_step(rounds: Rounds, steps: dict[int, Counter[str]], number
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("number", [PRIMARY, REPLICA, NEWCOMER])
-def test_killed_at_every_step(rounds: Rounds, steps: dict[int, Counter[str]], number: int) -> None:
+def test_killed_at_every_step(rounds: Rounds, steps: dict[int, Counter[str]], number: int, share: int) -> None:
     """The first and the last time that each step is taken."""
-    for name, count in steps[number].items():
-        if number == NEWCOMER and not name.startswith("clone."):
-            continue  # it dies while it begins anew; what it does later, any replica does
-        for nth in sorted({1, count}):
-            kill_and_go_on(rounds, number, name, nth)
+    moments = [(name, nth) for name, count in steps[number].items() for nth in sorted({1, count})]
+    if number == NEWCOMER:
+        # it dies while it begins anew; what it does later, any replica does
+        moments = [(name, nth) for name, nth in moments if name.startswith("clone.")]
+    for name, nth in moments[share::SHARES]:
+        kill_and_go_on(rounds, number, name, nth)
 
 
 def test_a_round_comes_by_every_step_of_a_node(steps: dict[int, Counter[str]]) -> None:
