@@ -333,6 +333,26 @@ def test_merging_tells_what_waited(node: Tended) -> None:
     assert made.get("car", at=moment(NOW)) == "ann"
 
 
+def test_merging_that_is_paused_waits_until_it_is_told(node: Tended) -> None:
+    made = node.pond.create_map("owner", kind="temporal_state", value="string")
+    rows = [{"key": "car", "effective_time": moment(NOW), "value": "ann"}]
+    hold = node.jobs["merge"].hold
+    assert hold is not None
+    hold(True)
+    parts, _ = seal_data(made.definition, rows, node.pond.folder / "writer" / "by-hand")
+    position = node.pond.commit_load(parts, wait=False).position
+    with pytest.raises(Unavailable):
+        node.pond.wait_applied(position, timeout=1.5)  # longer than the merger takes to look by itself
+    assert made.get("car", at=moment(NOW)) is None
+    assert node.run("merge").told == "merged 1 part, 1 row"
+    assert made.get("car", at=moment(NOW)) == "ann"
+    parts, _ = seal_data(made.definition, [rows[0] | {"value": "bob"}], node.pond.folder / "writer" / "by-hand")
+    position = node.pond.commit_load(parts, wait=False).position
+    hold(False)
+    node.pond.wait_applied(position, timeout=60)
+    assert made.get("car", at=moment(NOW)) == "bob"
+
+
 # -- what is left behind ------------------------------------------------------------------------------
 
 

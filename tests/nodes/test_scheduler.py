@@ -164,6 +164,24 @@ def test_a_paused_job_runs_only_when_told_and_stays_paused_over_a_restart(start:
     assert json.loads((tmp_path / "jobs.json").read_text()) == {"paused": []}
 
 
+def test_work_between_the_runs_is_told_of_pauses_also_after_a_restart(tmp_path: Path) -> None:
+    held: list[bool] = []
+
+    def begin() -> Scheduler:
+        job = Job("merge", "Merges.", 0, done, hold=held.append)
+        scheduler = Scheduler([job], state=tmp_path / "jobs.json", clock=SystemClock())
+        scheduler.start()
+        return scheduler
+
+    first = begin()
+    first.pause("merge")
+    first.stop()
+    second = begin()
+    second.resume("merge")
+    second.stop()
+    assert held == [False, True, True, False]
+
+
 def test_pauses_that_cannot_be_read_are_not_forgotten_in_silence(start: Start, tmp_path: Path) -> None:
     (tmp_path / "jobs.json").write_text("{")
     with pytest.raises(Corrupt) as raised:

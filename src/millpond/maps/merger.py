@@ -3,7 +3,8 @@
 Invariants:
 * a map is worked on by one thread at a time, in the order of the log; no map waits for another's work;
 * whatever goes wrong with one map is told by `status` and tried again later; the others go on;
-* `stop` waits for the transaction that runs, not for what waits.
+* `stop` waits for the transaction that runs, not for what waits;
+* held, it merges only while somebody keeps it `awake`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -72,6 +74,8 @@ class Merger:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._held = False
+        self._awake = 0
         self.error = ""
 
     def start(self) -> None:
@@ -97,6 +101,23 @@ class Merger:
     def nudge(self) -> None:
         """Look what waits, now."""
         self._wake.set()
+
+    def hold(self, held: bool) -> None:
+        """Merge nothing by itself until let go again; what is entered meanwhile waits."""
+        self._held = held
+        self.nudge()
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Merge what waits, now and while this lasts, although it is held."""
+        with self._lock:
+            self._awake += 1
+        self.nudge()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._awake -= 1
 
     @property
     def alive(self) -> bool:
@@ -141,6 +162,8 @@ class Merger:
 
     def _due(self) -> Iterator[str]:
         """The maps that something waits for and nobody works on, marked as worked on."""
+        if not self._going():
+            return
         now = self.loading.clock.monotonic()
         for name in self.loads.waiting_maps():
             with self._lock:
@@ -151,7 +174,7 @@ class Merger:
             yield name
 
     def _going(self) -> bool:
-        return not self._stopping.is_set()
+        return not self._stopping.is_set() and (not self._held or self._awake > 0)
 
     def _work(self, name: str) -> None:
         merged, began = Merged(), self.loading.clock.monotonic()

@@ -97,9 +97,10 @@ class Node:
         with self._ending:
             if self.stopping:
                 return
+            # First who knows what is paused.
+            self.scheduler.start()
             self.merger.start()
             self.puller.start()
-            self.scheduler.start()
             self.started = True
 
     def stop(self) -> None:

@@ -53,7 +53,8 @@ class Outcome:
 class Job:
     """Work with a name. `interval_ms` 0: only when told. `work` is given what says that it should come to an end.
 
-    `lag`: by how much of its interval it runs after those of the same interval.
+    `lag`: by how much of its interval it runs after those of the same interval. `hold` is told when the job is paused
+    and resumed, for work that also goes on between its runs.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Job:
     interval_ms: int
     work: Callable[[threading.Event], Outcome]
     lag: float = 0.0
+    hold: Callable[[bool], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,7 @@ class Scheduler:
         clockwork.start()
         for name, course in self._courses.items():
             course.paused = name in paused
+            _hold(course)
             if course.job.interval_ms:
                 self._schedule(clockwork, course)
                 if course.paused:
@@ -246,6 +249,7 @@ class Scheduler:
                 self._state, json.dumps({"paused": sorted(told | {name} if paused else told)}).encode()
             )
             course.paused = paused
+            _hold(course)
             if clockwork.get_job(name) is not None:
                 (clockwork.pause_job if paused else clockwork.resume_job)(name)
         return self.status(name)[0]
@@ -303,6 +307,11 @@ class Scheduler:
             _log.exception("job failed: %s", job.name)
             outcome = Outcome("failed", faults=(str(Internal(f"{type(error).__name__}: {error}", job=job.name)),))
         return outcome
+
+
+def _hold(course: _Course) -> None:
+    if course.job.hold is not None:
+        course.job.hold(course.paused)
 
 
 def _stopped() -> Closed:
