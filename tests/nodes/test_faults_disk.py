@@ -154,7 +154,9 @@ def test_what_was_entered_waits_while_the_disk_is_full_and_is_merged_by_itself_l
     story.cluster.start(SMALL, wait=False)
     wait_for(lambda: answers(story), "the node to answer", 60)
     assert story.cluster.ask(SMALL, "GET", "/readyz").status == 503
-    states = {part["state"] for part in parts_of(story.cluster, SMALL) if part["rows"] == ROWS}
+    states = {
+        part["state"] for part in parts_of(story.cluster, SMALL) if (part["map"], part["rows"]) == ("waits", ROWS)
+    }
     assert states <= {"waiting", "merging"}
     assert told(story.cluster, SMALL, "/v1/maps/waits/get", key="k00001")["value"] == 1
     ballast.unlink()

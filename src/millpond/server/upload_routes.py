@@ -1,7 +1,8 @@
 """Parts: sending them to a node, and entering what was sent as one load.
 
 A bundle is streamed to the disk in large pieces: while one piece is written and summed in a thread, the next comes in.
-The event loop itself only collects what the socket gives, and copies nothing.
+The event loop itself only collects what the socket gives, and copies nothing. A writer that falls silent for
+`read_timeout` is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ async def _receive(request: Request, arriving: Arriving, count: Callable[[float]
     error: BaseException | None = None
     began = arriving.offset
     try:
-        await _pour(_pieces(request), arriving)
+        silence = request.app.state.node.settings.read_timeout / 1000
+        await _pour(_pieces(_heard(request, silence)), arriving)
         await _in_thread(arriving.finish)
     except Corrupt as caught:
         error = caught
@@ -166,12 +168,29 @@ async def _receive(request: Request, arriving: Arriving, count: Callable[[float]
             arriving.leave(error)
 
 
-async def _pieces(request: Request) -> AsyncIterator[list[bytes]]:
-    """The body as lists of what the socket gave."""
+async def _heard(request: Request, silence: float) -> AsyncIterator[bytes]:
+    """The body as the socket gives it.
+
+    Raises: `ClientDisconnect` when the writer is gone, or has said nothing for so many seconds.
+    """
+    chunks = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(silence):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise ClientDisconnect from None
+        yield chunk
+
+
+async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """The body in lists of about `PIECE_BYTES`."""
     piece: list[bytes] = []
     size = 0
     try:
-        async for chunk in request.stream():
+        async for chunk in chunks:
             piece.append(chunk)
             size += len(chunk)
             if size >= PIECE_BYTES:
