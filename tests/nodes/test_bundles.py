@@ -133,14 +133,14 @@ def test_a_bundle_comes_in_any_pieces(
             assert b"".join(came.chunks()) == bundle[:stop]
     apart = came.apart
     came.close()
-    assert unpack_bundle(file, folder / "there", data=apart) == part.manifest
+    assert unpack_bundle(file, folder / "there", apart=apart) == part.manifest
 
 
 def test_a_deflated_bundle_lies_in_one_file(part: PartFile, tmp_path: Path) -> None:
     sent = zipped(tmp_path, lambda told: put_all(told, part, zipfile.ZIP_DEFLATED)).read_bytes()
     came = BundleFile(tmp_path / "x.bundle", anew=True)
     came.append([sent], len(sent))
-    assert came.apart is None
+    assert came.apart == {}
     came.close()
     assert unpack_bundle(tmp_path / "x.bundle", tmp_path / "there") == part.manifest
 

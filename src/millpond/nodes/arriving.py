@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import xxhash
 
 from millpond.errors import Conflict, Corrupt, Invalid, MillpondError
 from millpond.kernel.steps import step
 from millpond.nodes.bundle_file import BundleFile
-from millpond.nodes.bundles import Named, peek_manifest
+from millpond.nodes.bundles import Apart, Named, peek_manifest
 from millpond.stores.files import disk_errors
 
 __all__ = ("Arriving", "Offer")
@@ -33,7 +31,7 @@ class Arriving:
 
     def __init__(
         self, bundle: Path, offer: Offer, *, admit: Callable[[Named], None],
-        settle: Callable[[Path, Path | None], None], over: Callable[[bool], None],
+        settle: Callable[[Path, Mapping[str, Apart]], None], over: Callable[[bool], None],
     ) -> None:  # fmt: skip
         """Open the file; `over` is told at the end whether what came is worth keeping.
 
@@ -41,7 +39,6 @@ class Arriving:
         """
         self._bundle, self._offer = bundle, offer
         self._admit, self._settle, self._over = admit, settle, over
-        self._summed = xxhash.xxh3_128()
         self._admitted = False
         with disk_errors(bundle):
             bundle.parent.mkdir(parents=True, exist_ok=True)
@@ -59,8 +56,6 @@ class Arriving:
                 "the bundle is to be continued elsewhere", kind="upload_offset", part=self._offer.part,
                 offset=self.offset, found=self._offer.offset, hint="send the bytes from that offset on",
             )  # fmt: skip
-        for chunk in self._file.chunks():
-            self._summed.update(chunk)
 
     @property
     def offset(self) -> int:
@@ -84,8 +79,6 @@ class Arriving:
                 "more bytes came than the bundle has", kind="upload_length", part=self._offer.part,
                 length=self._offer.length, hint="Upload-Length is the length of the whole bundle",
             )  # fmt: skip
-        for chunk in chunks:
-            self._summed.update(chunk)
         with disk_errors(self._bundle):
             self._file.append(chunks, size)
         step("receive.written")
@@ -103,7 +96,7 @@ class Arriving:
         if not self.whole:
             return False
         step("receive.whole")
-        found = self._summed.hexdigest()
+        found = self._file.checksum
         if found != self._offer.checksum:
             raise Corrupt(
                 "the bundle was damaged on its way", kind="upload_damaged", part=self._offer.part, found=found,

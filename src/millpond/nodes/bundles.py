@@ -12,23 +12,25 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from millpond.errors import Corrupt, Invalid
+from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.maps.parts import PartManifest, verify_part
 from millpond.stores.files import disk_errors, sync
 
 __all__ = (
-    "CHUNK_BYTES", "MEMBERS", "Named", "Sink", "bundle_size", "find_data", "open_bundle_stream", "peek_manifest",
-    "unpack_bundle", "write_bundle",
+    "CHUNK_BYTES", "MEMBERS", "Apart", "Named", "ReadAt", "Sink", "bundle_size", "find_members", "open_bundle_stream",
+    "peek_manifest", "reading", "unpack_bundle", "write_bundle",
 )  # fmt: skip
 
 MEMBERS = ("manifest.json", "data.mdb", "touched.arrow")
@@ -214,35 +216,60 @@ class Named:
     incarnation: str
 
 
+ReadAt: TypeAlias = Callable[[int, int], bytes]
+"""Gives so many bytes of a bundle from a position on; fewer where they end, or have not come yet."""
+
+
+def reading(handle: int, fresh: bytes = b"", start: int = 0) -> ReadAt:
+    """Reads of a file, and of what is about to be written to it from `start` on."""
+
+    def read(position: int, count: int) -> bytes:
+        if not fresh:
+            return os.pread(handle, count, position)
+        missing = start - position
+        if missing <= 0:
+            return fresh[-missing : count - missing]
+        there = os.pread(handle, min(count, missing), position)
+        return there + fresh[: count - missing] if len(there) == missing < count else there
+
+    return read
+
+
 def peek_manifest(handle: int) -> Named | None:
     """What the beginning of a bundle says of its part, before the rest has come; None when that cannot be told yet."""
-    found = _stored_at(handle, 0, MEMBERS[0])
+    read = reading(handle)
+    found = _stored_at(read, 0, MEMBERS[0])
     if found is None or found[1] > MANIFEST_BYTES_MAX:
         return None
     try:
-        manifest = json.loads(os.pread(handle, found[1], found[0]))
+        manifest = json.loads(read(*found))
         return Named(str(manifest["id"]), str(manifest["map"]), str(manifest["incarnation"]))
     except (ValueError, TypeError, KeyError):
         return None
 
 
-def find_data(handle: int) -> tuple[int, int] | None:
-    """Where the bytes of `data.mdb` begin in a bundle of our form, and how many; None when its beginning says nothing.
+def find_members(read: ReadAt) -> Iterator[tuple[str, int, int]]:
+    """The members of a bundle of our form whose headers have come: their names, starts and sizes, in order.
 
     It is what the headers say: whether they are right is seen when the bundle is unpacked.
     """
-    manifest = _stored_at(handle, 0, MEMBERS[0])
-    return None if manifest is None else _stored_at(handle, sum(manifest), MEMBERS[1])
+    position = 0
+    for name in MEMBERS:
+        found = _stored_at(read, position, name)
+        if found is None:
+            return
+        yield name, *found
+        position = sum(found)
 
 
-def _stored_at(handle: int, position: int, wanted: str) -> tuple[int, int] | None:
+def _stored_at(read: ReadAt, position: int, wanted: str) -> tuple[int, int] | None:
     """Start and size of a stored member whose header is at a position."""
-    header = os.pread(handle, _HEADER_BYTES, position)
+    header = read(position, _HEADER_BYTES)
     if len(header) < _HEADER_BYTES or header[:4] != b"PK\3\4":
         return None
     flags, method, size, name_length, extra_length = struct.unpack("<6xHH12xL2H", header)
-    name = os.pread(handle, name_length, position + _HEADER_BYTES)
-    if flags or method != zipfile.ZIP_STORED or size == _WIDE or name != wanted.encode():
+    name = read(position + _HEADER_BYTES, name_length)
+    if flags or extra_length or method != zipfile.ZIP_STORED or size == _WIDE or name != wanted.encode():
         return None
     return position + _HEADER_BYTES + name_length + extra_length, size
 
@@ -250,37 +277,94 @@ def _stored_at(handle: int, position: int, wanted: str) -> tuple[int, int] | Non
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def unpack_bundle(
-    file: Path, target: Path, bytes_max: int = PART_BYTES_MAX, *, data: Path | None = None
-) -> PartManifest:
-    """Unpack a bundle into a new folder, durably; the part in it, checked.
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A member that lies in a file of its own, which was summed while it was written: xxh3_128, hexadecimal."""
 
-    `data`: where its `data.mdb` lies already, see `bundle_file.py`; it gets a second name.
+    file: Path
+    checksum: str
+
+
+def unpack_bundle(
+    file: Path, target: Path, bytes_max: int = PART_BYTES_MAX, *, apart: Mapping[str, Apart] | None = None
+) -> PartManifest:
+    """Unpack a bundle into a new folder, whose content is durable then; the part in it, checked.
+
+    `apart`: members that leave holes in the file; they get a second name, see `bundle_file.py`.
 
     Raises:
         Corrupt: it is no whole zip, or what it holds is not the part that it says.
         Invalid: kind `bundle_members`: it is not of the form of a bundle; `part_too_large`: it unpacks to more.
-        Unavailable: the disk is full.
+        Unavailable: the disk is full, or what is to be unpacked would fill it.
     When it raises, the folder may be there in part: remove it.
     """
+    apart = apart or {}
     try:
-        with zipfile.ZipFile(file) as bundle:
-            members = _checked(bundle, file, bytes_max)
+        with file.open("rb", buffering=0) as source, zipfile.ZipFile(file) as bundle:
+            members = _checked(bundle, source, file, bytes_max)
+            _check_apart(source, members, apart)
             with disk_errors(target):
+                _check_room(target, sum(each.size for each in members if each.name not in apart))
                 target.mkdir()
                 for member in members:
-                    apart = data if member.filename == MEMBERS[1] else None
-                    _unpack(bundle, file, member, target / member.filename, apart)
+                    if member.name in apart:
+                        (target / member.name).hardlink_to(apart[member.name].file)
+                        sync(target / member.name)
+                    else:
+                        _unpack(bundle, source, member, target / member.name)
                 sync(target)
-                sync(target.parent)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error) as error:
+    except _NO_ZIP as error:
         raise Corrupt("the bundle is no whole zip", kind="bundle_damaged", file=file, reason=error) from error
-    return verify_part(target)
+    return verify_part(target, {name: each.checksum for name, each in apart.items()})
 
 
-def _checked(bundle: zipfile.ZipFile, file: Path, bytes_max: int) -> list[zipfile.ZipInfo]:
-    """The members, when they are what a bundle holds."""
+_NO_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, UnicodeDecodeError)
+"""What `zipfile` says of bytes that are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A member and where its bytes lie: `[start, stop)`."""
+
+    info: zipfile.ZipInfo
+    start: int
+    stop: int
+
+    @property
+    def name(self) -> str:
+        return self.info.filename
+
+    @property
+    def size(self) -> int:
+        """Unpacked."""
+        return self.info.file_size
+
+    @property
+    def stored(self) -> bool:
+        return self.info.compress_type == zipfile.ZIP_STORED
+
+
+def _checked(bundle: zipfile.ZipFile, source: io.FileIO, file: Path, bytes_max: int) -> list[_Place]:
+    """The members, when they are what a bundle holds, and lie where its directory says, each by itself."""
     members = bundle.infolist()
+    _check_form(members, file)
+    size = sum(member.file_size for member in members)
+    manifest = next(member.file_size for member in members if member.filename == MEMBERS[0])
+    if size > bytes_max or manifest > MANIFEST_BYTES_MAX:
+        raise Invalid(
+            "the part is larger than this node takes", kind="part_too_large", bytes=size, bytes_max=bytes_max,
+            hint="write smaller parts, or raise max_part_bytes",
+        )  # fmt: skip
+    places = sorted((_place_of(source, member) for member in members), key=lambda each: each.start)
+    for earlier, later in pairwise(places):
+        if earlier.stop > later.info.header_offset:
+            raise zipfile.BadZipFile(f"{earlier.name} and {later.name} share bytes")
+    if places[-1].stop > bundle.start_dir:
+        raise zipfile.BadZipFile(f"{places[-1].name} ends in the directory")
+    return places
+
+
+def _check_form(members: list[zipfile.ZipInfo], file: Path) -> None:
     names = [member.orig_filename for member in members]
     if sorted(names) != sorted(MEMBERS):
         raise _form(file, f"holds {', '.join(repr(name) for name in names[:8])}")
@@ -294,14 +378,6 @@ def _checked(bundle: zipfile.ZipFile, file: Path, bytes_max: int) -> list[zipfil
             raise _form(file, f"{member.filename} is neither stored nor deflated")
         if member.compress_type == zipfile.ZIP_STORED and member.compress_size != member.file_size:
             raise _form(file, f"{member.filename} has two sizes")
-    size = sum(member.file_size for member in members)
-    manifest = next(member.file_size for member in members if member.filename == MEMBERS[0])
-    if size > bytes_max or manifest > MANIFEST_BYTES_MAX:
-        raise Invalid(
-            "the part is larger than this node takes", kind="part_too_large", bytes=size, bytes_max=bytes_max,
-            hint="write smaller parts, or raise max_part_bytes",
-        )  # fmt: skip
-    return members
 
 
 def _form(file: Path, reason: str) -> Invalid:
@@ -311,41 +387,49 @@ def _form(file: Path, reason: str) -> Invalid:
     )  # fmt: skip
 
 
-def _unpack(bundle: zipfile.ZipFile, file: Path, member: zipfile.ZipInfo, target: Path, apart: Path | None) -> None:
-    if apart is not None:
-        _link(file, member, target, apart)
-        return
+def _place_of(source: io.FileIO, member: zipfile.ZipInfo) -> _Place:
+    """Where the bytes of a member begin: its own header must say the same as the directory."""
+    name, header = member.filename, os.pread(source.fileno(), _HEADER_BYTES, max(member.header_offset, 0))
+    if member.header_offset < 0 or len(header) != _HEADER_BYTES or header[:4] != b"PK\3\4":
+        raise zipfile.BadZipFile(f"{name} has no header")
+    flags, method, packed, size, name_length, extra_length = struct.unpack("<6xHH8xLL2H", header)
+    if os.pread(source.fileno(), name_length, member.header_offset + _HEADER_BYTES) != name.encode():
+        raise zipfile.BadZipFile(f"the header of {name} names another file")
+    told_later = flags & 0x8 or _WIDE in (packed, size)
+    if method != member.compress_type or not (told_later or (packed, size) == (member.compress_size, member.file_size)):
+        raise zipfile.BadZipFile(f"the header of {name} and the directory differ")
+    start = member.header_offset + _HEADER_BYTES + name_length + extra_length
+    return _Place(member, start, start + member.compress_size)
+
+
+def _check_apart(source: io.FileIO, members: list[_Place], apart: Mapping[str, Apart]) -> None:
+    """Whether what lies apart is what the directory means."""
+    known = {name: (start, size) for name, start, size in find_members(reading(source.fileno()))}
+    for member in members:
+        if member.name not in apart:
+            continue
+        if not member.stored or known.get(member.name) != (member.start, member.size):
+            raise zipfile.BadZipFile(f"the directory places {member.name} elsewhere than its header")
+        if apart[member.name].file.stat().st_size != member.size:
+            raise zipfile.BadZipFile(f"{member.name} has another size")
+
+
+def _check_room(target: Path, wanted: int) -> None:
+    free = shutil.disk_usage(target.parent).free
+    if wanted > free:
+        raise Unavailable(
+            "the disk has no room for what is to be unpacked", kind="disk_full", file=target, wanted=wanted, free=free,
+            hint="free some space and try again",
+        )  # fmt: skip
+
+
+def _unpack(bundle: zipfile.ZipFile, source: io.FileIO, member: _Place, target: Path) -> None:
     with target.open("xb", buffering=0) as sink:
-        if member.compress_type == zipfile.ZIP_STORED:
-            with file.open("rb", buffering=0) as source:
-                _copy(source, _data_offset(source, member), member.file_size, sink)
+        if member.stored:
+            _copy(source, member.start, member.size, sink)
         else:
-            _inflate(bundle, member, sink)
+            _inflate(bundle, member.info, sink)
         os.fsync(sink.fileno())
-
-
-def _link(file: Path, member: zipfile.ZipInfo, target: Path, apart: Path) -> None:
-    """Take what lies apart for what the directory means."""
-    with file.open("rb", buffering=0) as source:
-        meant = (_data_offset(source, member), member.file_size)
-        if member.compress_type != zipfile.ZIP_STORED or find_data(source.fileno()) != meant:
-            raise zipfile.BadZipFile(f"the directory places {member.filename} elsewhere than its header")
-    if apart.stat().st_size != member.file_size:
-        raise zipfile.BadZipFile(f"{member.filename} has another size")
-    target.hardlink_to(apart)
-    sync(target)
-
-
-def _data_offset(source: io.FileIO, member: zipfile.ZipInfo) -> int:
-    """Where the bytes of a stored member begin: its own header must say the same as the directory."""
-    source.seek(member.header_offset)
-    fixed = source.read(_HEADER_BYTES)
-    if len(fixed) != _HEADER_BYTES or fixed[:4] != b"PK\3\4":
-        raise zipfile.BadZipFile(f"{member.filename} has no header")
-    name_length, extra_length = struct.unpack("<2H", fixed[-4:])
-    if source.read(name_length) != member.filename.encode():
-        raise zipfile.BadZipFile(f"the header of {member.filename} names another file")
-    return member.header_offset + _HEADER_BYTES + name_length + extra_length
 
 
 def _copy(source: io.FileIO, offset: int, size: int, sink: Sink) -> None:

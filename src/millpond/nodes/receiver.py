@@ -1,7 +1,7 @@
 """Parts that writers send to this node, until a load enters them, or nobody does.
 
     uploads/<part id>/<checksum>.bundle    the bytes that came so far, of the bundle with that xxh3_128, and beside it
-    uploads/<part id>/<checksum>.data      those of its largest file, see `bundle_file.py`
+    uploads/<part id>/<checksum>.data, .touched      those of its two large files, see `bundle_file.py`
     uploads/<part id>/unpacking/           being unpacked and checked
     uploads/<part id>/part/                whole, checked and durable: the part is *here*
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +29,8 @@ from millpond.kernel.steps import step
 from millpond.maps.catalogue import find_map, list_maps
 from millpond.maps.waiting import series_of
 from millpond.nodes.arriving import Arriving, Offer
-from millpond.nodes.bundle_file import bytes_come
-from millpond.nodes.bundles import Named, unpack_bundle
+from millpond.nodes.bundle_file import SUFFIXES, bytes_come
+from millpond.nodes.bundles import Apart, Named, unpack_bundle
 from millpond.pond import Pond
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree, sync
@@ -161,7 +161,7 @@ class Receiver:
             self._check_room(offer, place)
             return Arriving(
                 bundle, offer, admit=lambda named: self._admit(named, offer),
-                settle=lambda came, data: self._settle(came, data, offer), over=over,
+                settle=lambda came, apart: self._settle(came, apart, offer), over=over,
             )  # fmt: skip
         except Conflict:
             raise
@@ -218,7 +218,7 @@ class Receiver:
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _settle(self, bundle: Path, data: Path | None, offer: Offer) -> None:
+    def _settle(self, bundle: Path, apart: Mapping[str, Apart], offer: Offer) -> None:
         """Make a part of a bundle that came whole.
 
         Raises: see `unpack_bundle`.
@@ -226,7 +226,7 @@ class Receiver:
         place = bundle.parent
         unpacking, part = place / "unpacking", place / "part"
         remove_tree(unpacking)
-        manifest = unpack_bundle(bundle, unpacking, self._settings.max_part_bytes, data=data)
+        manifest = unpack_bundle(bundle, unpacking, self._settings.max_part_bytes, apart=apart)
         step("receive.unpacked")
         self._admit(Named(manifest.id, manifest.map, manifest.incarnation), offer)
         unpacking.rename(part)
@@ -275,7 +275,7 @@ class Receiver:
 
 def _unlink(place: Path, *, but: str = "") -> None:
     """Remove what came of bundles; of one, nothing."""
-    for pattern in ("*.bundle", "*.data"):
+    for pattern in ("*.bundle", *(f"*{suffix}" for suffix in SUFFIXES.values())):
         for file in place.glob(pattern):
             if file.stem != but:
                 file.unlink()
