@@ -22,7 +22,7 @@ from millpond.maps.columns import INSTANT
 from millpond.maps.kinds import Kind
 from millpond.testing.broken_line import BrokenLine
 from millpond.testing.cluster import Cluster, wait_for
-from millpond.testing.cluster_audit import audit_cluster, settle
+from millpond.testing.cluster_audit import audit_cluster, audit_waiting, settle
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of, table_of
 
@@ -108,11 +108,13 @@ class Story:
         return told
 
     def revive(self) -> list[int]:
-        """Start the nodes that died; which."""
+        """Start the nodes that died, and have them say what they have not merged; which."""
         dead = [node.number for node in self.cluster.nodes if not node.runs]
         self.deaths.update(dead)
         if dead:
             self.cluster.start(*dead)
+        for number in dead:
+            audit_waiting(self.cluster, number)
         return dead
 
     def settle(self) -> int:

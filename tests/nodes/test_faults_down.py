@@ -228,6 +228,8 @@ def test_a_snapshot_that_is_cut_is_gone_on_with_and_another_node_is_asked(story:
     line.cut()
     fresh = patient(story, lambda: target.snapshot())
     assert fresh.lookup(keys).to_pylist() == [story.model("frozen").answer(key) for key in keys]
+    line.mend()
+    story.check(full=False)
 
 
 def test_a_truncated_range_is_not_believed(story: Story) -> None:
@@ -242,6 +244,7 @@ def test_a_truncated_range_is_not_believed(story: Story) -> None:
     snapshot = patient(story, lambda: target.snapshot())
     keys = [str(address[0]) for address in list(story.model("short").rows)[::50]]
     assert snapshot.lookup(keys).to_pylist() == [story.model("short").answer(key) for key in keys]
+    story.check(full=False)
 
 
 def test_the_log_that_is_cut_in_mid_answer_is_read_again(story: Story) -> None:

@@ -7,8 +7,9 @@
         cluster.wait_dead(1)
         cluster.start(1)
 
-Node 0 is the primary. With `lines`, everybody reaches a node through a `BrokenLine`: the addresses in `nodes` are
-those of the lines. What a node says goes to `<folder>/node0.log`, and into the message of what fails here.
+Node 0 is the primary; change `order` and start nodes anew, and another one is. With `lines`, everybody reaches a node
+through a `BrokenLine`: the addresses in `nodes` are those of the lines. What a node says goes to `<folder>/node0.log`,
+and into the message of what fails here.
 """
 
 from __future__ import annotations
@@ -156,12 +157,13 @@ class Cluster:
         self.settings = {**QUICK, **(settings or {})}
         chosen = places or {}
         self.nodes = [ServedNode(folder, number, chosen.get(number, Place()), line=lines) for number in range(count)]
+        self.order = list(range(count))
         self._pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=120))
 
     @property
     def urls(self) -> list[str]:
         """The addresses of all nodes, the primary's first."""
-        return [node.url for node in self.nodes]
+        return [self.nodes[number].url for number in self.order]
 
     @property
     def url(self) -> str:

@@ -4,6 +4,9 @@ What is checked of each node:
 * it stands at the position of the primary, with the same chain, and has nothing left to merge;
 * each map holds exactly the model's rows, by scan, by `get` and by remote lookup; digests agree;
 * `verify` finds nothing; each part it lists is kept, or put aside with a reason where that was expected.
+* when all of them are asked, they find of each other that they agree.
+
+While something is still to be merged, `audit_waiting` holds what a node lists against its log.
 """
 
 from __future__ import annotations
@@ -15,7 +18,12 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
+from millpond.clock import SystemClock
 from millpond.maps.columns import INSTANT
+from millpond.nodes.agreement import agreement
+from millpond.nodes.peers import Peer
+from millpond.nodes.transport import Connection
+from millpond.settings import load_settings
 from millpond.testing.cluster import wait_for
 from millpond.testing.models import bits_of
 from millpond.testing.rows import presented, presented_rows
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     from millpond.testing.cluster import Cluster
     from millpond.testing.models import MapModel
 
-__all__ = ("audit_cluster", "parts_of", "position_of", "settle", "told")
+__all__ = ("audit_cluster", "audit_waiting", "parts_of", "position_of", "settle", "told")
 
 SETTLE_SECONDS = 60.0
 QUESTIONS_MAX = 40
@@ -92,6 +100,46 @@ def audit_cluster(
             digests[name].add(answer["digest"])
         _audit_health(cluster, number, put_aside=put_aside, full=full)
     assert all(len(each) == 1 for each in digests.values()), digests
+    if nodes is None:
+        _audit_agreement(cluster)
+
+
+def audit_waiting(cluster: Cluster, number: int) -> list[dict[str, Any]]:
+    """A node lists every part that it entered and has not merged, and says why of those it put aside; which.
+
+    Other parts may be merged meanwhile. The log is asked for first and where its maps stand last: so what is in that
+    log and neither listed nor merged was lost.
+    """
+    entries = _log_of(cluster, number)
+    listed = [part for part in parts_of(cluster, number) if part["state"] != "kept"]
+    named = {part["part"] for part in listed}
+    for name in (each["name"] for each in _maps_of(cluster, number)):
+        applied = told(cluster, number, "/v1/log", map=name, after=entries[-1]["position"])["applied"]
+        for entry in entries:
+            mine = {part["id"] for part in entry["body"].get("parts", ()) if part["map"] == name}
+            assert entry["position"] <= applied or mine <= named, (number, name, applied, entry, listed)
+    for part in listed:
+        assert part["state"] in ("waiting", "merging") or (part["state"], bool(part["reason"])) == ("quarantined", True)
+        assert part["position"] <= position_of(cluster, number)[0], part
+    return listed
+
+
+def _log_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
+    """The entries that a node keeps; some may be trimmed while they are asked for."""
+    for _ in range(5):
+        first = told(cluster, number, "/v1/log", after=10**9)["first"]
+        answer = cluster.ask(number, "GET", f"/v1/log?after={first - 1}")
+        if answer.status == 200:
+            return list(answer.json()["entries"])
+    raise AssertionError((number, answer.status, answer.body[:2000]))
+
+
+def _audit_agreement(cluster: Cluster) -> None:
+    """Ask the nodes themselves, past their lines."""
+    settings = load_settings()
+    peers = [Peer(Connection(cluster.nodes[number].direct_url, settings)) for number in cluster.order]
+    found = agreement(peers, SystemClock(), seconds=SETTLE_SECONDS)
+    assert found.ok, found.to_dict()
 
 
 def _maps_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
