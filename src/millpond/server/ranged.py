@@ -13,6 +13,8 @@ from pathlib import Path
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
+from millpond.server.transfers import can_be_continued
+
 __all__ = ("CHUNK_BYTES", "file_chunks", "ranged", "tag_wanted")
 
 CHUNK_BYTES = 4 << 20
@@ -29,6 +31,7 @@ def ranged(
     headers: Mapping[str, str], media_type: str = "application/octet-stream",
 ) -> StreamingResponse:  # fmt: skip
     """The bytes that were asked for; `chunks(start, stop)` gives them. A range that cannot be had is not honoured."""
+    can_be_continued(request)
     start, stop = _range(request, size, tag)
     told = {**headers, "ETag": f'"{tag}"', "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
     whole = (start, stop) == (0, size)

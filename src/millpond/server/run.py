@@ -9,6 +9,7 @@ address that others can reach without tokens.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import signal
@@ -28,8 +29,10 @@ from millpond.errors import Denied, Invalid, Unavailable
 from millpond.nodes.node import Node, is_loopback
 from millpond.pond import open_pond
 from millpond.server.app import make_app
+from millpond.server.at_once import answering_at_once
 from millpond.server.limits import limited
 from millpond.server.metrics import Metrics
+from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
 
 __all__ = ("Service",)
@@ -47,10 +50,17 @@ class _Server(uvicorn.Server):
         self._node = node
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let requests finish; those that wait for something are told that the node is stopping."""
+        """Let requests finish; those that wait for something are told that the node is stopping.
+
+        What can be continued later is cut off soon, see `transfers.py`.
+        """
         _LOG.info("stopping")
         threading.Thread(target=self._node.stop, name="stop-node", daemon=True).start()
-        await super().shutdown(sockets)
+        patience = asyncio.get_running_loop().call_later(GRACE_SECONDS, cut_off, self.server_state.connections)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            patience.cancel()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -96,7 +106,7 @@ class Service:
     def _config(self, settings: Settings) -> uvicorn.Config:
         app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
-        counted = self.metrics.counting(limited(app), self.node.clock)
+        counted = self.metrics.counting(answering_at_once(limited(app), self.node), self.node.clock)
         return uvicorn.Config(
             counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
             http="httptools", ws="none", lifespan="on", log_config=None, access_log=settings.access_log,

@@ -22,6 +22,7 @@ from millpond.nodes.arriving import Arriving, Offer
 from millpond.nodes.node import Node
 from millpond.server.access import Asking
 from millpond.server.threads import patiently
+from millpond.server.transfers import can_be_continued
 from millpond.server.wire import Refusal
 
 __all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
@@ -97,6 +98,7 @@ def routes(node: Node) -> APIRouter:
         damaged bytes, 413 for too many, 507 for a full disk.
         """
         asking.need("write", upload_map)
+        can_be_continued(request)
         sent = _content_length(request)
         length = upload_length if upload_length is not None else upload_offset + (sent or 0)
         if sent is not None and upload_offset + sent > length:

@@ -1,0 +1,36 @@
+"""Transfers that can be continued: a node that stops does not wait for their end.
+
+Whoever sends a part or fetches a file goes on where the line broke, here after the next start or at another node. So a
+node that stops lets what is nearly done be done, and then cuts the rest off, however slow the other end is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import Request
+
+__all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off")
+
+GRACE_SECONDS = 1.0
+"""How long transfers have to end when the node stops."""
+_MARK = "can_be_continued"
+
+
+def can_be_continued(request: Request) -> None:
+    """Say so of what is sent or fetched now."""
+    setattr(request.state, _MARK, True)
+
+
+def cut_off(connections: Iterable[Any]) -> int:
+    """Break the lines of uvicorn over which such bytes still go, in either direction; how many those were."""
+    count = 0
+    for connection in list(connections):
+        cycle = connection.cycle
+        if cycle is None or cycle.response_complete or not cycle.scope.get("state", {}).get(_MARK):
+            continue
+        if cycle.more_body or cycle.response_started:
+            connection.transport.abort()  # to close it politely would wait until the other end has read
+            count += 1
+    return count
