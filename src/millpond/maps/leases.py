@@ -1,7 +1,8 @@
 """Who still reads a snapshot: locks on small files, which end with their process.
 
     leases/<manifest id>.lock    held (shared) by everybody who has that snapshot open
-    pins/<manifest id>.json      until when it is kept for somebody who will come: a job that is planned, not begun
+    pins/<manifest id>.json      until when it is kept for somebody who will come: a job that is planned, not begun;
+                                 and which entry of the log was the last that shaped it, where that is known
 
 Locks are `flock`s: the machine lets go of them when a process dies, however it dies. They exist only where objects
 are files of this machine; elsewhere (a bucket) `collect` goes by age alone.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from millpond.stores.objects import Objects
 
-__all__ = ("Lease", "end_lease", "pin", "pinned_until")
+__all__ = ("Lease", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until")
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -94,25 +95,45 @@ def _pin_name(id_: str) -> str:
     return f"pins/{id_}.json"
 
 
-def pin(objects: Objects, id_: str, until_ms: int) -> None:
+def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0) -> None:
     """Keep a snapshot's files until then, whether or not somebody has it open; a later pin stays.
+
+    `entry`: the position of the last entry of the log that shaped it, 0 when that is not known.
 
     Raises: `NotFound` when the snapshot is gone already.
     """
     lease = Lease(objects, id_)
     try:
-        if pinned_until(objects, id_) < until_ms:
-            objects.put(_pin_name(id_), json.dumps({"until_ms": until_ms}).encode())
+        held = _pin(objects, id_)
+        told = held | {"until_ms": max(until_ms, held.get("until_ms", 0))} | ({"entry": entry} if entry else {})
+        if told != held:
+            objects.put(_pin_name(id_), json.dumps(told).encode())
     finally:
         lease.release()
 
 
 def pinned_until(objects: Objects, id_: str) -> int:
     """Until when a snapshot is kept for those who will come; 0 when nobody said so."""
+    return _pin(objects, id_).get("until_ms", 0)
+
+
+def pinned_entry(objects: Objects, id_: str) -> int:
+    """The last entry of the log that shaped a pinned snapshot; 0 when that is not known."""
+    return _pin(objects, id_).get("entry", 0)
+
+
+def pinned_at(objects: Objects, entry: int, now_ms: int) -> list[str]:
+    """The snapshots that are pinned now and that this entry of the log was the last to shape."""
+    ids = [named.name.removeprefix("pins/").removesuffix(".json") for named in list(objects.list("pins"))]
+    held = {id_: _pin(objects, id_) for id_ in ids}
+    return [id_ for id_, told in held.items() if told.get("entry") == entry and told.get("until_ms", 0) > now_ms]
+
+
+def _pin(objects: Objects, id_: str) -> dict[str, int]:
     try:
-        return int(json.loads(objects.get(_pin_name(id_)).to_pybytes())["until_ms"])
+        return dict(json.loads(objects.get(_pin_name(id_)).to_pybytes()))
     except NotFound:
-        return 0
+        return {}
 
 
 def end_lease(objects: Objects, id_: str, now_ms: int) -> bool:

@@ -9,7 +9,7 @@ from millpond.clock import Clock
 from millpond.errors import NotFound, Unavailable
 from millpond.maps.digest import DigestCache
 from millpond.maps.kinds import MapDefinition
-from millpond.maps.waiting import care_orders
+from millpond.maps.waiting import QUARANTINE, care_orders
 from millpond.pond import Pond
 
 __all__ = ("Itself",)
@@ -59,6 +59,22 @@ class Itself:
                 raise _slow(name, applied, position)
             self._never.wait(_PAUSE_SECONDS)
 
+    def shaped(self, name: str, version: int) -> int:
+        """The last entry of the log that shaped a version of a map's shard; 0 when that cannot be told.
+
+        Two nodes that tell the same entry of a map hold the same rows. It cannot be told while the map moves on, while
+        an order of care is carried out, and where a part was put aside.
+        """
+        applied = self._pond.applied(name)
+        each = self._pond.map(name)
+        with each.shard.view() as view:
+            entry = max(view.number("position"), self._last_order(each.definition, applied))
+            still = view.version == version and each.shard is self._pond.map(name).shard
+        whole = not self._cared_for(name) and not self._put_aside(name)
+        # Had an order been carried out after `applied` was asked for, it would be larger now.
+        same = self._last_order(each.definition, self._pond.applied(name)) <= entry
+        return entry if still and whole and same else 0
+
     def _last_order(self, definition: MapDefinition, applied: int) -> int:
         """The last order of care about a map, up to a position: it shaped the rows, and the shard does not say so."""
         with self._lock:
@@ -80,6 +96,10 @@ class Itself:
         """Whether an order of care waits: it may be carried out in part, and rows at no position of the log."""
         with self._pond.loading.loads.space.read() as tx:
             return next(care_orders(tx, name), None) is not None
+
+    def _put_aside(self, name: str) -> bool:
+        with self._pond.loading.loads.space.read() as tx:
+            return next(tx.scan(QUARANTINE[name].range()), None) is not None
 
     def wait_applied(self, name: str, position: int, seconds: float) -> None:
         """Wait until everything up to a position has been entered, and of one map applied.

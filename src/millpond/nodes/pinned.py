@@ -1,31 +1,37 @@
 """Snapshots that a job is planned on: chosen once, kept on the node meanwhile, opened wherever a task runs.
 
-    where = "http://n1:7433,http://n2:7433#weather"
-    manifest = pin_snapshot(where)                       # the planner
+    where, manifest = plan_snapshot("http://n1:7433,http://n2:7433#weather")     # the planner
     open_pinned(where, manifest.id).lookup(keys, at)     # every task, in any process of any machine
 
-`where` is text, so that a job can carry it: the nodes, then the map, and for a narrowed snapshot what was chosen
-(`pinned_where`). Settings and tokens are those of the process that opens it. All processes of a machine share its
-cache of snapshots.
+`where` is text, so that a job can carry it: the nodes, then the map, then the last entry of the log that shaped it,
+and for a narrowed snapshot what was chosen (`pinned_where`). Settings and tokens are those of the process that opens
+it. All processes of a machine share its cache of snapshots.
+
+A snapshot is kept by the node that gave it. When that one is lost, another stands in for it that has, or kept, the map
+as the same entry left it: its snapshot has other files and another id, and the same rows. One other node is asked to
+keep such a one as soon as the job is planned.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Corrupt, Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.leases import Lease
 from millpond.maps.manifests import SnapshotManifest
-from millpond.nodes.snapshot_fetch import SnapshotFetch
-from millpond.nodes.snapshot_source import SnapshotSource
+from millpond.maps.thawed import GroupSpan, spans, thaw
+from millpond.nodes.snapshot_fetch import ENTRY_HEADER, FILE_LOST, POND_HEADER, SnapshotFetch, manifest_in
+from millpond.nodes.snapshot_source import SnapshotSource, unreachable_kind
 from millpond.nodes.snapshot_store import SnapshotStore
 from millpond.nodes.snapshots import SnapshotCache, SnapshotReader, bounds_query, snapshot_folder
 from millpond.nodes.transport import Nodes
@@ -34,15 +40,23 @@ from millpond.stores.objects import FolderObjects, Objects
 
 if TYPE_CHECKING:
     from millpond.maps.lookup import Snapshot
+    from millpond.nodes.transport import Connection
 
 __all__ = (
-    "PIN_SECONDS", "open_pinned", "open_remote", "pin_snapshot", "pinned_objects", "pinned_where", "remote_where",
+    "PIN_SECONDS", "open_pinned", "open_remote", "pin_snapshot", "pinned_objects", "pinned_rows", "pinned_spans",
+    "pinned_where", "plan_snapshot", "remote_where",
 )  # fmt: skip
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PIN_SECONDS = 6 * 3600
 """How long a node keeps what a job was planned on."""
 
-_NARROWED = "/narrowed/"
+SPARE_SECONDS = 1.0
+"""How long the planner waits while another node is asked to keep the same; a process that plans may end at once."""
+
+_NARROWED, _ENTRY = "/narrowed/", "@"
 
 
 def remote_where(urls: Sequence[str], name: str) -> str:
@@ -55,15 +69,23 @@ def pinned_where(where: str, manifest: SnapshotManifest) -> str:
     return where if manifest.narrowing is None else f"{where}{_NARROWED}{manifest.narrowing.spec}"
 
 
-def _parts(where: str) -> tuple[str, str, str]:
-    """The nodes, the map, and the spec of a narrowed snapshot."""
+class _Place(NamedTuple):
+    urls: str
+    map: str
+    spec: str
+    entry: int
+
+
+def _parts(where: str) -> _Place:
+    """The nodes, the map, the spec of a narrowed snapshot, and the last entry that shaped the map, 0 when unknown."""
     urls, _, told = where.partition("#")
-    name, _, spec = told.partition(_NARROWED)
+    named, _, spec = told.partition(_NARROWED)
+    name, _, entry = named.partition(_ENTRY)
     if not urls or not name:
         raise Invalid(
             "no map of a node is named", kind="remote_where", where=where, hint="such as http://localhost:7433#weather"
         )
-    return urls, name, spec
+    return _Place(urls, name, spec, int(entry or 0))
 
 
 def _fetch(urls: str, settings: Settings | None, clock: Clock | None) -> SnapshotFetch:
@@ -79,13 +101,90 @@ def pin_snapshot(
 
     Raises: what a node answers; `Unavailable` when none can be reached.
     """
-    urls, name, _ = _parts(where)
-    fetch = _fetch(urls, settings, clock)
+    place = _parts(where)
     query = dict(bounds_query(keys, window)) | {"fresh": "1", "pin": str(int(seconds))}
+    return _pin(_fetch(place.urls, settings, clock), place.map, query)[0]
+
+
+def plan_snapshot(
+    where: str, *, seconds: float = PIN_SECONDS, settings: Settings | None = None, clock: Clock | None = None
+) -> tuple[str, SnapshotManifest]:
+    """Choose the snapshot of a map for a job that shall outlive the node that gives it; where tasks find it, and which.
+
+    Raises: as `pin_snapshot`.
+    """
+    place = _parts(where)
+    fetch = _fetch(place.urls, settings, clock)
+    fetch.nodes.learn()
+    told = {"pin": str(int(seconds))}
+    manifest, entry, node = _pin(fetch, place.map, {**told, "fresh": "1"})
+    others = [each for each in fetch.nodes.connections if each.url != node]
+    found = remote_where(fetch.nodes.urls, place.map)
+    if not entry:
+        return found, manifest
+    if others:
+        asked = threading.Thread(
+            target=_stand_in, args=(fetch, place.map, entry, others, told), name="spare-snapshot", daemon=True
+        )
+        asked.start()
+        asked.join(SPARE_SECONDS)
+    return f"{found}{_ENTRY}{entry}", manifest
+
+
+def _pin(fetch: SnapshotFetch, name: str, query: dict[str, str]) -> tuple[SnapshotManifest, int, str]:
+    """The snapshot, the last entry that shaped it, and the node that keeps it."""
     path = f"/v1/maps/{quote(name)}/snapshot"
     timeout = fetch.settings.snapshot_fetch_timeout / 1000
     answer = fetch.nodes.first(lambda node: node.request("GET", path, query=query, timeout=timeout))
-    return SnapshotManifest.from_bytes(answer.data)
+    return manifest_in(answer), int(answer.headers.get(ENTRY_HEADER, 0)), answer.node
+
+
+def _stand_in(
+    fetch: SnapshotFetch, name: str, entry: int, nodes: Sequence[Connection], told: dict[str, str]
+) -> tuple[SnapshotManifest, Connection] | str:
+    """A snapshot of the same rows, of the first node that has one and keeps it; or what each said."""
+    said: list[str] = []
+    path, query = f"/v1/maps/{quote(name)}/snapshot", {**told, "entry": str(entry)}
+    for node in nodes:
+        try:
+            answer = node.once.request("GET", path, query=query, timeout=fetch.settings.snapshot_fetch_timeout / 1000)
+            if answer.headers.get(POND_HEADER) == fetch.pond():
+                return manifest_in(answer), node
+            said.append(f"{node.url}: it is of another pond")
+        except MillpondError as error:
+            said.append(f"{node.url}: {error.values.get('reason', error)}")
+    _LOG.info("no other node keeps the snapshot of %s: %s", name, "; ".join(said))
+    return "; ".join(said)
+
+
+def _lost(error: MillpondError) -> bool:
+    """Whether a node that kept a snapshot cannot give it any more."""
+    return unreachable_kind(error) or isinstance(error, Corrupt) or error.kind in FILE_LOST
+
+
+def _or_stand_in(
+    fetch: SnapshotFetch, place: _Place, manifest_id: str, act: Callable[[str, Connection | None], T]
+) -> T:
+    """What `act` does with a snapshot; when it is lost, with one that stands in for it, and the node that has it.
+
+    Raises: as `act`; `Unavailable`, kind `snapshot_lost`, when nothing stands in for it.
+    """
+    try:
+        return act(manifest_id, None)
+    except (Corrupt, NotFound, Unavailable) as error:
+        if not place.entry or not _lost(error):
+            raise
+        told = {"pin": str(PIN_SECONDS)}
+        found = _stand_in(fetch, place.map, place.entry, fetch.nodes.connections, told)
+        if isinstance(found, str):
+            raise Unavailable(
+                "the snapshot that the job was planned on is lost, and no other node has the map as it was then",
+                kind="snapshot_lost", map=place.map, manifest=manifest_id, entry=place.entry, reason=found,
+                hint="run the job again: it is planned on the map as it is then",
+            ) from error  # fmt: skip
+        other, node = found
+        _LOG.warning("%s; the snapshot that %s has of the same rows stands in for it", error, node.url)
+        return act(other.id, node)
 
 
 def open_pinned(
@@ -93,12 +192,18 @@ def open_pinned(
 ) -> Snapshot:
     """A chosen snapshot, open: fetched once for all processes of a machine, checked, mapped into memory.
 
-    Raises: `NotFound` when no node has it any more; `Corrupt`, `Unavailable` as reading a snapshot does.
+    Raises: `NotFound` when no node has it any more; `Corrupt`, `Unavailable` as reading a snapshot does; `Unavailable`,
+    kind `snapshot_lost`, when the node that kept it is lost, and nothing stands in for it.
     """
-    urls, name, spec = _parts(where)
-    snapshot = _fetch(urls, settings, clock).named(name, spec, manifest_id, whole=True)[1]
-    assert snapshot is not None, "all of it was asked for"
-    return snapshot
+    place = _parts(where)
+    fetch = _fetch(place.urls, settings, clock)
+
+    def opened(id_: str, node: Connection | None) -> Snapshot:
+        snapshot = fetch.named(place.map, place.spec, id_, whole=True, first=node).snapshot
+        assert snapshot is not None, "all of it was asked for"
+        return snapshot
+
+    return _or_stand_in(fetch, place, manifest_id, opened)
 
 
 class _Pinned(FolderObjects):
@@ -129,13 +234,54 @@ def pinned_objects(
 ) -> Objects:
     """The files of a chosen snapshot, each fetched when it is first read: for tasks that read a part of a map.
 
+    Raises: as `SnapshotFetch.named`.
+    """
+    place = _parts(where)
+    spec = "" if manifest.narrowing is None else manifest.narrowing.spec
+    return _lazily(_fetch(place.urls, settings, clock), place.map, spec, manifest.id)[0]
+
+
+def _lazily(
+    fetch: SnapshotFetch, name: str, spec: str, manifest_id: str, node: Connection | None = None
+) -> tuple[Objects, SnapshotManifest]:
+    named = fetch.named(name, spec, manifest_id, whole=False, first=node)
+    return _Pinned(named.objects.root, fetch.source(name, spec, node), manifest_id), named.manifest
+
+
+def pinned_spans(
+    where: str, manifest_id: str, whole: GroupSpan, bytes_max: int, *, settings: Settings | None = None
+) -> list[GroupSpan]:
+    """Cut a chosen snapshot into spans of about `bytes_max` bytes, as `thawed.spans` does.
+
     Raises: as `open_pinned`.
     """
-    urls, name, _ = _parts(where)
-    spec = "" if manifest.narrowing is None else manifest.narrowing.spec
-    fetch = _fetch(urls, settings, clock)
-    objects, _ = fetch.named(name, spec, manifest.id, whole=False)
-    return _Pinned(objects.root, fetch.source(name, spec), manifest.id)
+    place = _parts(where)
+    fetch = _fetch(place.urls, settings, None)
+
+    def cut(id_: str, node: Connection | None) -> list[GroupSpan]:
+        return spans(*_lazily(fetch, place.map, place.spec, id_, node), whole, bytes_max)
+
+    return _or_stand_in(fetch, place, manifest_id, cut)
+
+
+def pinned_rows(
+    where: str, manifest_id: str, span: GroupSpan, *, settings: Settings | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The canonical rows of a span of a chosen snapshot, as `thawed.thaw` tells them; only its ranges are fetched.
+
+    Raises: as `open_pinned`.
+    """
+    place = _parts(where)
+    fetch = _fetch(place.urls, settings, None)
+
+    def begun(id_: str, node: Connection | None) -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
+        rows = thaw(*_lazily(fetch, place.map, place.spec, id_, node), span)
+        return next(rows, None), rows  # all files of the span are open then
+
+    first, rest = _or_stand_in(fetch, place, manifest_id, begun)
+    if first is not None:
+        yield first
+        yield from rest
 
 
 @lru_cache(maxsize=64)
@@ -149,5 +295,5 @@ def open_remote(where: str, *, settings: Settings | None = None) -> SnapshotRead
 
     Raises: `Invalid` when `where` names no map of a node.
     """
-    urls, name, _ = _parts(where)
-    return _cache(urls, settings or load_settings(), os.getpid()).reader(name)
+    place = _parts(where)
+    return _cache(place.urls, settings or load_settings(), os.getpid()).reader(place.map)

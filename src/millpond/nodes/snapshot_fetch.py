@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
     from millpond.stores.objects import FolderObjects
 
-__all__ = ("FILE_LOST", "POND_HEADER", "Asked", "Brought", "SnapshotFetch")
+__all__ = ("ENTRY_HEADER", "FILE_LOST", "POND_HEADER", "Asked", "Brought", "Named", "SnapshotFetch", "manifest_in")
 
 _LOG = logging.getLogger(__name__)
-POND_HEADER = "Millpond-Pond"
+POND_HEADER, ENTRY_HEADER = "Millpond-Pond", "Snapshot-Entry"
 FILE_LOST = ("snapshot_not_found", "index_not_found", "range_not_found")
 """Kinds of `NotFound` that speak of a file, not of the map."""
 
@@ -48,6 +48,15 @@ class Asked:
     def bounds(self) -> str:
         """A name for the bounds."""
         return content_id(repr(self.query).encode())[:16] if self.query else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A snapshot of that id: where its files lie or will, what it is, and open, if all of it was asked for."""
+
+    objects: FolderObjects
+    manifest: SnapshotManifest
+    snapshot: Snapshot | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +165,7 @@ class SnapshotFetch:
         if answer.status == 304 and known is not None:
             snapshot = known.snapshot
         else:
-            manifest = _manifest(answer)
+            manifest = manifest_in(answer)
             narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
             objects = self.store.objects(pond, asked.map, manifest.incarnation, narrowed)
             self.fetch(objects, manifest, node)
@@ -235,18 +244,19 @@ class SnapshotFetch:
     # -- one that was named ---------------------------------------------------------------------------
 
     def named(
-        self, name: str, narrowed: str, manifest_id: str, *, whole: bool
-    ) -> tuple[FolderObjects, Snapshot | None]:
+        self, name: str, narrowed: str, manifest_id: str, *, whole: bool, first: Connection | None = None
+    ) -> Named:
         """A snapshot by the id of its manifest: open, or, unless `whole`, only what is needed to read parts of it.
 
-        It stays on this machine for `min_time_to_keep_snapshots` after it was last asked for.
+        It stays on this machine for `min_time_to_keep_snapshots` after it was last asked for. `first` is the node that
+        has it, if that is known.
 
         Raises: `NotFound` when no node has it any more; as `bring`.
         """
         pond = self.pond()
         with self.store.alone(pond, name, self._seconds):
             incarnation = self.store.find(pond, name, narrowed, manifest_id)
-            source = self.source(name, narrowed)
+            source = self.source(name, narrowed, first)
             if incarnation is None:
                 manifest = SnapshotManifest.from_bytes(source.get(manifest_name(manifest_id)).to_pybytes())
                 objects = self.store.objects(pond, name, manifest.incarnation, narrowed)
@@ -254,7 +264,7 @@ class SnapshotFetch:
                 objects = self.store.objects(pond, name, incarnation, narrowed)
                 manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
             if whole:
-                self.fetch(objects, manifest, None)
+                self.fetch(objects, manifest, first)
             else:
                 self._fetch_lists(objects, manifest, source)
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.min_time_to_keep_snapshots)
@@ -265,7 +275,7 @@ class SnapshotFetch:
                 self._collect(pond, known.snapshot.manifest if known is not None and counts else manifest)
         if incarnation is None:
             self.store.sweep(self.clock.now_ms())
-        return objects, snapshot
+        return Named(objects, manifest, snapshot)
 
     def _fetch_lists(self, objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
         """What says which ranges there are, and the manifest."""
@@ -288,7 +298,11 @@ def _open(objects: FolderObjects, manifest_id: str) -> Snapshot | None:
         return None
 
 
-def _manifest(answer: Response) -> SnapshotManifest:
+def manifest_in(answer: Response) -> SnapshotManifest:
+    """The manifest that a node answered with.
+
+    Raises: `Corrupt` when it is not what its tag says.
+    """
     expected = answer.headers.get("ETag", "").strip('"')
     if content_id(answer.data) != expected:
         raise Corrupt(

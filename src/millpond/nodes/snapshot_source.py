@@ -68,7 +68,8 @@ class SnapshotSource:
                 failed.append((node.url, error))
                 if unreachable_kind(error):
                     self._lost[node.url] = error  # it is not waited for again, for every file
-                _LOG.warning("%s was not taken from %s: %s", name, node.url, error)
+                if lost is None:
+                    _LOG.warning("%s was not taken from %s: %s", name, node.url, error)
             else:
                 return data
         raise _failure(self.map, name, failed)

@@ -128,7 +128,7 @@ class SnapshotReader:
             self.snapshot()  # says where narrowed ones lie
             known = self._fetch.known(self.asked)
         narrowed = "" if known is None else known.narrowed
-        opened = self._fetch.named(self.asked.map, narrowed, manifest_id, whole=True)[1]
+        opened = self._fetch.named(self.asked.map, narrowed, manifest_id, whole=True).snapshot
         assert opened is not None, "all of it was asked for"
         return opened
 

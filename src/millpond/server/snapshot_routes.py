@@ -6,7 +6,8 @@
 | `GET /v1/maps/{m}/objects/{file}` | read | a file of a snapshot, or a range of it; it never changes |
 
 `key_from, key_to, since, until` narrow the snapshot (lower bounds are held, upper ones are not), `fresh=1` freezes what
-was applied up to now, `pin` keeps the files for so many seconds.
+was applied up to now, `pin` keeps the files for so many seconds. What is pinned whole comes with `Snapshot-Entry`, the
+last entry of the log that shaped it, where that can be told: with `entry` another node is asked for the same rows.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 
 from millpond.nodes.publishing import PIN_MS_MAX, Publisher
-from millpond.nodes.snapshot_fetch import POND_HEADER
+from millpond.nodes.snapshot_fetch import ENTRY_HEADER, POND_HEADER
 from millpond.server.access import Asking
 from millpond.server.ranged import file_chunks, ranged
 from millpond.server.threads import patiently
 
 if TYPE_CHECKING:
+    from millpond.maps.manifests import SnapshotManifest
     from millpond.nodes.node import Node
 
 __all__ = ("routes",)
+
+ENTRY_SECONDS = 5.0
+"""How long a node that is behind may take to come to an entry that another one has applied."""
 
 FOR_EVER = "private, max-age=31536000, immutable"
 
@@ -39,7 +44,11 @@ _UNTIL = Query(description="only instants before this")
 def routes(node: Node) -> APIRouter:
     """The routes of a node's snapshots."""
     router = APIRouter(prefix="/v1/maps/{name}", tags=["snapshots"])
-    publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots)
+    publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots, node.itself.shaped)
+
+    def same_rows(name: str, entry: int, pin_ms: int) -> SnapshotManifest:
+        node.itself.wait_applied(name, entry, ENTRY_SECONDS)
+        return publisher.same_rows(name, entry, pin_ms=pin_ms)
 
     @router.get(
         "/snapshot", summary="The manifest of the snapshot", responses={304: {"description": "it is still the same"}}
@@ -50,14 +59,21 @@ def routes(node: Node) -> APIRouter:
         since: Annotated[str | None, _SINCE] = None, until: Annotated[str | None, _UNTIL] = None,
         fresh: Annotated[bool, Query(description="with all that is applied now")] = False,
         pin: Annotated[int, Query(ge=0, le=PIN_MS_MAX // 1000, description="keep it for so many seconds")] = 0,
+        entry: Annotated[int, Query(ge=0, description="of the whole map, as this entry of the log left it")] = 0,
     ) -> Response:  # fmt: skip
         """The manifest of the snapshot that counts; docs/format/snapshot.md says how to read it."""
         asking.need("read", name)
         window = (_instant(since), _instant(until))
-        chosen = await patiently(
-            request, publisher.manifest, name, keys=(key_from, key_to), window=window, fresh=fresh, pin_ms=pin * 1000
-        )
+        if entry:
+            chosen = await patiently(request, same_rows, name, entry, pin * 1000)
+        else:
+            chosen = await patiently(
+                request, publisher.manifest, name, keys=(key_from, key_to), window=window, fresh=fresh,
+                pin_ms=pin * 1000,
+            )  # fmt: skip
         headers = {"ETag": f'"{chosen.id}"', "Cache-Control": "private, no-cache", POND_HEADER: node.pond.id}
+        if pin and (shaped := await run_sync(publisher.entry, name, chosen)):
+            headers[ENTRY_HEADER] = str(shaped)
         if _has(request, chosen.id):
             return Response(status_code=304, headers=headers)
         return Response(chosen.to_bytes(), media_type="application/json", headers=headers)

@@ -1,18 +1,23 @@
 """A map as it was when a query was planned: what every task of that query opens, also when it is tried again.
 
-A pond's folder keeps a snapshot while somebody leases it; nodes keep one that was pinned for some hours. Executors
-find it in the folder, or fetch what they lack of it into the cache that all processes of their machine share.
+A pond's folder keeps a snapshot while somebody leases it; nodes keep one that was pinned for some hours, and when one
+is lost another stands in that has the same rows. Executors find it in the folder, or fetch what they lack of it into
+the cache that all processes of their machine share.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from millpond.maps.handle import Map
 from millpond.maps.lookup import Snapshot
 from millpond.maps.snapshots import SnapshotManifest, load_manifest
+from millpond.maps.thawed import GroupSpan, spans, thaw
 from millpond.spark.ponds import OpenPond, Place
-from millpond.stores.objects import Objects, open_objects
+from millpond.stores.objects import open_objects
 
 __all__ = ("Shelf", "pin")
 
@@ -36,13 +41,21 @@ class Shelf:
 
         return open_pinned(self.where, id_, settings=self.place.settings())
 
-    def objects(self, manifest: SnapshotManifest) -> Objects:
-        """The files of a snapshot by their names; from nodes each is fetched when it is first read."""
+    def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
+        """Cut a snapshot into pieces of about `bytes_max` bytes."""
         if not self.place.remote:
-            return open_objects(self.where)
-        from millpond.nodes.pinned import pinned_objects
+            return spans(open_objects(self.where), manifest, whole, bytes_max)
+        from millpond.nodes.pinned import pinned_spans
 
-        return pinned_objects(self.where, manifest, settings=self.place.settings())
+        return pinned_spans(self.where, manifest.id, whole, bytes_max, settings=self.place.settings())
+
+    def rows(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
+        """The canonical rows of a piece; from nodes, files are fetched when they are first read."""
+        if not self.place.remote:
+            return thaw(open_objects(self.where), manifest, span)
+        from millpond.nodes.pinned import pinned_rows
+
+        return pinned_rows(self.where, manifest.id, span, settings=self.place.settings())
 
 
 def pin(pond: OpenPond, place: Place, name: str) -> tuple[Shelf, SnapshotManifest]:
@@ -53,7 +66,7 @@ def pin(pond: OpenPond, place: Place, name: str) -> tuple[Shelf, SnapshotManifes
     opened = pond.map(name)
     if isinstance(opened, Map):
         return Shelf(place, str(opened.objects.where)), opened.freeze()
-    from millpond.nodes.pinned import pin_snapshot
+    from millpond.nodes.pinned import plan_snapshot
 
-    where = f"{place.where}#{opened.name}"
-    return Shelf(place, where), pin_snapshot(where, settings=place.settings())
+    where, manifest = plan_snapshot(f"{place.where}#{opened.name}", settings=place.settings())
+    return Shelf(place, where), manifest

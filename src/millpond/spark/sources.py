@@ -28,7 +28,7 @@ from millpond.maps.columns import presented_schema
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.present import check_columns, present
 from millpond.maps.snapshots import SnapshotManifest
-from millpond.maps.thawed import GroupSpan, spans, thaw
+from millpond.maps.thawed import GroupSpan
 from millpond.spark.epochs import EpochWriter
 from millpond.spark.filters import Pushed, push_condition, push_filters
 from millpond.spark.jobs import LoadSettings, check_rows
@@ -204,14 +204,13 @@ class MapReader(DataSourceReader):
         """One for each group of ranges."""
         size = sum(layer.size for layer in self.manifest.layers)
         bytes_max = max(size // self.tasks, 1) if self.tasks else TASK_BYTES
-        objects = self.shelf.objects(self.manifest)
-        return [RangeGroup(span) for span in spans(objects, self.manifest, self.pushed.span, bytes_max)]
+        return [RangeGroup(span) for span in self.shelf.spans(self.manifest, self.pushed.span, bytes_max)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, on an executor."""
         assert isinstance(partition, RangeGroup)
         shown = Shown(self.manifest.definition, self.columns, self.pushed.where)
-        for rows in thaw(self.shelf.objects(self.manifest), self.manifest, partition.span):
+        for rows in self.shelf.rows(self.manifest, partition.span):
             yield from shown(rows)
 
 
