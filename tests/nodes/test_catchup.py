@@ -3,63 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+import millpond
 from millpond.clock import SystemClock
-from millpond.errors import Conflict, Unavailable
-from millpond.nodes.agreement import Agreement, agreement
+from millpond.errors import Unavailable
 from millpond.nodes.catchup import Puller
 from millpond.nodes.peers import LogPage, Peer
-from millpond.nodes.transport import Connection
 from millpond.settings import load_settings
 from millpond.testing.faults import flip_byte
+from tests.nodes.following import SECONDS, caught_up, compared, load, rows, served_again, until
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
-
-SECONDS = 30.0
-
-
-def rows(*keys: str, value: int = 1) -> pa.Table:
-    return pa.table({"key": list(keys), "value": [value] * len(keys)})
-
-
-def load(node: Served, *keys: str, value: int = 1) -> int:
-    """Load into map `m` of the primary; the position of the load."""
-    pond = node.pond
-    if "m" not in [each.name for each in pond.maps()]:
-        pond.create_map("m", kind="state", value="long")
-    return pond.map("m").load(rows(*keys, value=value)).position
-
-
-def caught_up(node: Served, position: int) -> None:
-    node.node.puller.pull(position, SECONDS)
-    node.pond.wait_applied(position, timeout=SECONDS)
-
-
-def compared(*nodes: Served, seconds: float = SECONDS) -> Agreement:
-    return agreement([Peer(Connection(each.url, each.node.settings)) for each in nodes], SystemClock(), seconds=seconds)
-
-
-def until(true: Callable[[], object], seconds: float = SECONDS) -> None:
-    pause, clock = threading.Event(), SystemClock()
-    end = clock.monotonic() + seconds
-    while not true():
-        assert clock.monotonic() < end, "it did not happen in time"
-        pause.wait(0.02)
-
-
-def served_again(serve: Callable[..., Served], cluster: ClusterHere, number: int, folder: Path | None = None) -> Served:
-    """A node that was closed, started anew, perhaps from another folder."""
-    settings = cluster[number].node.settings
-    return serve(port=settings.port, nodes=list(settings.nodes), data=str(folder or settings.data))
 
 
 def test_everything_that_happens_to_maps_reaches_all_nodes(cluster: ClusterHere) -> None:
@@ -217,42 +179,6 @@ def load_unmerged(node: Served, *keys: str) -> int:
     return node.pond.commit_load(writer.finish(), wait=False).position
 
 
-def test_logs_that_went_different_ways_are_told_and_repaired(
-    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
-) -> None:
-    primary, replica, other = cluster.nodes
-    caught_up(replica, load(primary, "a"))
-    replica.close()
-    shutil.copytree(replica.node.settings.data, tmp_path / "alone")
-    alone = serve(data=str(tmp_path / "alone"))
-    load(alone, "mine", value=7)
-    alone.close()
-    position = load(primary, "b", value=8)
-    back = served_again(serve, cluster, 1, tmp_path / "alone")
-    until(lambda: back.node.puller.status().state == "forked")
-    assert back.get("/readyz").status == 503
-    with pytest.raises(Conflict, match="repair URL --from URL"):
-        back.node.puller.pull(position + 1, SECONDS)
-    assert other.node.puller.ready() is None
-    failed = repaired(back)
-    assert failed["state"] == "failed"
-    assert failed["error"]["kind"] == "log_forked"
-    assert back.pond.map("m").get("mine") == 7
-    assert repaired(back, source=primary.url, over=True)["state"] == "done"
-    assert back.pond.map("m").get("mine") is None
-    assert back.pond.map("m").get("b") == 8
-    assert back.node.puller.ready() is None
-    caught_up(back, load(primary, "c"))
-    assert compared(primary, back, other).ok
-
-
-def repaired(node: Served, **asked: Any) -> Any:
-    """Repair a node, and what came of it."""
-    assert node.post("/v1/repair", asked).status == 202
-    until(lambda: node.get("/v1/repair").json()["state"] != "running")
-    return node.get("/v1/repair").json()
-
-
 def test_a_primary_that_lost_its_last_entries_gets_them_back(
     cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
@@ -277,59 +203,6 @@ def test_a_primary_that_lost_its_last_entries_gets_them_back(
     assert restored.pond.map("m").get("b") == 1
 
 
-def forked_copy(serve: Callable[..., Served], served: Served, place: Path, *keys: str) -> Path:
-    """A copy of a closed node's folder in which something else happened."""
-    shutil.copytree(served.node.settings.data, place)
-    alone = serve(data=str(place))
-    for key in keys:
-        load(alone, key)
-    alone.close()
-    return place
-
-
-def test_a_replica_that_went_its_own_way_does_not_stop_the_primary(
-    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
-) -> None:
-    primary, replica, other = cluster.nodes
-    caught_up(replica, load(primary, "a"))
-    replica.close()
-    back = served_again(serve, cluster, 1, forked_copy(serve, replica, tmp_path / "fork", "x", "y", "z"))
-    load(primary, "b")
-    until(lambda: back.node.puller.status().state == "forked")
-    until(lambda: primary.node.puller.status().error_kind == "log_forked")
-    assert primary.node.puller.ready() is None
-    caught_up(other, load(primary, "c"))
-    assert repaired(back, source=primary.url, over=True)["state"] == "done"
-    assert compared(primary, back, other).ok
-    until(lambda: primary.node.puller.status().error is None)
-
-
-def test_a_primary_that_starts_with_another_past_waits_for_a_decision(
-    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
-) -> None:
-    primary, *replicas = cluster.nodes
-    position = load(primary, "a")
-    caught_up(replicas[0], position)
-    primary.close()
-    fork = forked_copy(serve, primary, tmp_path / "fork", "x")
-    again = served_again(serve, cluster, 0)
-    for key in "bc":
-        position = load(again, key)
-    caught_up(replicas[0], position)
-    again.close()
-    wrong = served_again(serve, cluster, 0, fork)
-    until(lambda: wrong.node.started)
-    assert wrong.get("/readyz").status == 503
-    answer = wrong.post("/v1/maps", {"name": "new", "kind": "state"})
-    assert (answer.status, answer.json()["kind"]) == (409, "log_forked")
-    assert repaired(wrong, source=replicas[0].url, over=True)["state"] == "done"
-    assert wrong.post("/v1/maps", {"name": "new", "kind": "state"}).status < 300
-    caught_up(replicas[0], load(wrong, "d"))
-    assert compared(wrong, replicas[0]).ok
-    assert wrong.pond.map("m").get("x") is None
-    assert wrong.pond.map("m").get("c") == 1
-
-
 def test_a_primary_with_an_empty_folder_gets_all_of_it_back(
     cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
@@ -343,6 +216,79 @@ def test_a_primary_with_an_empty_folder_gets_all_of_it_back(
     assert fresh.pond.position()[0] == position
     fresh.pond.wait_applied(position, timeout=SECONDS)
     assert compared(fresh, *replicas).ok
+
+
+def test_a_node_that_is_held_catches_up_only_when_it_is_told(cluster: ClusterHere) -> None:
+    primary, replica, other = cluster.nodes
+    caught_up(replica, load(primary, "a"))
+    assert replica.post("/v1/jobs/catch_up/pause").json()["paused"]
+    until(lambda: replica.node.puller.status().state == "held")
+    before = replica.pond.position()
+    position = load(primary, "b")
+    caught_up(other, position)
+    with pytest.raises(Unavailable) as told:
+        replica.node.puller.pull(position, SECONDS)
+    assert told.value.kind == "node_held"
+    assert replica.pond.position() == before
+    with millpond.open(cluster.url) as pond, pytest.raises(Unavailable, match="told not to catch up"):
+        pond.map("m").load(rows("c"))
+    assert replica.pond.position() == before
+    run = replica.node.scheduler.run("catch_up")
+    assert run.last is not None
+    assert run.last.error is None
+    assert replica.pond.position() == primary.pond.position()
+    until(lambda: replica.node.puller.status().state == "held")
+    after = load(primary, "d")
+    replica.post("/v1/jobs/catch_up/resume")
+    caught_up(replica, after)
+    assert compared(*cluster.nodes).ok
+
+
+def test_a_primary_that_is_held_asks_its_peers_before_it_takes_changes(
+    cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    primary, *replicas = cluster.nodes
+    primary.post("/v1/jobs/catch_up/pause")
+    caught_up(replicas[0], load(primary, "a"))
+    primary.close()
+    shutil.copytree(primary.node.settings.data, tmp_path / "older")
+    again = served_again(serve, cluster, 0)
+    position = load(again, "b")
+    caught_up(replicas[0], position)
+    again.close()
+    restored = served_again(serve, cluster, 0, tmp_path / "older")
+    until(lambda: restored.node.started)
+    assert restored.node.puller.hold.held
+    assert restored.pond.position()[0] == position
+
+
+def test_a_node_that_always_has_more_to_enter_is_looked_after_too(
+    cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millpond.nodes.catchup.REST_SECONDS_MAX", 0.0)
+    primary, replica, _ = cluster.nodes
+    puller = replica.node.puller
+    caught_up(replica, load(primary, "a"))
+    puller.stop()
+    position = [load(primary, key) for key in "bcde"][-1]
+    healed_at: list[int] = []
+
+    def heal(*, again: bool = False) -> list[str]:
+        healed_at.append(replica.pond.position()[0])
+        return []
+
+    monkeypatch.setattr(puller.healer, "heal", heal)
+    puller._peers[0] = _PageByPage(puller.peers()[0].connection)
+    puller.start()
+    caught_up(replica, position)
+    assert healed_at[0] < position
+
+
+class _PageByPage(Peer):
+    """A peer that tells one entry at a time."""
+
+    def log(self, after: int, *, limit: int = 1, wait_seconds: float = 0) -> LogPage:
+        return super().log(after, limit=1, wait_seconds=wait_seconds)
 
 
 def test_a_broken_line_is_told_and_mended(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
@@ -405,18 +351,6 @@ def test_parts_that_were_uploaded_here_are_not_fetched(cluster: ClusterHere, ser
         puller.stop()
     assert uploads.given == [part.part]
     assert not (replica.pond.folder / "uploaded-part").exists()
-
-
-def test_a_pond_with_a_past_of_its_own_is_not_taken_over(serve: Callable[..., Served], cluster: ClusterHere) -> None:
-    cluster[1].close()
-    other = serve()
-    load(other, "mine")
-    other.close()
-    load(cluster[0], "a")
-    stranger = served_again(serve, cluster, 1, Path(other.node.settings.data))
-    until(lambda: stranger.node.puller.status().state == "forked")
-    assert stranger.node.puller.status().error_kind == "pond_other"
-    assert stranger.pond.map("m").get("mine") == 1
 
 
 def test_a_node_that_is_alone_has_nobody_to_ask(node: Served) -> None:

@@ -15,6 +15,7 @@ from millpond.clock import ManualClock
 from millpond.errors import NotFound, Unavailable
 from millpond.maps.free_space import free_space
 from millpond.maps.handle import Map
+from millpond.maps.holding import Hold
 from millpond.maps.inputs.times import parse_instant
 from millpond.maps.loading import seal_data
 from millpond.maps.merger import Merger
@@ -48,6 +49,12 @@ class Pulling:
             "role": "alone", "primary": None, "state": "alone", "position": 7, "chain": "", "behind": 0, "pulled": 0,
             "clones": 0, "healed": 0, "error": None, "error_kind": None, "since_ms": 0,
         } | told  # fmt: skip
+        self.hold = Hold(lambda: None)
+
+    asked = 0
+
+    def ask_now(self, timeout: float) -> None:
+        self.asked += 1
 
     def status(self) -> PullStatus:
         return PullStatus(**self.told)
@@ -76,6 +83,9 @@ class Tended:
 
     def leads(self) -> bool:
         return self.leading
+
+    def need_primary(self) -> None:
+        assert self.leading
 
     def run(self, name: str) -> Outcome:
         """What a job says it did."""
@@ -412,6 +422,16 @@ def test_catching_up_says_where_the_node_stands(node: Tended) -> None:
     outcome = node.run("catch_up")
     assert outcome.told == "broken at position 7, 3 behind"
     assert outcome.faults == ("behind: the node cannot be reached",)
+
+
+def test_catching_up_that_is_paused_is_done_when_it_is_told(node: Tended) -> None:
+    node.puller = Pulling(role="replica", state="held", behind=3)
+    [job] = [each for each in node_jobs(node) if each.name == "catch_up"]
+    assert job.hold is not None
+    job.hold(True)
+    assert node.puller.hold.held
+    assert node.run("catch_up").told == "held at position 7, 3 behind"
+    assert node.puller.asked == 1
 
 
 def test_verifying_tells_each_problem(node: Tended) -> None:

@@ -2,10 +2,14 @@
 
 One thread does it. It asks the primary for what comes after its own position, and the primary answers as soon as
 there is something. Whoever wants the node to have reached a position waits for that thread: a hundred waiters are one
-pull. When nothing comes for a while it looks after the node: parts that were put aside are fetched from a peer, whole.
+pull. When nothing comes, and now and then while much does, it looks after the node: parts that were put aside are
+fetched from a peer, whole.
 
 A primary runs the same thread, and asks its peers whether one of them knows more: it lost what it once entered, and
-gets it back. When it starts and finds that it entered something else instead, it is not ready before that is decided.
+gets it back. When it starts and finds that it entered something else instead, it is not ready before that is decided:
+that the peer who knows otherwise cannot be reached for a while decides nothing.
+
+Held, it enters nothing by itself, and says so to who waits; a primary that starts asks its peers all the same.
 
 | what happens | what the puller does |
 |---|---|
@@ -27,14 +31,16 @@ import tenacity
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, Internal, MillpondError, NotFound, Unavailable
+from millpond.maps.holding import Hold
 from millpond.maps.log import Entry
-from millpond.nodes.cloning import clone_pond
+from millpond.nodes.cloning import RECOPIED, clone_pond
 from millpond.nodes.healing import Healer
 from millpond.nodes.part_sources import PartSources, Uploads
 from millpond.nodes.peers import LogPage, Peer
 from millpond.nodes.transport import Connection
 from millpond.pond import Pond
 from millpond.settings import Settings
+from millpond.stores.files import remove_tree
 
 __all__ = ("Puller", "PullStatus", "forked")
 
@@ -44,6 +50,8 @@ FAILURES_TOLD = 3
 """A waiter is told that the node is behind when so many tries failed while it waited."""
 FETCH_BYTES_AHEAD = 256 << 20
 """So many bytes of parts, of several entries, are fetched at once."""
+REST_SECONDS_MAX = 10.0
+"""However much there is to enter, so often the node is looked after."""
 
 _LOG = logging.getLogger(__name__)
 _CLONE = ("log_trimmed", "part_nowhere")
@@ -52,7 +60,7 @@ _FORK = ("log_forked", "pond_other")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullStatus:
-    """Where the puller stands. `state`: `alone, following, broken, cloning, forked, stopped`."""
+    """Where the puller stands. `state`: `alone, following, held, broken, cloning, forked, stopped`."""
 
     role: str
     primary: str | None
@@ -80,6 +88,12 @@ def forked(peer: str, reason: object) -> Conflict:
     )  # fmt: skip
 
 
+def _held(wanted: int) -> Unavailable:
+    return Unavailable(
+        "the node was told not to catch up", kind="node_held", wanted=wanted, hint="millpond jobs resume catch_up"
+    )
+
+
 class Puller:
     """Keeps one node at the end of its primary's log."""
 
@@ -94,6 +108,7 @@ class Puller:
         self.sources = PartSources(pond.folder, settings, receiver, self.peers)
         self.healer = Healer(pond, self.sources, self.peers, clock)
         self._changed = threading.Condition()
+        self.hold = Hold(self._nudge)
         self._working = threading.Lock()
         self._thread: threading.Thread | None = None
         self._state = "stopped" if nodes else "alone"
@@ -104,6 +119,9 @@ class Puller:
         self._seen = 0
         self._counts: Counter[str] = Counter()
         self._joined: set[str] = set()
+        self._disputed = ""
+        self._rounds = 0
+        self._rested = clock.monotonic()
 
     def peers(self) -> Sequence[Peer]:
         """The other nodes, the primary first."""
@@ -122,6 +140,7 @@ class Puller:
         if not self._peers or self._thread is not None:
             return
         self._stopping.clear()
+        remove_tree(self._pond.folder / RECOPIED)  # of a copy that a crash interrupted
         self._tell("following")
         if self.role == "primary":
             self._attempt(self._consult)
@@ -131,13 +150,16 @@ class Puller:
     def stop(self) -> None:
         """Stop, when what is being entered has been entered."""
         self._stopping.set()
-        self._wake.set()
-        with self._changed:
-            self._changed.notify_all()
+        self._nudge()
         if self._thread is not None:
             self._thread.join(self._poll_seconds() + 5)
             self._thread = None
             self._tell("stopped")
+
+    def _nudge(self) -> None:
+        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
 
     def ready(self) -> MillpondError | None:
         """Why the node must not be used, None when it may be."""
@@ -168,7 +190,8 @@ class Puller:
         """Wait until the node has entered everything up to `position`; where it is then.
 
         Raises:
-            Unavailable: kind `node_behind`, with the reason: it is not there in time, or cannot get there for now.
+            Unavailable: kind `node_behind`, with the reason: it is not there in time, or cannot get there for now; kind
+                `node_held`.
             Conflict: the log is a fork of the primary's.
         """
         if self._pond.position()[0] < position:
@@ -183,12 +206,28 @@ class Puller:
             while self._pond.position()[0] < position:
                 if self._stuck is not None and self._failures > failures:
                     raise self._stuck
+                if not self.hold.going:
+                    raise _held(position)
                 left = until - self._clock.monotonic()
                 if self._stopping.is_set() or left <= 0 or self._failures >= failures + FAILURES_TOLD:
                     raise self._behind(position, self._error or "it was not there in time")
                 # Whoever waits is not left waiting for the end of a long pause.
                 self._wake.set()
                 self._changed.wait(min(left, 1.0))
+
+    def ask_now(self, timeout: float) -> None:
+        """Let the node ask the others once more, also while it is held, and wait until it has entered what they have.
+
+        Raises: as `pull`.
+        """
+        until = self._clock.monotonic() + timeout
+        with self.hold.awake(), self._changed:
+            rounds, failures = self._rounds, self._failures
+            while self._rounds == rounds and self._thread is not None:
+                left = until - self._clock.monotonic()
+                if self._failures > failures or self._stopping.is_set() or left <= 0:
+                    raise self._stuck or self._behind(self._seen, self._error or "it was not there in time")
+                self._changed.wait(left)
 
     def _behind(self, wanted: int, reason: object) -> Unavailable:
         return Unavailable(
@@ -236,12 +275,22 @@ class Puller:
         self._tell("broken" if self._stuck is None else "forked", error)
 
     def _round(self) -> None:
+        if not self.hold.going:
+            self._tell("held" if self._stuck is None else "forked", self._stuck)
+            self._pause(self._poll_seconds())
+            return
+        # Who is only kept awake asks now, and not for what may come.
+        held = self.hold.held
         if self.role == "primary":
             self._consult()
-            self._rest()
+        elif self._follow(self._peers[0], 0 if held else self._poll_seconds(), by_itself=True) and not self._tired():
+            return
+        self._rest()
+        with self._changed:
+            self._rounds += 1
+            self._changed.notify_all()
+        if held or self.role == "primary":
             self._pause(self._poll_seconds())
-        elif not self._follow(self._peers[0], self._poll_seconds()):
-            self._rest()
 
     def _poll_seconds(self) -> float:
         return min(self._settings.catch_up_interval / 1000, LONG_POLL_SECONDS_MAX)
@@ -260,8 +309,11 @@ class Puller:
         while self._follow(peer, 0):
             pass
 
-    def _follow(self, peer: Peer, wait_seconds: float) -> bool:
-        """Enter the next page of a peer's log; False when there was nothing new."""
+    def _follow(self, peer: Peer, wait_seconds: float, *, by_itself: bool = False) -> bool:
+        """Enter the next page of a peer's log; False when there was nothing new.
+
+        `by_itself`: enter nothing when it is held meanwhile.
+        """
         if not self._join(peer):
             self.clone(peer)
             self._joined.add(peer.url)
@@ -273,6 +325,8 @@ class Puller:
             self._seen = page.last[0]
             if not page.entries:
                 self._compare_ends(peer, page, after, chain)
+            if by_itself and not self.hold.going:
+                return True
             with self._working:
                 self._enter_all(page.entries)
         except (NotFound, Conflict) as error:
@@ -339,28 +393,45 @@ class Puller:
         self._tell("cloning")
         with self._working:
             clone_pond(self._pond, peer, self._clock)
-        self._counts["clones"] += 1
+            self._counts["clones"] += 1
         self._well()
+
+    def heal(self) -> list[str]:
+        """Heal what was put aside, now; the ids of these parts."""
+        with self._working:
+            return self.healer.heal(again=True)
 
     # -- a primary's questions, and everybody's rest ---------------------------------------------------
 
     def _consult(self) -> None:
         """Get back from the peer that knows most what this node does not know any more."""
         told: list[tuple[int, Peer]] = []
+        refused: list[MillpondError] = []
         for peer in self._peers:
             try:
                 told.append((int(peer.node()["position"]), peer))
             except Unavailable as error:
                 _LOG.info("%s", error)
+            except MillpondError as error:
+                refused.append(error)  # another one may know more all the same
         position, chosen = max(told, key=lambda each: each[0], default=(0, None))
         if chosen is not None and position > self._pond.position()[0]:
+            self._disputed = chosen.url
             self.follow(chosen)
+        if self._stuck is not None and self._disputed not in [peer.url for _, peer in told]:
+            raise self._stuck
+        if refused:
+            raise refused[0]
         self._well()
+
+    def _tired(self) -> bool:
+        return self._clock.monotonic() >= self._rested + REST_SECONDS_MAX
 
     def _rest(self) -> None:
         with self._working:
             self.sources.sweep()
             self.healer.heal()
+        self._rested = self._clock.monotonic()
 
 
 def _in_batches(entries: Sequence[Entry]) -> list[list[Entry]]:

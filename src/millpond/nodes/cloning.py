@@ -30,9 +30,11 @@ from millpond.nodes.peers import Peer
 from millpond.pond import Pond
 from millpond.stores.files import remove_tree
 
-__all__ = ("clone_map", "clone_pond")
+__all__ = ("RECOPIED", "clone_map", "clone_pond")
 
 SHARDS_AT_ONCE = 2
+RECOPIED = "recopied"
+"""The folder of a pond in which copies of single maps are gathered."""
 TRIES = 5
 """A peer that drops maps meanwhile is asked anew so often."""
 
@@ -110,7 +112,7 @@ def clone_map(pond: Pond, peer: Peer, name: str) -> int:
     Raises: as `clone_pond`; `NotFound` when the peer has no such map; `Conflict` when it lacks a part of it itself.
     """
     opened = pond.map(name)
-    folder = pond.folder / "recopied" / f"{opened.name}.{opened.definition.incarnation}"
+    folder = pond.folder / RECOPIED / f"{opened.name}.{opened.definition.incarnation}"
     target = folder / "data.mdb"
     with opened.shard.exclusive():
         position = 0

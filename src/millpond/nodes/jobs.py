@@ -84,6 +84,7 @@ class Tended(Protocol):
     @property
     def primary(self) -> str: ...
     def leads(self) -> bool: ...
+    def need_primary(self) -> None: ...
 
 
 def node_jobs(node: Tended) -> list[Job]:
@@ -102,8 +103,8 @@ def node_jobs(node: Tended) -> list[Job]:
     ]
     # Other jobs open files, too: after them, those that nobody else asked for are idle.
     lag = {"cleanup": 0.5}
-    # The merger does not wait to be told what was loaded.
-    hold = {"merge": node.merger.hold}
+    # The merger does not wait to be told what was loaded, nor the puller for its turn.
+    hold = {"merge": node.merger.hold, "catch_up": node.puller.hold.set}
     return [
         Job(name, purpose, interval, partial(work, node), lag.get(name, 0.0), hold.get(name))
         for name, purpose, interval, work in told
@@ -207,6 +208,7 @@ def _care(node: Tended, act: str) -> Callable[[Tended, threading.Event], Outcome
     def work(node: Tended, stopping: threading.Event) -> Outcome:
         if not node.leads():
             return Outcome(f"follows the log of {node.primary}")
+        node.need_primary()
         return _order_care(node, act, orders, stopping)
 
     return work
@@ -311,8 +313,10 @@ def _catch_up(node: Tended, _stopping: threading.Event) -> Outcome:
     if status.state == "alone":
         return Outcome(f"alone at position {status.position:,}", {"position": status.position, "behind": 0})
     faults = _Faults()
-    if status.behind:
-        with faults.of("behind"):
+    with faults.of("behind"):
+        if node.puller.hold.held:
+            node.puller.ask_now(_CATCH_UP_SECONDS)
+        elif status.behind:
             node.puller.pull(status.position + status.behind, _CATCH_UP_SECONDS)
     status = node.puller.status()
     if status.error is not None and not faults:

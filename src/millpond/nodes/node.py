@@ -149,7 +149,7 @@ class Node:
             free = self.disk_free()
             probe = self.pond.folder / ".writable"
             probe.write_bytes(b"probe")
-            probe.unlink()
+            probe.unlink(missing_ok=True)  # others may ask at the same time
         except OSError as error:
             return [f"the disk cannot be written to: {error.strerror}"]
         return [f"the disk is full: {free >> 20} MiB are free"] if free < DISK_FREE_MIN else []

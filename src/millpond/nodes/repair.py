@@ -120,7 +120,7 @@ class Repairs:
             repair.done.append(f"entered {entered} of the log of {peer.url}")
 
     def _heal(self, repair: _Repair) -> None:
-        repair.done += [f"fetched part {part} again" for part in self._puller.healer.heal(again=True)]
+        repair.done += [f"fetched part {part} again" for part in self._puller.heal()]
         aside = [each.part for each in self._pond.loading.loads.quarantined()]
         repair.done += [f"part {part} stays aside: no peer gave it whole" for part in aside]
 

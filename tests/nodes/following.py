@@ -1,0 +1,55 @@
+"""What tests of nodes that follow each other share: loads at the primary, and waiting for the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.clock import SystemClock
+from millpond.nodes.agreement import Agreement, agreement
+from millpond.nodes.peers import Peer
+from millpond.nodes.transport import Connection
+
+if TYPE_CHECKING:
+    from tests.nodes.conftest import ClusterHere, Served
+
+SECONDS = 30.0
+
+
+def rows(*keys: str, value: int = 1) -> pa.Table:
+    return pa.table({"key": list(keys), "value": [value] * len(keys)})
+
+
+def load(node: Served, *keys: str, value: int = 1) -> int:
+    """Load into map `m` of the primary; the position of the load."""
+    pond = node.pond
+    if "m" not in [each.name for each in pond.maps()]:
+        pond.create_map("m", kind="state", value="long")
+    return pond.map("m").load(rows(*keys, value=value)).position
+
+
+def caught_up(node: Served, position: int) -> None:
+    node.node.puller.pull(position, SECONDS)
+    node.pond.wait_applied(position, timeout=SECONDS)
+
+
+def compared(*nodes: Served, seconds: float = SECONDS) -> Agreement:
+    return agreement([Peer(Connection(each.url, each.node.settings)) for each in nodes], SystemClock(), seconds=seconds)
+
+
+def until(true: Callable[[], object], seconds: float = SECONDS) -> None:
+    pause, clock = threading.Event(), SystemClock()
+    end = clock.monotonic() + seconds
+    while not true():
+        assert clock.monotonic() < end, "it did not happen in time"
+        pause.wait(0.02)
+
+
+def served_again(serve: Callable[..., Served], cluster: ClusterHere, number: int, folder: Path | None = None) -> Served:
+    """A node that was closed, started anew, perhaps from another folder."""
+    settings = cluster[number].node.settings
+    return serve(port=settings.port, nodes=list(settings.nodes), data=str(folder or settings.data))
