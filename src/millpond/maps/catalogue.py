@@ -9,6 +9,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
@@ -17,8 +18,8 @@ from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.kinds import MapDefinition, check_name, parse_duration
 
 __all__ = (
-    "ALTERABLE", "altered_map", "created_map", "durations", "find_map", "known_map", "list_maps", "put_map",
-    "remove_map",
+    "ALTERABLE", "altered_map", "created_map", "durations", "find_map", "known_map", "list_maps", "map_names",
+    "put_map", "remove_map",
 )  # fmt: skip
 
 MAPS = Prefix("maps")
@@ -28,6 +29,11 @@ ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "care_suspended")
 def list_maps(tx: ReadTransaction) -> list[MapDefinition]:
     """All maps, by name."""
     return [MapDefinition.from_dict(json.loads(value)) for _, value in tx.scan(MAPS.range())]
+
+
+def map_names(tx: ReadTransaction) -> list[str]:
+    """The names of all maps, in order: for whoever need not know what they are."""
+    return [str(MAPS.unpack(key)[0]) for key, _ in tx.scan(MAPS.range())]
 
 
 def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
@@ -48,7 +54,13 @@ def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
 def known_map(tx: ReadTransaction, name: str) -> MapDefinition | None:
     """The map of exactly that name; None when there is none."""
     told = tx.get(MAPS.pack(name))
-    return None if told is None else MapDefinition.from_dict(json.loads(told))
+    return None if told is None else _definition(told)
+
+
+@lru_cache(maxsize=1024)
+def _definition(told: bytes) -> MapDefinition:
+    """A definition from its row: every question asks for one, and it is a value."""
+    return MapDefinition.from_dict(json.loads(told))
 
 
 def put_map(tx: Transaction, definition: MapDefinition) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.catalogue import list_maps
+from millpond.maps.catalogue import map_names
 from millpond.maps.loads import Loads
 from millpond.maps.log import Entry, entries_after, first_position, head_of, trim
 from millpond.maps.waiting import (
@@ -55,14 +55,14 @@ def _find(tx: ReadTransaction, part: str) -> Queued | None:
     kept = _kept_now(tx, part)
     if kept is not None:
         return kept
-    found = (waiting_part(tx, definition.name, part) for definition in list_maps(tx))
+    found = (waiting_part(tx, name, part) for name in map_names(tx))
     return next((each for each in found if each is not None), None)
 
 
 def part_statuses(loads: Loads) -> list[PartStatus]:
     """Every part there is, in the order in which they were entered."""
     with loads.space.read() as tx:
-        waiting = [each for definition in list_maps(tx) for each in waiting_parts(tx, definition.name)]
+        waiting = [each for name in map_names(tx) for each in waiting_parts(tx, name)]
         kept = [Queued.from_json(value) for _, value in tx.scan(KEPT.range())]
         aside = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
     known = {each.part for each in waiting}
@@ -117,7 +117,7 @@ def _leave(old: Sequence[Queued], tx: Transaction) -> list[Queued]:
     ]  # fmt: skip
     for each in gone:
         tx.delete(KEPT.pack(each.part))
-    names = [definition.name for definition in list_maps(tx)]
+    names = map_names(tx)
     applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
     trim(tx, min(max((each.position for each in gone), default=0), applied) + 1)
     return gone
@@ -141,7 +141,7 @@ def tidy_up(loads: Loads, position: int) -> None:
 
 def cover(tx: Transaction) -> int:
     """Trim the log to what there are parts for, never what is not applied; how many entries went."""
-    names = [definition.name for definition in list_maps(tx)]
+    names = map_names(tx)
     there = {each.part for name in names for each in waiting_parts(tx, name)}
     there |= {str(KEPT.unpack(key)[0]) for key, _ in tx.scan(KEPT.range())}
     there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}

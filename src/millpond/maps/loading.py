@@ -14,7 +14,7 @@ from typing import Any
 from millpond.clock import Clock
 from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.space import ReadTransaction
-from millpond.maps.catalogue import list_maps
+from millpond.maps.catalogue import map_names
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
@@ -154,7 +154,7 @@ def refuse_aside(loads: Loads, position: int, maps: Sequence[str] | None) -> Non
 
 
 def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:
-    names = [each.name for each in list_maps(tx)] if maps is None else maps
+    names = map_names(tx) if maps is None else maps
     return min((applied_position(tx, name) for name in names), default=head_of(tx).position)
 
 

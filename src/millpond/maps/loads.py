@@ -234,8 +234,9 @@ class Loads(PartPlaces, WaitingParts):
         for place in sorted(_folders(received)):
             queued = self._entered_as(place, load)
             if queued is not None:
-                move(place, self.staged(queued.number))
+                place.rename(self.staged(queued.number))
                 step("load.part_staged")
+        sync(self.folder / "staging")
         remove_tree(received)
 
     def _entered_as(self, place: Path, load: str) -> Queued | None:
@@ -254,6 +255,8 @@ class Loads(PartPlaces, WaitingParts):
     def take(self, queued: Queued) -> Path:
         """Move a part from `staging/` to `merging/`; where it lies now.
 
+        The move need not outlive a power cut: wherever of its places a part is found then, it is taken from there.
+
         Raises: `Corrupt` when the part is nowhere.
         """
         place, kept = self.merging(queued.map, queued.number), self.kept(queued.part)
@@ -271,7 +274,7 @@ class Loads(PartPlaces, WaitingParts):
             raise Corrupt("a staged part is missing", kind="part_missing", map=queued.map, folder=staged)
         (source / REASON).unlink(missing_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
-        move(source, place)
+        source.rename(place)
         step("merge.part_taken")
         return place
 
@@ -281,13 +284,8 @@ class Loads(PartPlaces, WaitingParts):
         Raises: `Conflict` when the map was dropped meanwhile.
         """
         now = self.clock.now_ms()
-        for queued in parts:
-            place = self.merging(queued.map, queued.number)
-            if self.keep and place.exists():
-                self.kept(queued.part).parent.mkdir(exist_ok=True)
-                remove_tree(self.kept(queued.part))
-                move(place, self.kept(queued.part))
-                step("merge.part_kept")
+        if self.keep:
+            self._keep(parts)
 
         def leave(tx: Transaction) -> None:
             for name in {queued.map for queued in parts}:
@@ -301,6 +299,21 @@ class Loads(PartPlaces, WaitingParts):
         for queued in parts:
             remove_tree(self.merging(queued.map, queued.number))
         self.announce()
+
+    def _keep(self, parts: Sequence[Queued]) -> None:
+        """Move merged parts to where they are kept, durably: all of them, then the names of all."""
+        shelf = self.folder / "kept"
+        shelf.mkdir(exist_ok=True)
+        left: set[Path] = set()
+        for queued in parts:
+            place, kept = self.merging(queued.map, queued.number), self.kept(queued.part)
+            if place.exists():
+                remove_tree(kept)
+                place.rename(kept)
+                left.add(place.parent)
+                step("merge.part_kept")
+        for folder in (shelf, *left) if left else ():
+            sync(folder)
 
     def carried_out(self, order: CareOrder) -> None:
         """Let an order of care wait no more."""

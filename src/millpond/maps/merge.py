@@ -154,7 +154,8 @@ def _touched(parts: Sequence[Received]) -> pa.Array:
 
 def _touched_keys(part: Received) -> pa.ChunkedArray:
     with pa.memory_map(str(part.folder / "touched.arrow")) as source:
-        return pa.ipc.open_file(source).read_all().column("key")
+        # A file is read by threads that must be woken, for every part anew; bytes are read where they lie.
+        return pa.ipc.open_file(pa.BufferReader(source.read_buffer())).read_all().column("key")
 
 
 def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from millpond.errors import MillpondError
 from millpond.maps.care import CareReport
-from millpond.maps.catalogue import list_maps
+from millpond.maps.catalogue import map_names
 from millpond.maps.loading import Loading
 from millpond.maps.merging import Merged, merge_map
 from millpond.maps.waiting import applied_position, waiting_parts
@@ -133,12 +133,12 @@ class Merger:
         """For each map: what waits, up to where it is applied, the last merge, the last error."""
         with self.loads.space.read() as tx:
             waits: list[dict[str, Any]] = []
-            for definition in list_maps(tx):
-                parts = list(waiting_parts(tx, definition.name))
+            for name in map_names(tx):
+                parts = list(waiting_parts(tx, name))
                 waits.append(
                     {
-                        "map": definition.name, "parts_waiting": len(parts), "rows_waiting": sum(p.rows for p in parts),
-                        "position": applied_position(tx, definition.name),
+                        "map": name, "parts_waiting": len(parts), "rows_waiting": sum(p.rows for p in parts),
+                        "position": applied_position(tx, name),
                     }
                 )  # fmt: skip
         with self._lock:

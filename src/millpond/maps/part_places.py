@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from millpond.kernel.keys import KeyRange, Prefix
 from millpond.kernel.space import ReadTransaction, Space
-from millpond.maps.catalogue import list_maps
+from millpond.maps.catalogue import map_names
 from millpond.maps.waiting import CARE, QUARANTINE, QUEUE, Quarantined, Queued, waiting_parts
 
 __all__ = ("PartPlaces", "WaitingParts")
@@ -49,7 +51,7 @@ class WaitingParts:
     def queued(self, name: str | None = None) -> list[Queued]:
         """Parts that wait, in order; of one map or of all."""
         with self.space.read() as tx:
-            names = [each.name for each in list_maps(tx)] if name is None else [name]
+            names = map_names(tx) if name is None else [name]
             found = [queued for each in names for queued in waiting_parts(tx, each)]
         return sorted(found, key=lambda each: each.number)
 
@@ -59,9 +61,9 @@ class WaitingParts:
             return _waits(tx, name)
 
     def waiting_maps(self) -> list[str]:
-        """The maps that something waits for."""
+        """The maps that something waits for, by name: one look for each of them, however many maps there are."""
         with self.space.read() as tx:
-            return [each.name for each in list_maps(tx) if _waits(tx, each.name)]
+            return sorted({*_names(tx, QUEUE), *_names(tx, CARE)})
 
     def quarantined(self) -> list[Quarantined]:
         """Parts that were put aside."""
@@ -71,3 +73,14 @@ class WaitingParts:
 
 def _waits(tx: ReadTransaction, name: str) -> bool:
     return any(next(tx.scan(prefix[name].range()), None) is not None for prefix in (QUEUE, CARE))
+
+
+def _names(tx: ReadTransaction, prefix: Prefix) -> Iterator[str]:
+    """The first parts of the keys under a prefix, each once."""
+    keys = prefix.range()
+    while (found := next(tx.scan(keys), None)) is not None:
+        name = str(prefix.unpack(found[0])[0])
+        yield name
+        stop = prefix[name].range().stop
+        assert stop is not None
+        keys = KeyRange(stop, keys.stop)
