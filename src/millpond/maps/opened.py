@@ -43,6 +43,19 @@ class OpenMaps:
             self._maps[definition.name] = opened
             return opened
 
+    def at_hand(self, definition: MapDefinition) -> Map | None:
+        """The map of a definition if it is open already, and nobody has to be waited for to know."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            known = self._maps.get(definition.name)
+            if known is None or known.definition != definition:
+                return None
+            self._asked[definition.name] = self._loading.clock.monotonic()
+            return known
+        finally:
+            self._lock.release()
+
     def forget(self, names: Iterable[str] | None = None) -> None:
         """Close these maps, or all: whoever asks next opens them anew."""
         with self._lock:

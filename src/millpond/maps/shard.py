@@ -248,10 +248,20 @@ class Shard:
             return ShardStats(view.row_count(), view.version, size)
 
     @property
-    def at_hand(self) -> bool:
-        """Whether a question would be answered at once: the file is open, and is not about to grow."""
-        env = self._generation.env
-        return env is not None and not env.waited_for
+    def at_hand(self) -> Generation | None:
+        """The current generation if it is open and nobody has to be waited for, else None.
+
+        Opening one waits for the merge of the day, and reading one that is about to grow for all who read it.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            generation = self._generation
+            if generation.env is None or generation.info is None or generation.env.waited_for:
+                return None
+            return generation if os.fstat(self._pointer).st_nlink else None
+        finally:
+            self._lock.release()
 
     def get(self, address: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""

@@ -36,13 +36,14 @@ from millpond.maps.values import NULL, decode_values, present_values
 
 if TYPE_CHECKING:
     from millpond.maps.handle import Map
+    from millpond.maps.kinds import MapDefinition
     from millpond.maps.lookup import Snapshot
     from millpond.maps.shard import Shard
     from millpond.maps.snapshots import SnapshotManifest
     from millpond.pond import Pond
     from millpond.stores.objects import Objects
 
-__all__ = ("Answers", "arrow_stream", "read_arrow_stream")
+__all__ = ("Answers", "arrow_stream", "read_arrow_stream", "single_question")
 
 SHARD_KEYS_MAX = 256
 """So many keys are read from a shard in about the time that it takes to lay one merge over a snapshot."""
@@ -89,22 +90,13 @@ class Answers:
 
     # -- one value ------------------------------------------------------------------------------------
 
-    @staticmethod
-    def at_hand(each: Map) -> bool:
-        """Whether one value of a map is read in microseconds, so that handing it to a thread would take longer."""
-        return each.shard.at_hand
-
     def get(self, each: Map, key: str | bytes, at: str | None) -> dict[str, Any]:
         """The value of a key (of a number, for ranged maps) at a time, in the form of `maps/typed.py`.
 
         Raises: `Invalid` for a key or time the map cannot have.
         """
-        definition = each.definition
-        instant = None
-        if definition.kind.timed:
-            instant = self.clock.now_ms() if at is None else parse_instant(_whole(at))
-        asked = single_key(definition, key)
-        return typed_value(None if asked is None else each.shard.get(asked, instant), definition.value)
+        asked, instant = single_question(each.definition, key, at, self.clock)
+        return typed_value(None if asked is None else each.shard.get(asked, instant), each.definition.value)
 
     # -- many -----------------------------------------------------------------------------------------
 
@@ -229,6 +221,19 @@ class Answers:
         if timer is not None:
             timer.cancel()
         self._fresh.clear()
+
+
+def single_question(
+    definition: MapDefinition, key: str | bytes, at: str | None, clock: Clock
+) -> tuple[bytes | int | None, int | None]:
+    """A key as the shard stores it, None for a number that no range can hold, and the instant it is asked at.
+
+    Raises: `Invalid` for a key or time the map cannot have.
+    """
+    instant = None
+    if definition.kind.timed:
+        instant = clock.now_ms() if at is None else parse_instant(_whole(at))
+    return single_key(definition, key), instant
 
 
 def _lay_over(each: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int) -> _Fresh | None:

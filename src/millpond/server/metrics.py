@@ -59,6 +59,7 @@ class Metrics:
         )  # fmt: skip
         self.running = Gauge("millpond_requests_running", "Requests being answered.", registry=self.registry)
         self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of bundles received.", registry=self.registry)
+        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def counting(self, app: ASGIApp, clock: Clock) -> ASGIApp:
         """The application, counted."""
@@ -81,12 +82,20 @@ class Metrics:
                 await app(scope, receive, sending)
             finally:
                 self.running.dec()
-                route, method = _template(scope), scope["method"]
                 # 499: who asked went away before there was an answer
-                self.requests.labels(route, method, status or 499).inc()
-                self.seconds.labels(route, method).observe(clock.monotonic() - began)
+                requests, seconds = self._of(_template(scope), scope["method"], status or 499)
+                requests.inc()
+                seconds.observe(clock.monotonic() - began)
 
         return counted
+
+    def _of(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+        """The series of one kind of request: finding them by their labels takes longer than counting."""
+        known = self._known.get((route, method, status))
+        if known is None:
+            series = self.requests.labels(route, method, status), self.seconds.labels(route, method)
+            known = self._known[route, method, status] = series
+        return known
 
 
 def _template(scope: Scope) -> str:

@@ -26,6 +26,7 @@ from millpond.errors import Invalid
 from millpond.nodes.answers import Answers, arrow_stream, read_arrow_stream
 from millpond.nodes.questions import ARROW_STREAM
 from millpond.server.access import Asking
+from millpond.server.at_once import asked_in, key_of
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -70,22 +71,19 @@ def routes(node: Node) -> APIRouter:
     answers = Answers(node.pond, node.clock, node.settings.min_time_to_keep_env_open)
 
     @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
-    async def get(request: Request) -> Response:
+    def get(request: Request, asking: Asking) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
-        # The shortest way there is: what FastAPI would work out for each parameter takes longer than the answer.
-        name, query = request.path_params["name"], request.query_params
-        node.tokens.caller(_token(request)).need("read", name)
-        key = _key(query.get("key"), query.get("key_hex"))
-        each, at = node.pond.map(name), query.get("at")
-        here = answers.at_hand(each)
-        told = answers.get(each, key, at) if here else await run_sync(answers.get, each, key, at)
+        # Most questions are answered before they come here: see `server/at_once.py`.
+        name = request.path_params["name"]
+        asking.need("read", name)
+        told = answers.get(node.pond.map(name), *asked_in(request.scope))
         return Response(json.dumps(told), media_type="application/json")
 
     @router.post("/get", summary="The value of a key that is too long for a URL")
     def get_long(asking: Asking, name: str, asked: LongKey) -> Response:
         """As GET."""
         asking.need("read", name)
-        told = answers.get(node.pond.map(name), _key(asked.key, asked.key_hex), asked.at)
+        told = answers.get(node.pond.map(name), key_of(asked.key, asked.key_hex), asked.at)
         return Response(json.dumps(told), media_type="application/json")
 
     @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)
@@ -108,23 +106,6 @@ def routes(node: Node) -> APIRouter:
         return _Rows(_rows(first, rows), media_type=ARROW_STREAM)
 
     return router
-
-
-def _token(request: Request) -> str | None:
-    """The token that is shown, as `server/access.py` reads it."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token if scheme.lower() == "bearer" and token else None
-
-
-def _key(key: str | None, key_hex: str | None) -> str | bytes:
-    if key is not None:
-        return key
-    try:
-        if key_hex is not None:
-            return bytes.fromhex(key_hex)
-    except ValueError:
-        pass
-    raise Invalid("no key is asked for", kind="key_missing", hint="say key=…, or key_hex=… for bytes that are no text")
 
 
 def _looked_up(answers: Answers, name: str, body: bytes, at: str | None) -> bytes:

@@ -1,0 +1,98 @@
+"""`GET /v1/maps/{name}/get` without a detour: what is at hand is answered before anything is routed.
+
+For one value, finding the route, working out its parameters and handing the question to a thread takes longer than the
+answer. So whatever can be answered well and at once is answered here. Everything else goes on to the route of that
+path, which answers the same to the same question: a map that is not open, a value that lies on the disk, and every
+refusal, which is found again there and told in words.
+"""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from millpond.errors import Invalid, MillpondError
+from millpond.nodes.at_hand import AtHand
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+
+__all__ = ("answering_at_once", "asked_in", "key_of")
+
+_BEFORE, _AFTER = "/v1/maps/", "/get"
+_TEMPLATE = SimpleNamespace(path_format=f"{_BEFORE}{{name}}{_AFTER}")  # what metrics know the route by
+
+
+def answering_at_once(app: ASGIApp, node: Node) -> ASGIApp:
+    """The application, which is asked only what is not at hand."""
+    at_hand = AtHand(node.pond, node.clock)
+
+    async def quick(scope: Scope, receive: Receive, send: Send) -> None:
+        told = _answer(scope, node, at_hand) if scope["type"] == "http" and scope["method"] == "GET" else None
+        if told is None:
+            await app(scope, receive, send)
+            return
+        scope["route"] = _TEMPLATE
+        headers = [(b"content-length", b"%d" % len(told)), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": told})
+
+    return quick
+
+
+def _answer(scope: Scope, node: Node, at_hand: AtHand) -> bytes | None:
+    path: str = scope["path"]
+    name = path[len(_BEFORE) : -len(_AFTER)]
+    if not path.startswith(_BEFORE) or not path.endswith(_AFTER) or not name or "/" in name:
+        return None
+    try:
+        node.tokens.caller(_token(scope)).need("read", name)
+        told = at_hand.get(name, *asked_in(scope))
+    except MillpondError:
+        return None  # the route finds it again
+    return None if told is None else json.dumps(told).encode()
+
+
+def _token(scope: Scope) -> str | None:
+    """The token that is shown, as `server/access.py` reads it."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            return token if scheme.lower() == "bearer" and token else None
+    return None
+
+
+def asked_in(scope: Scope) -> tuple[str | bytes, str | None]:
+    """The key, and the time, that a query asks for.
+
+    Raises: `Invalid` when there is none, or one that is not understood.
+    """
+    try:
+        query = dict(parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict"))
+    except UnicodeDecodeError:
+        raise Invalid(
+            "the query is no UTF-8", kind="query_encoding",
+            hint="escape text as UTF-8, such as key=%C3%A9; say key_hex=… for bytes that are no text",
+        ) from None  # fmt: skip
+    except ValueError as error:
+        raise Invalid("the query is not understood", kind="query_encoding", reason=str(error)) from None
+    return key_of(query.get("key"), query.get("key_hex")), query.get("at")
+
+
+def key_of(key: str | None, key_hex: str | None) -> str | bytes:
+    """The key that is told in one way or the other.
+
+    Raises: `Invalid` when it is not.
+    """
+    if key is not None:
+        return key
+    try:
+        if key_hex is not None:
+            return bytes.fromhex(key_hex)
+    except ValueError:
+        pass
+    raise Invalid("no key is asked for", kind="key_missing", hint="say key=…, or key_hex=… for bytes that are no text")
