@@ -75,6 +75,18 @@ def test_a_map_on_nodes_is_loaded_read_and_asked(
     assert row.n == 507
 
 
+def test_a_query_outlives_the_node_it_was_planned_on(
+    spark: SparkSession, cluster: ClusterHere, remote: RemotePond
+) -> None:
+    remote.create_map("numbers", kind="state", value="long")
+    frame = spark.range(0, 1_000, 1, 2).selectExpr("concat('k', id) as key", "id as value")
+    written(frame, cluster.url, synchronise="true")
+    enriched = mp.enrich(frame.select("key"), map="numbers", key="key", into="number", pond=cluster[0].url)
+    written(frame.selectExpr("key", "value + 1 as value"), cluster.url, synchronise="true")
+    cluster[0].close()
+    assert sum(row.number for row in enriched.collect()) == sum(range(1_000))
+
+
 def test_a_load_that_is_given_up_leaves_nothing_on_nodes(
     spark: SparkSession, cluster: ClusterHere, remote: RemotePond, tmp_path: Path
 ) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from millpond import spark as mp
+from millpond.errors import Invalid
 from millpond.spark.epochs import epoch_rejects
 from tests.spark.test_loads import left_behind
 
@@ -101,6 +103,58 @@ def test_an_epoch_that_spark_forgot_is_not_entered_again(
     assert len(loads(pond)) == 2
     assert numbers.get("k7") == -7, "the epoch did not win a second time"
     assert left_behind(pond) == []
+
+
+def test_a_query_that_feeds_two_maps_feeds_each_once(
+    spark: SparkSession, pond: Pond, numbers: Map, source: Source, tmp_path: Path
+) -> None:
+    """It dies after the first map took an epoch, and again after the second did."""
+    doubles = pond.create_map("doubles", kind="state", value="long")
+    dies = [True, True, False]
+
+    def feed(frame: DataFrame, epoch: int) -> None:
+        mp.load(frame.repartition(1 + len(dies)), pond, "numbers", epoch=epoch)
+        if dies.pop(0):
+            raise RuntimeError("died")
+        mp.load(frame.selectExpr("key", "value * 2 as value"), pond, "doubles", epoch=epoch)
+        if dies.pop(0):
+            raise RuntimeError("died")
+
+    def run() -> None:
+        query = source.frame().writeStream.foreachBatch(feed).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    source.add({"key": "a", "value": 1}, {"key": "b", "value": 2})
+    with pytest.raises(PySparkException):
+        run()
+    numbers.load([{"key": "a", "value": -1}])
+    dies[:] = [False, True]
+    with pytest.raises(PySparkException):
+        run()
+    doubles.load([{"key": "a", "value": -2}])
+    dies[:] = [False, False]
+    run()
+    assert [(each.get("a"), each.get("b")) for each in (numbers, doubles)] == [(-1, 2), (-2, 4)]
+    assert len(loads(pond)) == 4
+    with pytest.raises(Invalid, match="no query is running"):
+        mp.load(spark.sql("select 'a' key, 1L value"), pond, "numbers", epoch=1)
+
+
+def test_an_epoch_that_one_map_took_is_taken_by_another(
+    spark: SparkSession, pond: Pond, numbers: Map, source: Source, tmp_path: Path
+) -> None:
+    """Its sink was changed, or its map made anew, while the query was stopped: the last epoch is still its own."""
+    source.add({"key": "a", "value": 1})
+    drain(source.frame(), pond, tmp_path / "checkpoint")
+    others = pond.create_map("others", kind="state", value="long")
+    for again in (others, None):
+        for file in (tmp_path / "checkpoint" / "commits").iterdir():
+            file.unlink()
+        if again is None:
+            pond.drop_map("others")
+            others = pond.create_map("others", kind="state", value="long")
+        drain(source.frame(), pond, tmp_path / "checkpoint", map="others")
+        assert others.get("a") == 1
 
 
 def test_rejects_are_counted_and_written_by_epoch(

@@ -3,9 +3,9 @@
 Spark calls the writer of an epoch in different processes, as in `sinks.py`, and after a crash it runs the last epoch
 again from its checkpoint: whether the first run got as far as the map, it does not know.
 
-* The pond's log holds (query, epoch) with what was entered for it, in the same write. An epoch that is there is done:
-  entering it again changes nothing, however its rows came in another order or in other partitions. So is any earlier
-  epoch of the query, which fences the driver of a run that is thought dead and is not.
+* The pond's log holds (query and map, epoch) with what was entered for it, in the same write. An epoch that is there is
+  done: entering it again changes nothing, however its rows came in another order or in other partitions. So is any
+  earlier epoch of the query, which fences the driver of a run that is thought dead and is not.
 * The id of the query comes out of the checkpoint, and to the tasks with Spark's local properties; each message carries
   it to the driver.
 * The parts of an epoch are salted with query, epoch and partition: what came in an earlier epoch comes again, and wins
@@ -27,14 +27,14 @@ from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.kernel.steps import step
 from millpond.maps.kinds import MapDefinition
-from millpond.spark.attempts import TaskParts, task_numbers
-from millpond.spark.jobs import LoadSettings, adopt, load_partition, tell_rejects
+from millpond.spark.attempts import TaskParts
+from millpond.spark.jobs import QUERY, LoadSettings, adopt, epoch_of, load_partition, tell_rejects
 from millpond.spark.landings import Landing, landing_at
 from millpond.spark.ponds import Place, opened
 
 __all__ = ("EpochParts", "EpochWriter", "epoch_rejects")
 
-_QUERY, _EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
+_EPOCH = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class EpochWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochParts:
         """Seal the rows of one partition of an epoch, on an executor."""
         query, epoch = _this_epoch()
-        salt = f"{query} {epoch} {task_numbers()[0]}"
-        task = load_partition(iterator, self.landing, self.definition, replace(self.settings, salt=salt))
+        settings = replace(self.settings, epoch=epoch_of(query, epoch, self.definition))
+        task = load_partition(iterator, self.landing, self.definition, settings)
         step("epoch.task_done")
         return EpochParts(query, self.landing, task)
 
@@ -76,10 +76,11 @@ class EpochWriter(DataSourceStreamArrowWriter):
         step("epoch.tasks_done")
         landing, tasks = told[0].landing, [each.task for each in told]
         rejected = any(task.rejected for task in tasks)
-        settings = replace(self.settings, rejects=epoch_rejects(self.settings.rejects, batchId) if rejected else None)
+        rejects = epoch_rejects(self.settings.rejects, batchId) if rejected else None
+        settings = replace(self.settings, rejects=rejects, epoch=epoch_of(told[0].query, batchId, self.definition))
         if any(task.parts for task in tasks):
             with opened(None, self.place) as pond:
-                adopt(pond, landing, tasks, settings, (told[0].query, batchId))
+                adopt(pond, landing, tasks, settings)
         else:
             tell_rejects(tasks, settings)
             landing.end()
@@ -97,7 +98,7 @@ def _told(messages: Sequence[WriterCommitMessage | None]) -> list[EpochParts]:
 
 def _this_epoch() -> tuple[str, int]:
     context = TaskContext.get()
-    query = context.getLocalProperty(_QUERY) if context else None
+    query = context.getLocalProperty(QUERY) if context else None
     epoch = context.getLocalProperty(_EPOCH) if context else None
     if query is None or epoch is None:
         raise Invalid(

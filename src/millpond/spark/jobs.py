@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millpond.clock import Clock, SystemClock
+from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
@@ -33,7 +34,21 @@ from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_
 from millpond.spark.landings import Entered, Landing, landing_at
 from millpond.spark.ponds import OpenPond, Place, PondLike, opened, place_of
 
-__all__ = ("LoadSettings", "adopt", "begin_job", "check_rows", "load", "load_partition", "tell_rejects")
+__all__ = (
+    "QUERY",
+    "LoadSettings",
+    "adopt",
+    "begin_job",
+    "check_rows",
+    "epoch_of",
+    "load",
+    "load_partition",
+    "tell_rejects",
+)
+
+
+QUERY = "sql.streaming.queryId"
+"""The local property in which Spark tells the threads and tasks of a stream which query they serve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +59,7 @@ class LoadSettings:
     `freeze` makes the new rows part of the snapshot when the load ends, instead of with the next bulk lookup; on nodes
     that is their own affair. `synchronise`: the load ends when every node has merged it; in a folder it always is.
     `salt` tells parts from others with the same rows: without it they are the same part, and change nothing.
+    `epoch`: the stream and the epoch of it that this is; the same again, or an earlier one, enters nothing.
     """
 
     columns: ColumnMapping = field(default_factory=ColumnMapping)
@@ -53,6 +69,7 @@ class LoadSettings:
     freeze: bool = True
     synchronise: bool = False
     salt: str = ""
+    epoch: tuple[str, int] | None = None
 
     @property
     def enough(self) -> int:
@@ -65,6 +82,14 @@ def begin_job(place: Place, clock: Clock, owner: int) -> Landing:
     landing = landing_at(place, clock, owner)
     landing.begin()
     return landing
+
+
+def epoch_of(query: str, epoch: int, definition: MapDefinition) -> tuple[str, int]:
+    """A query's epoch into one map, as the pond remembers it.
+
+    A query that feeds two maps may have come to the one and not to the other; one that is made anew has no past.
+    """
+    return f"{query} {definition.name}.{definition.incarnation}", epoch
 
 
 def check_rows(schema: StructType, definition: MapDefinition, columns: ColumnMapping) -> None:
@@ -96,17 +121,16 @@ def load_partition(
             attempt.take(batch, definition, settings.columns)
 
     partition, task = task_numbers()
-    attempt = Attempt(landing, partition, task, source=settings.source, salt=settings.salt, enough=settings.enough)
+    salt = settings.salt
+    if settings.epoch is not None:
+        # What came in an earlier epoch, or in a lower partition, comes again, and wins again.
+        salt = " ".join((*map(str, settings.epoch), str(partition), salt)).strip()
+    attempt = Attempt(landing, partition, task, source=settings.source, salt=salt, enough=settings.enough)
     return run_attempt(attempt, take_all)
 
 
-def adopt(
-    pond: OpenPond, landing: Landing, tasks: Iterable[TaskParts], settings: LoadSettings,
-    stream: tuple[str, int] | None = None,
-) -> LoadResult:  # fmt: skip
+def adopt(pond: OpenPond, landing: Landing, tasks: Iterable[TaskParts], settings: LoadSettings) -> LoadResult:
     """End a job well: its rejects are written down, its parts become one load, and what else it left goes away.
-
-    `stream`: the query and the epoch that the load is; the same again enters nothing.
 
     Raises: `Invalid` when there are more rejects than allowed, then nothing was loaded; else as `Pond.commit_load`.
     """
@@ -114,7 +138,9 @@ def adopt(
     parts = [part for task in ordered for part in task.parts]
     try:
         rejected = tell_rejects(ordered, settings)
-        told = Entered(source=settings.source, rejected=rejected, stream=stream, synchronise=settings.synchronise)
+        told = Entered(
+            source=settings.source, rejected=rejected, stream=settings.epoch, synchronise=settings.synchronise
+        )
         result = landing.enter(pond, parts, told)
     except BaseException:
         landing.give_up(parts)
@@ -143,13 +169,16 @@ def load(
     frame: DataFrame, pond: PondLike | None = None, map: str = "", *,
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
     rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
-    synchronise: bool = False,
+    synchronise: bool = False, epoch: int | None = None,
 ) -> LoadResult:  # fmt: skip
     """Load a DataFrame into a map, as one load or not at all, and say what became of it; see `Map.load`.
 
     As `frame.write.format("millpond")…save()`, but it answers, and the commit happens in this process. `freeze` makes
     the new rows part of the snapshot when the load ends, instead of with the next bulk lookup (of a folder's pond).
     `synchronise` waits until every node has merged the rows.
+
+    `epoch` is for `foreachBatch`: the number it is called with. Each is loaded once into each map, in whatever
+    partitions Spark brings it again.
 
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """
@@ -162,6 +191,8 @@ def load(
     with opened(pond, place) as open_:
         definition = open_.map(map).definition
         check_rows(frame.schema, definition, mapping)
+        if epoch is not None:
+            settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
         landing = begin_job(place, SystemClock(), os.getpid())
         try:
             tasks = _run(frame, landing, definition, settings)
@@ -169,6 +200,13 @@ def load(
             landing.give_up(())
             raise
         return adopt(open_, landing, tasks, settings)
+
+
+def _query_of(frame: DataFrame) -> str:
+    told = frame.sparkSession.sparkContext.getLocalProperty(QUERY)
+    if told is None:
+        raise Invalid("no query is running here", kind="query_unknown", hint="epoch is for foreachBatch")
+    return told
 
 
 def _run(frame: DataFrame, landing: Landing, definition: MapDefinition, settings: LoadSettings) -> list[TaskParts]:
