@@ -39,7 +39,7 @@ class Arriving:
         """
         self._bundle, self._offer = bundle, offer
         self._admit, self._settle, self._over = admit, settle, over
-        self._admitted = False
+        self._admitted = self._left = False
         with disk_errors(bundle):
             bundle.parent.mkdir(parents=True, exist_ok=True)
             self._file = BundleFile(bundle, anew=offer.offset == 0)
@@ -63,9 +63,14 @@ class Arriving:
         return self._file.size
 
     @property
+    def missing(self) -> int:
+        """How many bytes are still to come."""
+        return self._offer.length - self.offset
+
+    @property
     def whole(self) -> bool:
         """Whether all bytes have come."""
-        return self.offset == self._offer.length
+        return self.missing == 0
 
     def write(self, chunks: Sequence[bytes]) -> None:
         """Take the next bytes.
@@ -106,6 +111,12 @@ class Arriving:
         return True
 
     def leave(self, error: BaseException | None = None) -> None:
-        """Let go: bytes are kept for whoever continues, unless an error of ours says that they are of no use."""
+        """Let go: bytes are kept for whoever continues, unless an error of ours says that they are of no use.
+
+        To leave twice is harmless.
+        """
+        if self._left:
+            return
+        self._left = True
         self._file.close()
         self._over(not isinstance(error, MillpondError))

@@ -1,15 +1,17 @@
 """Parts that writers send to this node, until a load enters them, or nobody does.
 
-    uploads/<part id>/<checksum>.bundle    the bytes that came so far, of the bundle with that xxh3_128, and beside it
-    uploads/<part id>/<checksum>.data, .touched      those of its two large files, see `bundle_file.py`
-    uploads/<part id>/unpacking/           being unpacked and checked
-    uploads/<part id>/part/                whole, checked and durable: the part is *here*
+    uploads/<part id>/<checksum>.bundle     the bytes that came so far, of the bundle with that xxh3_128, and beside it
+    uploads/<part id>/<checksum>.data       those of its two large
+    uploads/<part id>/<checksum>.touched    files, see `bundle_file.py`
+    uploads/<part id>/unpacking/            being unpacked and checked
+    uploads/<part id>/part/                 whole, checked and durable: the part is *here*
 
 Invariants:
 * nothing is said to be here before every byte of it is on the disk and has been checked against its part's manifest;
 * a crash or a broken line at any moment leaves bytes that the same bundle is continued with, or a whole part, or
   nothing; bytes of a bundle are continued by that bundle alone;
 * one writer at a time sends a part; who comes second waits, and finds it here;
+* what is taken on fits on the disk, together with what others are sending;
 * a disk that is full leaves nothing of the upload behind.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +65,9 @@ class Receiver:
         self._lock = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
         self._seen: dict[str, int] = {}
+        self._coming: dict[str, Callable[[], int]] = {}  # how many bytes are still to come
+        self.folder.mkdir(exist_ok=True)
+        sync(self.folder.parent)
         self._sweep()
 
     def _sweep(self) -> None:
@@ -150,24 +155,32 @@ class Receiver:
             return None
         bundle = place / f"{offer.checksum}.bundle"
         _unlink(place, but=offer.checksum)  # of the same part from another source: of no use to this one
-
-        def over(keep: bool) -> None:
-            if not keep:
+        try:
+            self._take_room(offer, place)
+            return self._arriving(bundle, offer, turn)
+        except BaseException as error:
+            with self._lock:
+                self._coming.pop(offer.part, None)
+            if not isinstance(error, Conflict):
                 remove_tree(place)
+            raise
+
+    def _arriving(self, bundle: Path, offer: Offer, turn: threading.Lock) -> Arriving:
+        def over(keep: bool) -> None:
+            with self._lock:
+                self._coming.pop(offer.part, None)
+            if not keep:
+                remove_tree(bundle.parent)
             self._touch(offer.part)
             turn.release()
 
-        try:
-            self._check_room(offer, place)
-            return Arriving(
-                bundle, offer, admit=lambda named: self._admit(named, offer),
-                settle=lambda came, apart: self._settle(came, apart, offer), over=over,
-            )  # fmt: skip
-        except Conflict:
-            raise
-        except BaseException:
-            remove_tree(place)
-            raise
+        arriving = Arriving(
+            bundle, offer, admit=lambda named: self._admit(named, offer),
+            settle=lambda came, apart: self._settle(came, apart, offer), over=over,
+        )  # fmt: skip
+        with self._lock:
+            self._coming[offer.part] = lambda: arriving.missing
+        return arriving
 
     def _check(self, offer: Offer) -> None:
         if not _DIGEST.fullmatch(offer.checksum):
@@ -188,15 +201,18 @@ class Receiver:
         with self._lock:
             return self._turns.setdefault(part, threading.Lock())
 
-    def _check_room(self, offer: Offer, place: Path) -> None:
-        """The bundle and the part that is unpacked from it lie side by side for a moment."""
-        wanted = 2 * offer.length - offer.offset + DISK_SPARE_BYTES
-        free = shutil.disk_usage(self._pond.folder).free
-        if free < wanted:
-            raise Unavailable(
-                "no space is left on the disk", kind="disk_full", file=place, wanted=wanted, free=free,
-                hint="free some space on the node and try again",
-            )  # fmt: skip
+    def _take_room(self, offer: Offer, place: Path) -> None:
+        """What is still to come has its place on the disk, this and what others send; unpacking takes hardly more."""
+        with self._lock:
+            coming = offer.length - offer.offset
+            wanted = coming + sum(missing() for missing in self._coming.values()) + DISK_SPARE_BYTES
+            free = shutil.disk_usage(self._pond.folder).free
+            if free < wanted:
+                raise Unavailable(
+                    "no space is left on the disk", kind="disk_full", file=place, wanted=wanted, free=free,
+                    hint="free some space on the node and try again",
+                )  # fmt: skip
+            self._coming[offer.part] = lambda: coming
 
     def _admit(self, named: Named, offer: Offer) -> None:
         """Check what a part says of itself.
@@ -230,8 +246,8 @@ class Receiver:
         step("receive.unpacked")
         self._admit(Named(manifest.id, manifest.map, manifest.incarnation), offer)
         unpacking.rename(part)
-        for folder in (place, self.folder, self.folder.parent):
-            sync(folder)
+        sync(place)
+        sync(self.folder)
         step("receive.here")
         _unlink(place)
         step("receive.cleared")

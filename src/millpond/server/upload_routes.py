@@ -8,9 +8,10 @@ The event loop itself only collects what the socket gives, and copies nothing. A
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, Request
@@ -27,9 +28,12 @@ from millpond.server.wire import Refusal
 
 __all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES_MAX, PIECE_BYTES_MIN = 1 << 20, 1 << 18
 """So many bytes are collected before a thread is given them: fewer keep threads busy with little, more need memory."""
+PIECES_BYTES = 64 << 20
+"""All pieces that are being collected together: where many send at once, each is given less."""
 
+Told = ParamSpec("Told")
 T = TypeVar("T")
 
 
@@ -76,6 +80,7 @@ class Entered(BaseModel):
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
     router = APIRouter(prefix="/v1", tags=["loads"])
+    pieces = _Pieces()
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
     def state(part_id: str, asking: Asking) -> dict[str, Any]:
@@ -106,8 +111,9 @@ def routes(node: Node) -> APIRouter:
         offer = Offer(part_id, upload_map, length, upload_checksum, upload_offset)
         arriving = await patiently(request, node.receiver.begin, offer)
         if arriving is not None:
-            await _receive(request, arriving, request.app.state.metrics.upload_bytes.inc)
-        return asdict(await _in_thread(lambda: node.receiver.state(part_id)))
+            with pieces.of_one() as piece_bytes:
+                await _receive(request, arriving, sent, piece_bytes)
+        return asdict(await _in_thread(node.receiver.state, part_id))
 
     @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
     def discard(part_id: str, asking: Asking) -> dict[str, bool]:
@@ -140,34 +146,56 @@ def _content_length(request: Request) -> int | None:
     return int(told) if told.isdigit() else None
 
 
-async def _in_thread(act: Callable[[], T]) -> T:
-    return await anyio.to_thread.run_sync(act)
+async def _in_thread(act: Callable[Told, T], *args: Told.args, **options: Told.kwargs) -> T:
+    return await anyio.to_thread.run_sync(lambda: act(*args, **options))
 
 
-async def _receive(request: Request, arriving: Arriving, count: Callable[[float], None]) -> None:
-    """Take the body, counting its bytes.
+class _Pieces:
+    """How much each of those who send may collect; of the event loop alone."""
+
+    def __init__(self) -> None:
+        self._senders = 0
+
+    @contextmanager
+    def of_one(self) -> Iterator[Callable[[], int]]:
+        """Count one more; gives what tells how many bytes its pieces have now."""
+        self._senders += 1
+        try:
+            # While one piece is written, another comes in.
+            yield lambda: min(max(PIECES_BYTES // (2 * self._senders), PIECE_BYTES_MIN), PIECE_BYTES_MAX)
+        finally:
+            self._senders -= 1
+
+
+async def _receive(request: Request, arriving: Arriving, sent: int | None, piece_bytes: Callable[[], int]) -> None:
+    """Take the body, counting its bytes; `sent`: how many are announced.
 
     Raises: `Refusal` when what came is damaged; else as `Arriving`.
     """
-    error: BaseException | None = None
     began = arriving.offset
+    silence = request.app.state.node.settings.read_timeout / 1000
     try:
-        silence = request.app.state.node.settings.read_timeout / 1000
-        await _pour(_pieces(_heard(request, silence)), arriving)
-        await _in_thread(arriving.finish)
-    except Corrupt as caught:
-        error = caught
-        raise Refusal(422, caught) from caught
-    except BaseException as caught:
-        error = caught
+        last = await _pour(_pieces(_heard(request, silence), piece_bytes), arriving, sent)
+        await _in_thread(_end, arriving, last)
+    except MillpondError as error:
+        with anyio.CancelScope(shield=True):
+            await _in_thread(arriving.leave, error)
+        if isinstance(error, Corrupt):
+            raise Refusal(422, error) from error
+        raise
+    except BaseException as error:
+        arriving.leave(error)
         raise
     finally:
-        count(arriving.offset - began)
-        if isinstance(error, MillpondError):
-            with anyio.CancelScope(shield=True):
-                await _in_thread(lambda: arriving.leave(error))
-        else:
-            arriving.leave(error)
+        request.app.state.metrics.upload_bytes.inc(arriving.offset - began)
+
+
+def _end(arriving: Arriving, last: list[bytes]) -> None:
+    """What is done in one go when all bytes are there: a small part needs no more than this one turn of a thread."""
+    if last:
+        arriving.write(last)
+    arriving.finish()
+    arriving.leave()
 
 
 async def _heard(request: Request, silence: float) -> AsyncIterator[bytes]:
@@ -187,15 +215,15 @@ async def _heard(request: Request, silence: float) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """The body in lists of about `PIECE_BYTES`."""
+async def _pieces(chunks: AsyncIterator[bytes], piece_bytes: Callable[[], int]) -> AsyncIterator[list[bytes]]:
+    """The body in larger pieces."""
     piece: list[bytes] = []
     size = 0
     try:
         async for chunk in chunks:
             piece.append(chunk)
             size += len(chunk)
-            if size >= PIECE_BYTES:
+            if size >= piece_bytes():
                 yield piece
                 piece, size = [], 0
     except ClientDisconnect:
@@ -206,14 +234,20 @@ async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
         yield piece
 
 
-async def _pour(pieces: AsyncIterator[list[bytes]], arriving: Arriving) -> None:
-    """Write each piece while the next is collected."""
+async def _pour(pieces: AsyncIterator[list[bytes]], arriving: Arriving, sent: int | None) -> list[bytes]:
+    """Write each piece while the next is collected, but not the last that was announced: that one is given back."""
     writing: asyncio.Task[None] | None = None
+    last: list[bytes] = []
+    came = 0
     try:
         async for piece in pieces:
             if writing is not None:
                 await writing
-            writing = asyncio.create_task(_in_thread(lambda piece=piece: arriving.write(piece)))  # type: ignore[misc]
+            came += sum(len(chunk) for chunk in piece)
+            if came == sent:
+                last = piece
+            else:
+                writing = asyncio.create_task(_in_thread(arriving.write, piece))
         if writing is not None:
             await writing
     finally:
@@ -221,3 +255,4 @@ async def _pour(pieces: AsyncIterator[list[bytes]], arriving: Arriving) -> None:
             # The file is closed next: nobody may be writing to it then.
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([writing])
+    return last
