@@ -153,6 +153,9 @@ class Settings(BaseSettings):
     cleanup_interval: Duration = Field(600_000, description="how often expired uploads and kept parts are removed")
     orphan_interval: Duration = Field(3_600_000, description="how often files that nothing names are removed")
     catch_up_interval: Duration = Field(5_000, description="how often a node asks for the log at the latest")
+    compare_interval: Duration = Field(
+        3_600_000, description="how often a replica's maps are compared with the primary's"
+    )
     verify_interval: Duration = Field(0, description="how often all invariants are checked; it reads everything")
 
     # -- readers and writers --------------------------------------------------------------------------

@@ -146,10 +146,21 @@ def _is_kind(name: str) -> bool:
 
 def test_every_job_and_its_interval_is_explained() -> None:
     intervals = [name for name in Settings.model_fields if name.endswith("_interval") and "retry" not in name]
-    assert len(intervals) == 9
+    assert len(intervals) == 10
     for name in intervals:
         assert f"`{name}`" in TEXT, name
-    for job in ("merge", "condense", "retain", "compact", "snapshot", "cleanup", "orphans", "catch_up", "verify"):
+    for job in (
+        "merge",
+        "condense",
+        "retain",
+        "compact",
+        "snapshot",
+        "cleanup",
+        "orphans",
+        "catch_up",
+        "compare",
+        "verify",
+    ):
         assert f"`{job}`" in TEXT, job
 
 

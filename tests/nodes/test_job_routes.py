@@ -60,11 +60,11 @@ def test_every_job_of_a_node_is_listed(node: Served) -> None:
     told = node.get("/v1/jobs").json()
     assert told["node"] == node.url
     assert [job["name"] for job in told["jobs"]] == [
-        "merge", "condense", "retain", "compact", "snapshot", "cleanup", "orphans", "catch_up", "verify",
+        "merge", "condense", "retain", "compact", "snapshot", "cleanup", "orphans", "catch_up", "compare", "verify",
     ]  # fmt: skip
     by_itself = [job["name"] for job in told["jobs"] if job["next_ms"] is not None]
     assert "verify" not in by_itself
-    assert len(by_itself) == 8
+    assert len(by_itself) == 9
 
 
 def test_a_pause_survives_a_restart(serve: Callable[..., Served]) -> None:

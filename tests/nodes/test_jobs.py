@@ -19,6 +19,7 @@ from millpond.maps.holding import Hold
 from millpond.maps.inputs.times import parse_instant
 from millpond.maps.loading import seal_data
 from millpond.maps.merger import Merger
+from millpond.nodes.agreement import Agreement, Finding
 from millpond.nodes.care_orders import CareOrders
 from millpond.nodes.catchup import PullStatus
 from millpond.nodes.jobs import node_jobs
@@ -49,6 +50,7 @@ class Pulling:
             "role": "alone", "primary": None, "state": "alone", "position": 7, "chain": "", "behind": 0, "pulled": 0,
             "clones": 0, "healed": 0, "error": None, "error_kind": None, "since_ms": 0,
         } | told  # fmt: skip
+        self.role = self.told["role"]
         self.hold = Hold(lambda: None)
 
     asked = 0
@@ -66,6 +68,20 @@ class Pulling:
         return position
 
 
+class Compared:
+    """What a comparison with the primary found."""
+
+    def __init__(self, *findings: Finding) -> None:
+        self.findings = findings
+        self.differing = tuple(each for each in findings if each.state == "differs")
+
+    def compare(self, stopping: threading.Event) -> Agreement | None:
+        return Agreement(self.findings) if self.findings else None
+
+    def reasons(self) -> list[str]:
+        return [f"map {each.map} is not as the primary has it" for each in self.differing]
+
+
 class Tended:
     """A node, as far as jobs are concerned: real maps, a real merger, a clock that is moved by hand."""
 
@@ -75,6 +91,7 @@ class Tended:
         self.pond: Pond = open_pond(folder, serve=True, clock=self.clock, part_retention="7d")
         self.merger = Merger(self.pond)
         self.puller: Any = Pulling()
+        self.comparing: Any = Compared()
         self.receiver, self.copies = Expiring(), Expiring()
         self.primary = "http://n1:7433"
         self.leading = True
@@ -86,6 +103,10 @@ class Tended:
 
     def need_primary(self) -> None:
         assert self.leading
+
+    @property
+    def url(self) -> str:
+        return "http://n2:7433"
 
     def run(self, name: str) -> Outcome:
         """What a job says it did."""
@@ -432,6 +453,25 @@ def test_catching_up_that_is_paused_is_done_when_it_is_told(node: Tended) -> Non
     assert node.puller.hold.held
     assert node.run("catch_up").told == "held at position 7, 3 behind"
     assert node.puller.asked == 1
+
+
+def test_comparing_is_for_replicas(node: Tended) -> None:
+    assert node.run("compare").told == "alone"
+    node.puller = Pulling(role="primary", state="following")
+    assert node.run("compare").told == "primary: the replicas compare themselves with it"
+    node.puller = Pulling(role="replica", state="following")
+    assert node.run("compare").told == "equal to the primary; nothing changed since"
+
+
+def test_comparing_tells_what_differs(node: Tended) -> None:
+    node.puller = Pulling(role="replica", state="following")
+    states = {"a": "agrees", "b": "differs", "c": "behind"}
+    theirs = [Finding(map=name, node=node.primary, state="agrees") for name in states]
+    node.comparing = Compared(*theirs, *(Finding(map=name, node=node.url, state=each) for name, each in states.items()))
+    outcome = node.run("compare")
+    assert outcome.told == "1 of 3 maps equal to the primary's, 1 not there yet"
+    assert outcome.numbers == {"maps": 3, "equal": 1, "behind": 1, "differing": 1}
+    assert outcome.faults == ("map b is not as the primary has it",)
 
 
 def test_verifying_tells_each_problem(node: Tended) -> None:

@@ -80,17 +80,23 @@ class Agreement:
 
 
 def agreement(
-    peers: Sequence[Asked], clock: Clock, *, maps: Sequence[str] | None = None, seconds: float = 60.0
-) -> Agreement:
+    peers: Sequence[Asked], clock: Clock, *, maps: Sequence[str] | None = None, seconds: float = 60.0,
+    stopping: threading.Event | None = None,
+) -> Agreement:  # fmt: skip
     """Compare the maps (all: None) of all nodes; `peers[0]` is the primary, `seconds` bounds the wait for each map.
+
+    `stopping`: when it is set, nothing is waited for any more, and maps that were not compared are left out.
 
     Raises: `Unavailable` when the primary cannot be reached; `NotFound` for a map that it does not have.
     """
     primary, others = peers[0], peers[1:]
     names = [told["name"] for told in primary.maps()] if maps is None else list(maps)
     findings: list[Finding] = []
+    stopping = stopping or threading.Event()
     for name in names:
-        comparison = _Comparison(name, primary, clock, clock.monotonic() + seconds)
+        if stopping.is_set():
+            break
+        comparison = _Comparison(name, primary, clock, clock.monotonic() + seconds, stopping)
         findings += comparison.compare(others)
     return Agreement(tuple(findings + _surplus(others, names if maps is None else None)))
 
@@ -116,9 +122,8 @@ def _surplus(others: Sequence[Asked], names: Sequence[str] | None) -> list[Findi
 class _Comparison:
     """One map, compared on all nodes."""
 
-    def __init__(self, name: str, primary: Asked, clock: Clock, until: float) -> None:
-        self.name, self.primary, self.clock, self.until = name, primary, clock, until
-        self._never = threading.Event()
+    def __init__(self, name: str, primary: Asked, clock: Clock, until: float, stopping: threading.Event) -> None:
+        self.name, self.primary, self.clock, self.until, self.stopping = name, primary, clock, until, stopping
 
     def compare(self, others: Sequence[Asked]) -> list[Finding]:
         """The primary's finding, then one for each of the others."""
@@ -132,7 +137,7 @@ class _Comparison:
         return found
 
     def _left(self) -> float:
-        return self.until - self.clock.monotonic()
+        return 0.0 if self.stopping.is_set() else self.until - self.clock.monotonic()
 
     def _compare_one(self, peer: Asked, wanted: dict[str, Any]) -> Finding:
         while True:
@@ -146,7 +151,7 @@ class _Comparison:
                 behind = max(wanted["entry"] - told["entry"], 0)
                 return self._finding(peer, told, "behind", behind=behind, reason="the map changes all the time")
             # The map moved on between the two questions: catch the primary where this node is now, or was.
-            self._never.wait(_PAUSE_SECONDS)
+            self.stopping.wait(_PAUSE_SECONDS)
             again = self._ask(self.primary, told["position"])
             wanted = wanted if isinstance(again, Finding) else again
 
@@ -164,7 +169,7 @@ class _Comparison:
                 return Finding(map=self.name, node=peer.url, state=state, reason=str(error))
             if self._left() <= 0 or answer.state == "unreachable":
                 return answer
-            self._never.wait(_PAUSE_SECONDS)
+            self.stopping.wait(_PAUSE_SECONDS)
 
     def _not_there(self, peer: Asked, position: int, error: Unavailable) -> Finding:
         if error.kind == "node_unreachable":

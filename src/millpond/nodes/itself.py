@@ -54,7 +54,14 @@ class Itself:
                 if not self._cared_for(name) and view.version == shard.version:
                     entry = max(view.number("position"), self._last_order(shard.definition, applied))
                     found = self._digests.digest(shard, view)
-                    return {"position": max(applied, entry), "entry": entry, "rows": found.rows, "digest": str(found)}
+                    # Had an order been carried out before the view was taken, `entry` would not tell of it.
+                    if self._last_order(shard.definition, self._pond.applied(name)) <= entry:
+                        return {
+                            "position": max(applied, entry),
+                            "entry": entry,
+                            "rows": found.rows,
+                            "digest": str(found),
+                        }
             if self._clock.monotonic() >= until:
                 raise _slow(name, applied, position)
             self._never.wait(_PAUSE_SECONDS)

@@ -9,6 +9,7 @@
 | `cleanup` | removes expired uploads and kept parts, lets go of files nobody asks for | every node |
 | `orphans` | removes folders that belong to nothing (`orphans.py`) | every node |
 | `catch_up` | pulls what the primary entered | replicas; a primary asks whether others know more |
+| `compare` | compares the rows of every map with the primary's, by their digests | replicas |
 | `verify` | checks every invariant on the data; off unless its interval is set | every node |
 
 Invariants:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from millpond.maps.handle import Map
     from millpond.maps.merger import Merger
     from millpond.nodes.catchup import Puller
+    from millpond.nodes.comparing import Comparing
     from millpond.pond import Pond
     from millpond.settings import Settings
 
@@ -78,6 +80,10 @@ class Tended(Protocol):
     @property
     def puller(self) -> Puller: ...
     @property
+    def comparing(self) -> Comparing: ...
+    @property
+    def url(self) -> str: ...
+    @property
     def receiver(self) -> Expires: ...
     @property
     def copies(self) -> Expires: ...
@@ -99,6 +105,7 @@ def node_jobs(node: Tended) -> list[Job]:
         ("cleanup", "removes expired uploads and parts, closes idle files", settings.cleanup_interval, _cleanup),
         ("orphans", "removes folders that belong to nothing", settings.orphan_interval, _orphans),
         ("catch_up", "follows the log of the primary", settings.catch_up_interval, _catch_up),
+        ("compare", "compares maps with the primary's", settings.compare_interval, _compare),
         ("verify", "checks every promise on the data", settings.verify_interval, _verify),
     ]
     # Other jobs open files, too: after them, those that nobody else asked for are idle.
@@ -324,6 +331,22 @@ def _catch_up(node: Tended, _stopping: threading.Event) -> Outcome:
     told = f"{status.state} at position {status.position:,}"
     told += f", {status.behind:,} behind" if status.behind else ""
     return Outcome(told, {"position": status.position, "behind": status.behind}, tuple(faults))
+
+
+def _compare(node: Tended, stopping: threading.Event) -> Outcome:
+    if node.puller.role != "replica":
+        others = ": the replicas compare themselves with it" if node.puller.role == "primary" else ""
+        return Outcome(f"{node.puller.role}{others}")
+    found = node.comparing.compare(stopping)
+    if found is None:
+        return Outcome("equal to the primary; nothing changed since")
+    own = [each for each in found.findings if each.node == node.url]
+    equal = sum(each.state == "agrees" for each in own)
+    behind = sum(each.state == "behind" for each in own)
+    told = f"{_of(equal, len(own), 'map')} equal to the primary's"
+    told += f", {behind:,} not there yet" if behind else ""
+    numbers = {"maps": len(own), "equal": equal, "behind": behind, "differing": len(node.comparing.differing)}
+    return Outcome(told, numbers, tuple(node.comparing.reasons()))
 
 
 def _verify(node: Tended, _stopping: threading.Event) -> Outcome:

@@ -16,6 +16,7 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, Unavailable
 from millpond.maps.merger import Merger
 from millpond.nodes.catchup import Puller
+from millpond.nodes.comparing import Comparing
 from millpond.nodes.copies import Copies
 from millpond.nodes.entrance import Entrance
 from millpond.nodes.itself import Itself
@@ -49,7 +50,8 @@ class Node:
         self.puller = Puller(pond, settings, self.receiver, clock)
         self.itself = Itself(pond, clock, self.url)
         self.copies = Copies(pond, clock)
-        self.repairs = Repairs(pond, self.puller, self.itself, clock)
+        self.comparing = Comparing(pond, self.puller, self.itself, clock)
+        self.repairs = Repairs(pond, self.puller, self.itself, clock, mended=self.comparing.mended)
         self.scheduler = Scheduler(node_jobs(self), state=pond.folder / "jobs.json", clock=clock)
 
     # -- who leads ------------------------------------------------------------------------------------
@@ -109,6 +111,7 @@ class Node:
         with self._ending:
             if self.started:
                 self.scheduler.stop()
+                self.repairs.stop()
                 self.puller.stop()
                 self.merger.stop()
             self.started = False
@@ -142,7 +145,7 @@ class Node:
         stuck = self.puller.ready()
         if stuck is not None:
             told.append(str(stuck))
-        return told + self._disk_reasons()
+        return told + self.comparing.reasons() + self._disk_reasons()
 
     def _disk_reasons(self) -> list[str]:
         try:

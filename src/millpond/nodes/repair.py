@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, Corrupt, Internal, Invalid, MillpondError, Unavailable
+from millpond.errors import Closed, Conflict, Corrupt, Internal, Invalid, MillpondError, Unavailable
 from millpond.nodes.agreement import agreement
 from millpond.nodes.catchup import Puller
 from millpond.nodes.cloning import clone_map
@@ -27,6 +29,7 @@ from millpond.pond import Pond
 __all__ = ("Repairs",)
 
 COMPARE_SECONDS = 300.0
+STOP_SECONDS = 10.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -45,10 +48,13 @@ class _Repair:
 
 
 class Repairs:
-    """The repairs of one node: one at a time."""
+    """The repairs of one node: one at a time. `mended` is told of each that ended well."""
 
-    def __init__(self, pond: Pond, puller: Puller, itself: Itself, clock: Clock) -> None:
-        self._pond, self._puller, self._itself, self._clock = pond, puller, itself, clock
+    def __init__(
+        self, pond: Pond, puller: Puller, itself: Itself, clock: Clock, *, mended: Callable[[], object] = lambda: None
+    ) -> None:
+        self._pond, self._puller, self._itself, self._clock, self._mended = pond, puller, itself, clock, mended
+        self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._repair: _Repair | None = None
@@ -56,10 +62,14 @@ class Repairs:
     def begin(self, source: str | None = None, *, over: bool = False) -> dict[str, Any]:
         """Begin a repair, from the primary unless told; `over` allows to throw away a log that is a fork of it.
 
-        Raises: `Conflict` while another one runs; `Invalid` when there is nobody to repair from.
+        Raises: `Conflict` while another one runs; `Invalid` when the source is the node itself; `Closed` when the node
+        stops.
         """
         peer = self._source(source)
         with self._lock:
+            if self._stopping.is_set():
+                raise Closed("the node is stopping", kind="node_stopping", node=self._itself.url,
+                             hint="ask again when it is up")  # fmt: skip
             if self._repair is not None and self._repair.state == "running":
                 raise Conflict("a repair is running", kind="repair_running", source=self._repair.source,
                                hint="wait until it is done")  # fmt: skip
@@ -74,6 +84,12 @@ class Repairs:
         """What the last repair did: `{source, state, done, error}`; `state` is `never, running, done` or `failed`."""
         repair = self._repair
         return _Repair(None, "never").to_dict() if repair is None else repair.to_dict()
+
+    def stop(self) -> None:
+        """Begin no more; the one that runs ends after what it is at."""
+        with self._lock:
+            self._stopping.set()
+        self.wait(STOP_SECONDS)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the running repair; whether none runs any more."""
@@ -97,6 +113,9 @@ class Repairs:
             if peer is not None:
                 self._replace_damaged(repair, peer)
                 self._compare(repair, peer)
+            self._go_on()
+            with suppress(Unavailable):  # it is looked at again by itself
+                self._mended()
             repair.state = "done"
         except MillpondError as error:
             repair.error, repair.state = error, "failed"
@@ -104,6 +123,11 @@ class Repairs:
             _LOG.exception("a repair failed unexpectedly")
             repair.error = Internal("the repair failed unexpectedly", kind="unexpected", reason=repr(error))
             repair.state = "failed"
+
+    def _go_on(self) -> None:
+        if self._stopping.is_set():
+            raise Closed("the node is stopping", kind="node_stopping", node=self._itself.url,
+                         hint="begin the repair again when it is up")  # fmt: skip
 
     def _pull(self, repair: _Repair, peer: Peer, over: bool) -> None:
         before = self._pond.position()[0]
@@ -127,6 +151,7 @@ class Repairs:
     def _replace_damaged(self, repair: _Repair, peer: Peer) -> None:
         """Clone maps whose shards cannot be read: nothing can be merged into them, so they would stay behind."""
         for each in self._pond.maps():
+            self._go_on()
             try:
                 self._itself.digest(each.name)
             except Corrupt as error:
@@ -136,8 +161,9 @@ class Repairs:
                 _LOG.info("%s", error)  # it is cared for: the comparison waits for that
 
     def _compare(self, repair: _Repair, peer: Peer) -> None:
-        found = agreement([peer, self._itself], self._clock, seconds=COMPARE_SECONDS)
+        found = agreement([peer, self._itself], self._clock, seconds=COMPARE_SECONDS, stopping=self._stopping)
         for each in found.findings:
+            self._go_on()
             if each.state == "differs" and each.reason is None:
                 clone_map(self._pond, peer, each.map)
                 repair.done.append(f"cloned map {each.map} from {peer.url}: its rows differed")
