@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -217,3 +219,58 @@ def test_stopping_lets_a_job_come_to_an_end_and_begins_no_other(start: Start) ->
         with pytest.raises(Closed):
             act("other")
     scheduler.stop()
+
+
+class _Wrong(SystemClock):
+    """A clock that is an hour ahead until it is set."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 3_600_000
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+def test_a_clock_set_back_keeps_no_job_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.nodes.scheduler.CLOCK_SECONDS", 0.02)
+    ran, clock = threading.Semaphore(0), _Wrong()
+
+    def work(_stopping: threading.Event) -> Outcome:
+        ran.release()
+        return Outcome("ran")
+
+    jobs = [Job("tick", "Ticks.", 20, work), Job("rest", "Rests.", 20, work)]
+    scheduler = Scheduler(jobs, state=tmp_path / "jobs.json", clock=clock)
+    scheduler.start()
+    try:
+        scheduler.pause("rest")
+        assert not ran.acquire(timeout=0.1)
+        clock.ahead_ms = 0
+        for _ in range(3):
+            assert ran.acquire(timeout=SECONDS)
+        assert scheduler.status("rest")[0].next_ms is None
+        assert scheduler.status("rest")[0].runs == 0
+    finally:
+        scheduler.stop()
+
+
+ENDS = """
+import sys, threading
+from pathlib import Path
+from millpond.clock import SystemClock
+from millpond.nodes.scheduler import Job, Outcome, Scheduler
+
+def work(stopping):
+    stopping.wait(0.3)
+    return Outcome("done")
+
+jobs = [Job(f"j{number}", "Works.", 2, work) for number in range(9)]
+Scheduler(jobs, state=Path(sys.argv[1]), clock=SystemClock()).start()
+threading.Event().wait(0.1)
+"""
+
+
+def test_a_process_that_ends_without_stopping_says_nothing_of_it(tmp_path: Path) -> None:
+    asked = [sys.executable, "-c", ENDS, str(tmp_path / "jobs.json")]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""

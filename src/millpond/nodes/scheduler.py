@@ -9,7 +9,8 @@ Invariants:
 * A job told to run starts after it was told: who waits for it sees what was there when they asked.
 * A job that fails shows its error and runs again when it is due; no job ever stops another.
 * Pauses survive a restart: `jobs.json` names the paused jobs.
-* After `stop` no job runs, and none is waited for.
+* A clock that is set back keeps no job from running: all are due anew, each when its interval has passed.
+* After `stop` no job runs, and none is waited for. A process may also end without it, and says nothing of that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +38,10 @@ __all__ = ("WAIT_SECONDS", "Job", "JobRun", "JobStatus", "Outcome", "Scheduler")
 THREADS = 4
 WAIT_SECONDS = 600.0
 """How long `run` waits for a job unless told."""
+
+CLOCK_SECONDS = 5.0
+"""So often it is looked whether the clock was set back."""
+SET_BACK_MS_MIN = 1_000
 
 _log = logging.getLogger("millpond.jobs")
 
@@ -108,6 +114,14 @@ class _Course:
     last: JobRun | None = None
 
 
+class _Due(DuePool):  # type: ignore[misc]  # it comes without types
+    """Threads for what is due; none any more when the process ends."""
+
+    def _do_submit_job(self, job: Any, run_times: Any) -> None:
+        with suppress(RuntimeError):
+            super()._do_submit_job(job, run_times)
+
+
 class Scheduler:
     """Runs jobs; `start` it, and `stop` it before what the jobs work on is closed."""
 
@@ -130,7 +144,7 @@ class Scheduler:
         quiet = logging.getLogger("millpond.jobs.clockwork")
         quiet.setLevel(logging.ERROR)  # that a job is still running when it is due again is no news
         clockwork = self._clockwork = BackgroundScheduler(
-            timezone=UTC, logger=quiet, executors={"default": DuePool(THREADS)}, daemon=True,
+            timezone=UTC, logger=quiet, executors={"default": _Due(THREADS)}, daemon=True,
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )  # fmt: skip
         clockwork.start()
@@ -139,16 +153,36 @@ class Scheduler:
             _hold(course)
             if course.job.interval_ms:
                 self._schedule(clockwork, course)
-                if course.paused:
-                    clockwork.pause_job(name)
+        threading.Thread(target=self._watch, name="job-clock", daemon=True).start()
 
     def _schedule(self, clockwork: BackgroundScheduler, course: _Course) -> None:
         interval_ms = course.job.interval_ms
         first_ms = self._clock.now_ms() + interval_ms * (1 + course.job.lag)
         clockwork.add_job(
             self._due, "interval", seconds=interval_ms / 1000, args=[course], id=course.job.name,
-            start_date=datetime.fromtimestamp(first_ms / 1000, UTC),
+            start_date=datetime.fromtimestamp(first_ms / 1000, UTC), replace_existing=True,
         )  # fmt: skip
+        if course.paused:
+            clockwork.pause_job(course.job.name)
+
+    def _watch(self) -> None:
+        before = self._ahead_ms()
+        while not self._stopping.wait(CLOCK_SECONDS):
+            now = self._ahead_ms()
+            if now < before - SET_BACK_MS_MIN:
+                self._begin_anew()
+            before = now
+
+    def _ahead_ms(self) -> float:
+        """By how much the time of day is ahead of the clock that nobody sets."""
+        return self._clock.now_ms() - 1000 * self._clock.monotonic()
+
+    def _begin_anew(self) -> None:
+        with self._changed:
+            clockwork = self._clockwork
+            for course in self._courses.values() if clockwork is not None else ():
+                if course.job.interval_ms:
+                    self._schedule(clockwork, course)
 
     def stop(self) -> None:
         """End: running jobs come to an end, no other begins. Stopping twice is harmless."""
