@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millpond.clock import SystemClock
-from millpond.errors import Unavailable
+from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.steps import listening
 from millpond.maps import merging
 from millpond.maps.merger import Merger
@@ -121,6 +121,51 @@ def test_trouble_with_one_map_is_told_and_over_when_it_is_over(
     merger.stop()
     assert status(merger, "one")["error"] == ""
     assert pond.map("one").get("a", at=5) == 1
+
+
+def test_who_waits_is_told_at_once_why_merging_fails(
+    pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, troubled = Shard.change, threading.Event()
+    troubled.set()
+
+    def troubling(shard: Shard, *told: Any, **more: Any) -> Any:
+        if troubled.is_set() and shard.definition.name == "one":
+            raise Corrupt("a page is damaged", kind="shard_damaged")
+        return change(shard, *told, **more)
+
+    monkeypatch.setattr(Shard, "change", troubling)
+    merger.start()
+    for _ in range(2):  # also of an attempt that began before it waited
+        with pytest.raises(Unavailable, match="a page is damaged") as told:
+            bring(pond, "one", 1, wait=True)
+        assert (told.value.kind, told.value.values["map"]) == ("merge_failed", "one")
+    other = bring(pond, "two", 1, wait=True)
+    pond.wait_applied(other, ["two"], timeout=SECONDS)
+    with pytest.raises(Unavailable, match="a page is damaged"):
+        pond.wait_applied(other, timeout=SECONDS)
+    assert {part.reason for part in pond.parts("one")} == {"a page is damaged"}
+    assert {part.reason for part in pond.parts("two")} == {""}
+    troubled.clear()
+    pond.wait_applied(other, timeout=SECONDS)
+    assert {part.reason for part in pond.parts()} == {""}
+    assert pond.map("one").get("a", at=5) == 1
+
+
+def test_who_waits_is_not_told_what_is_over(pond: Pond) -> None:
+    failing = pond.loading.loads.failing
+    failing.ended("one", failing.begin("one"), Corrupt("a page is damaged"))
+    before = failing.begin("two")
+    since = failing.ask(["one", "two"])
+    assert (failing.asked("one"), failing.asked("two"), failing.all(after=since)) == (True, True, [])
+    failing.ended("two", before, Corrupt("it began before somebody waited"))
+    assert (failing.asked("two"), failing.all(after=since)) == (True, [])
+    attempt = failing.begin("two")
+    assert not failing.asked("two")
+    failing.ended("two", attempt, Corrupt("it is damaged still"))
+    assert [(each.map, each.reason) for each in failing.all(after=since)] == [("two", "it is damaged still")]
+    failing.ended("two", failing.begin("two"), None)
+    assert [each.map for each in failing.all()] == ["one"]
 
 
 def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:

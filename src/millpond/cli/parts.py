@@ -173,6 +173,11 @@ def _show(shown: Sequence[tuple[str, PartStatus]], now_ms: int) -> None:
             [_row(part, now_ms) for where, part in shown if where == node],
             whole=("part", "state", "rows", "size", "age"),
         )
+    waiting = {(node, part.map): part.reason for node, part in shown if part.state in ("waiting", "merging")}
+    for (node, name), reason in waiting.items():
+        if reason:
+            where = f" on {_short(node)}" if node else ""
+            screen.say(f"{name} cannot be merged{where}, and is tried again: {reason}")
     for node, part in shown:
         if part.state == "quarantined":
             screen.say(f"{_called(node, part)} was put aside: {part.reason}")

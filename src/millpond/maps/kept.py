@@ -66,9 +66,14 @@ def part_statuses(loads: Loads) -> list[PartStatus]:
         kept = [Queued.from_json(value) for _, value in tx.scan(KEPT.range())]
         aside = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
     known = {each.part for each in waiting}
+    failing = {each.map: each.reason for each in loads.failing.all()}
     found = [
-        _status(each, "merging" if loads.merging(each.map, each.number).exists() else "waiting") for each in waiting
-    ]
+        replace(
+            _status(each, "merging" if loads.merging(each.map, each.number).exists() else "waiting"),
+            reason=failing.get(each.map, ""),
+        )
+        for each in waiting
+    ]  # fmt: skip
     found += [_status(each, "kept") for each in kept if each.part not in known]
     found += [_aside(each) for each in aside]
     return sorted(found, key=lambda each: each.number)

@@ -15,6 +15,7 @@ from millpond.clock import Clock
 from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.space import ReadTransaction
 from millpond.maps.catalogue import map_names
+from millpond.maps.failing import Failure
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
@@ -38,6 +39,8 @@ __all__ = (
 
 MERGE_SECONDS = 600.0
 """How long a load waits to be merged by others."""
+_BUSY = ("map_busy", "pond_busy", "space_in_use")
+"""Errors of merging that pass by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +119,7 @@ def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, ti
 
     Raises:
         Corrupt: a part of the entry at this position was put aside.
-        Unavailable: it takes longer than `timeout` seconds; or the disk is full.
+        Unavailable: it takes longer than `timeout` seconds; or the disk is full; or merging fails, for the reason told.
     """
     _merged_up_to(loading, position, maps, timeout)
     refuse_aside(loading.loads, position, maps)
@@ -133,10 +136,26 @@ def _wait_merged(loading: Loading, committed: Committed) -> None:
 def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float) -> None:
     if not loading.served:
         merge_waiting(loading.loads, loading.shard_of, maps)
-    if not wait_for(loading.loads, lambda tx: _applied(tx, maps) >= position, timeout):
+    failing = loading.loads.failing
+    since, failed = failing.ask(maps), list[Failure]()
+
+    def ended(tx: ReadTransaction) -> bool:
+        failed[:] = [
+            each for each in failing.all(after=since)
+            if each.kind not in _BUSY and (maps is None or each.map in maps)
+            and applied_position(tx, each.map) < position
+        ]  # fmt: skip
+        return bool(failed) or _applied(tx, maps) >= position
+
+    if not wait_for(loading.loads, ended, timeout):
         raise Unavailable(
             "merging takes longer than was waited for", kind="merge_slow", position=position,
             hint="the load is kept; wait again, or see what the maps are busy with",
+        )  # fmt: skip
+    if failed:
+        raise Unavailable(
+            "what was loaded cannot be merged now", kind="merge_failed", map=failed[0].map, cause=failed[0].kind,
+            reason=failed[0].reason, hint="the load is kept, and merged when this is mended: see millpond parts",
         )  # fmt: skip
 
 

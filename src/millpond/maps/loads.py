@@ -35,6 +35,7 @@ from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.catalogue import find_map
 from millpond.maps.entering import follow, load_body, record, remembered
+from millpond.maps.failing import Failing
 from millpond.maps.log import Entry, follows, head_of
 from millpond.maps.part_places import PartPlaces, WaitingParts
 from millpond.maps.parts import PartFile, PartManifest, read_manifest, verify_part
@@ -97,6 +98,7 @@ class Loads(PartPlaces, WaitingParts):
     def __init__(self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0) -> None:
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
         self.changed = threading.Condition()
+        self.failing = Failing()
         self.expired_ms = 0
         self.listeners: list[Callable[[], None]] = []
 

@@ -2,7 +2,8 @@
 
 Invariants:
 * a map is worked on by one thread at a time, in the order of the log; no map waits for another's work;
-* whatever goes wrong with one map is told by `status` and tried again later; the others go on;
+* whatever goes wrong with one map is told by `status`, and to those who wait for it; it is tried again later, or soon
+  when somebody begins to wait; the others go on;
 * `stop` waits for the transaction that runs, not for what waits;
 * held, it merges only while somebody keeps it `awake`.
 """
@@ -58,6 +59,7 @@ class MapProgress:
     error_kind: str = ""
     error_ms: int | None = None
     rests_until: float = 0.0
+    rests_at_least: float = 0.0
 
 
 class Merger:
@@ -168,7 +170,8 @@ class Merger:
         for name in self.loads.waiting_maps():
             with self._lock:
                 progress = self._progress.setdefault(name, MapProgress(name))
-                if progress.working or now < progress.rests_until:
+                asked = self.loads.failing.asked(name)
+                if progress.working or now < (progress.rests_at_least if asked else progress.rests_until):
                     continue
                 progress.working = True
             yield name
@@ -179,6 +182,7 @@ class Merger:
     def _work(self, name: str) -> None:
         merged, began = Merged(), self.loading.clock.monotonic()
         error: Exception | None = None
+        attempt = self.loads.failing.begin(name)
         try:
             if self._going():
                 merge_map(self.loads, self.loading.shard_of(name), merged, going=self._going)
@@ -188,7 +192,11 @@ class Merger:
                 _LOG.warning("merging map %s: %s", name, raised, exc_info=not isinstance(raised, MillpondError))
         finally:
             self._tell(name, merged, began, error)
-        self.nudge()
+            self.loads.failing.ended(name, attempt, error)
+        if error is None:
+            self.nudge()
+        else:
+            self.loads.announce()
 
     def _tell(self, name: str, merged: Merged, began: float, error: Exception | None) -> None:
         clock = self.loading.clock
@@ -205,6 +213,7 @@ class Merger:
             if error is not None:
                 progress.error_ms = clock.now_ms()
                 progress.rests_until = clock.monotonic() + self._try_again_seconds
+                progress.rests_at_least = clock.monotonic() + min(LOOK_AGAIN_SECONDS, self._try_again_seconds)
             for position, report in merged.care.items():
                 self._reports[position] = report
                 self._order.append(position)

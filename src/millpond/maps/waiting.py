@@ -147,7 +147,10 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartStatus:
-    """Where a part is in its life: `state` is waiting, merging, quarantined or kept."""
+    """Where a part is in its life: `state` is waiting, merging, quarantined or kept.
+
+    `reason`: why it was put aside, or why the last attempt to merge what waits for its map failed.
+    """
 
     state: str
     map: str

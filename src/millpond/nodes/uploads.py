@@ -1,8 +1,8 @@
 """A load over the network: parts to every node, then one entry at the primary, then every node at that entry.
 
-1. `upload_parts`: the bundle of each part goes to all nodes at once, streamed from its folder; after a line broke it
-   goes on where the node stopped receiving, and a node that has the part is not sent it again. When one node fails, the
-   others stop: nothing has been entered, and what was uploaded expires.
+1. `upload_parts`: the bundle of each part goes to all nodes at once, streamed from its folder, several parts at a time;
+   after a line broke it goes on where the node stopped receiving, and a node that has the part is not sent it again,
+   unless it is small. When one node fails, the others stop: nothing has been entered, and what was uploaded expires.
 2. `enter_load`: the primary enters the load. It is durable then, and has an id drawn here, so that asking again after
    an answer was lost enters nothing twice.
 3. every other node is told to come up to that entry; with `synchronise`, all wait until it is merged.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,6 +33,10 @@ __all__ = ("Advance", "come_up_to", "discard_parts", "enter_load", "upload_parts
 Advance: TypeAlias = Callable[[int, int], None]
 """Told of progress: the bytes sent since the last time, and all that are to be sent."""
 
+PARTS_AT_ONCE = 4
+"""So many parts are on their way to one node: while one is being written there, others come in."""
+SMALL_BYTES = 1 << 20
+"""What is smaller is sent without asking first whether it is there."""
 ANSWER_SECONDS = 20.0
 """A node that is asked to come up to an entry answers at least so often how it stands."""
 PAUSE_SECONDS = 0.05
@@ -60,27 +65,58 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
     told = _Progress(advance, sum(each.size for each in bundles) * len(nodes.connections))
 
     def bring(node: Connection) -> bool:
-        try:
-            for bundle in bundles:
-                upload = _Upload(node.until(stop), bundle, stop, told)
-                try:
-                    upload.run()
-                except (NotFound, Conflict) as error:
-                    if error.kind not in _NOT_HEARD_OF_IT or node.url == nodes.primary().url:
-                        raise
-                    _catch_up(nodes, node)
-                    upload.run()
-        except _Stopped:
-            return False
-        except BaseException:
-            stop.set()
-            raise
-        return True
+        line = node.until(stop)
+
+        def send(bundle: _Bundle) -> bool:
+            upload = _Upload(line, bundle, stop, told)
+            try:
+                upload.run()
+            except (NotFound, Conflict) as error:
+                if error.kind not in _NOT_HEARD_OF_IT or node.url == nodes.primary().url:
+                    raise
+                _catch_up(nodes, node)
+                upload.run()
+            return True
+
+        return _each(send, bundles, stop)
 
     outcomes = nodes.all(bring, stop=stop)
     if any(each.error is not None for each in outcomes):
         raise _not_everywhere(outcomes)
     step("upload.everywhere")
+
+
+def _each(send: Callable[[_Bundle], bool], bundles: Sequence[_Bundle], stop: threading.Event) -> bool:
+    """Send several at once; False when it was stopped from elsewhere.
+
+    Raises: what went wrong first; the others stop, also those on their way to other nodes.
+    """
+    wrong: list[BaseException] = []
+
+    def attempt(bundle: _Bundle) -> bool:
+        if stop.is_set():
+            return False
+        try:
+            return send(bundle)
+        except _Stopped:
+            return False
+        except BaseException as error:
+            wrong.append(error)
+            stop.set()
+            return False
+
+    if len(bundles) <= 1:
+        sent = [attempt(each) for each in bundles]
+    else:
+        with ThreadPoolExecutor(min(PARTS_AT_ONCE, len(bundles)), "send-part") as threads:
+            try:
+                sent = list(threads.map(attempt, bundles))
+            except BaseException:
+                stop.set()
+                raise
+    if wrong:
+        raise wrong[0]
+    return all(sent)
 
 
 def discard_parts(nodes: Nodes, part_ids: Sequence[str]) -> None:
@@ -144,10 +180,19 @@ class _Bundle:
         self.part, self.folder = part.manifest, Path(part.folder)
         self.size = bundle_size(self.folder)
         self.path = f"/v1/parts/{self.part.id}/upload"
-        summed = xxhash.xxh3_128()
-        for chunk in open_bundle_stream(self.folder):
-            summed.update(chunk)
-        self.checksum = summed.hexdigest()
+        self._checksum = ""
+        self._lock = threading.Lock()
+
+    @property
+    def checksum(self) -> str:
+        """Worked out once, by whoever sends it first, while others send other parts."""
+        with self._lock:
+            if not self._checksum:
+                summed = xxhash.xxh3_128()
+                for chunk in open_bundle_stream(self.folder):
+                    summed.update(chunk)
+                self._checksum = summed.hexdigest()
+            return self._checksum
 
 
 class _Upload:
@@ -169,10 +214,12 @@ class _Upload:
 
     def _send(self) -> None:
         self.tried += 1
-        state = self.node.ask("GET", self.bundle.path).json()
-        if state["state"] in ("here", "known"):
-            return
-        offset = int(state["offset"]) if state["state"] == "partial" else 0
+        offset = 0
+        if self.tried > 1 or self.bundle.size > SMALL_BYTES:
+            state = self.node.ask("GET", self.bundle.path).json()
+            if state["state"] in ("here", "known"):
+                return
+            offset = int(state["offset"])
         if offset > self.reached:
             self.reached, self.tried = offset, 1
         headers = {
@@ -234,10 +281,10 @@ def enter_load(
         ) from error  # fmt: skip
     step("upload.entered")
     told = answer.json()
-    _everywhere(nodes, told, clock, there=answer.node, synchronise=synchronise)
     maps: dict[str, int] = {}
     for part in parts:
         maps[part.manifest.map] = maps.get(part.manifest.map, 0) + part.manifest.rows
+    _everywhere(nodes, told, clock, list(maps), there=answer.node, synchronise=synchronise)
     return LoadResult(
         load=told["load"], rows=sum(maps.values()), rejected=rejected, parts=told["parts"],
         duplicate_parts=told["duplicate_parts"], maps=maps, seconds=clock.monotonic() - began,
@@ -245,8 +292,10 @@ def enter_load(
     )  # fmt: skip
 
 
-def _everywhere(nodes: Nodes, told: dict[str, Any], clock: Clock, *, there: str, synchronise: bool) -> None:
-    outcomes = come_up_to(nodes, told["position"], clock, applied=synchronise, there=there)
+def _everywhere(
+    nodes: Nodes, told: dict[str, Any], clock: Clock, maps: Sequence[str], *, there: str, synchronise: bool
+) -> None:
+    outcomes = come_up_to(nodes, told["position"], clock, applied=synchronise, maps=maps, there=there)
     failed = [each for each in outcomes if each.error is not None]
     for each in failed:
         if each.error is not None and each.error.kind == "part_quarantined":
@@ -261,9 +310,10 @@ def _everywhere(nodes: Nodes, told: dict[str, Any], clock: Clock, *, there: str,
 
 
 def come_up_to(
-    nodes: Nodes, position: int, clock: Clock, *, applied: bool, there: str = "", patient: bool = True
-) -> list[Outcome[int]]:
-    """Let every node come up to a position of the log, and with `applied` merge what that brings.
+    nodes: Nodes, position: int, clock: Clock, *, applied: bool, maps: Sequence[str] | None = None, there: str = "",
+    patient: bool = True,
+) -> list[Outcome[int]]:  # fmt: skip
+    """Let every node come up to a position of the log, and with `applied` merge what that brings to these maps, or all.
 
     A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. `there`
     is the node that told the position. Not `patient`: a node that cannot be reached is not tried again.
@@ -275,7 +325,7 @@ def come_up_to(
             return position
         waiting = _Patience(clock, nodes.settings.read_timeout / 1000)
         line = node if patient else node.once
-        asked = {"position": position, "applied": applied, "timeout": ANSWER_SECONDS}
+        asked = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
         while True:
             try:
                 answer = line.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS)

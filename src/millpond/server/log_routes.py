@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -85,12 +85,16 @@ def _add_log(router: APIRouter, node: Node) -> None:
         asking: Asking,
         request: Request,
         position: Annotated[int, Body(ge=0)],
-        applied: Annotated[bool, Body(description="wait until it is merged into every map, too")] = False,
+        applied: Annotated[bool, Body(description="wait until it is merged, too")] = False,
+        maps: Annotated[list[str] | None, Body(description="into these maps; into all unless told")] = None,
         timeout: Annotated[float, Body(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = 60.0,
     ) -> dict[str, int]:
-        """Answers with where the node is; 503 `node_behind` or `merge_slow` when it does not get there in time."""
+        """Answers with where the node is; 503 `node_behind` or `merge_slow` when it does not get there in time.
+
+        503 `merge_failed`, at once, when merging fails.
+        """
         asking.need_somewhere("write")
-        return await patiently(request, _catch_up, node, position, timeout, applied=applied)
+        return await patiently(request, _catch_up, node, position, timeout, applied=applied, maps=maps)
 
 
 def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> dict[str, Any]:
@@ -102,11 +106,11 @@ def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> d
     return told if name is None else told | {"applied": node.pond.applied(name)}
 
 
-def _catch_up(node: Node, wanted: int, timeout: float, *, applied: bool) -> dict[str, int]:
+def _catch_up(node: Node, wanted: int, timeout: float, *, applied: bool, maps: Sequence[str] | None) -> dict[str, int]:
     until = node.clock.monotonic() + timeout
     position = node.puller.pull(wanted, timeout)
     if applied:
-        node.pond.wait_applied(wanted, timeout=max(until - node.clock.monotonic(), 0.0))
+        node.pond.wait_applied(wanted, maps, timeout=max(until - node.clock.monotonic(), 0.0))
     return {"position": position}
 
 
