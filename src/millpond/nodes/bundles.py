@@ -42,7 +42,7 @@ MANIFEST_BYTES_MAX = 4 << 20
 """A manifest is a page of text; a larger one is none."""
 
 _TIME, _DATE = 0, (1 << 5) | 1  # midnight, 1 January 1980: where the time of a zip begins
-_HEADER_BYTES = 30
+_HEADER_BYTES, _ENTRY_BYTES, _END_BYTES, _WIDE_END_BYTES = 30, 46, 22, 76
 _FILE_MODE = (stat.S_IFREG | 0o644) << 16
 _WIDE = 0xFFFFFFFF
 _NARROW_MAX = _WIDE - 1
@@ -65,8 +65,12 @@ class _Member:
     name: str
     file: Path
     size: int
-    crc: int
     offset: int
+    version_of_file: tuple[int, int]
+
+    @property
+    def crc(self) -> int:
+        return _crc_of(self.file, self.size, *self.version_of_file)
 
     def header(self) -> bytes:
         """What stands before the bytes of the file."""
@@ -100,10 +104,10 @@ class _Member:
     @property
     def stop(self) -> int:
         """Where the next one begins."""
-        return self.offset + len(self.header()) + self.size
+        return self.offset + _HEADER_BYTES + len(self.name) + (20 if self.wide else 0) + self.size
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _crc_of(file: Path, _size: int, _changed_ns: int, _inode: int) -> int:
     """A part never changes, and is sent to every node: its sums are kept."""
     crc = 0
@@ -121,8 +125,8 @@ def _members(folder: Path) -> list[_Member]:
             known = file.stat()
         except FileNotFoundError:
             raise Corrupt("a file of the part is missing", kind="part_file_missing", file=file) from None
-        crc = _crc_of(file, known.st_size, known.st_mtime_ns, known.st_ino)
-        members.append(_Member(name, file, known.st_size, crc, members[-1].stop if members else 0))
+        start = members[-1].stop if members else 0
+        members.append(_Member(name, file, known.st_size, start, (known.st_mtime_ns, known.st_ino)))
     return members
 
 
@@ -140,12 +144,13 @@ def _directory(members: list[_Member]) -> bytes:
 
 
 def bundle_size(folder: Path) -> int:
-    """The bytes of a part's bundle.
+    """The bytes of a part's bundle, whose files are not read for that.
 
     Raises: `Corrupt` when a file of the part is missing.
     """
     members = _members(folder)
-    return members[-1].stop + len(_directory(members))
+    entries = sum(_ENTRY_BYTES + len(each.name) + (28 if each.wide else 0) for each in members)
+    return members[-1].stop + entries + (_WIDE_END_BYTES if members[-1].stop > _NARROW_MAX else 0) + _END_BYTES
 
 
 def open_bundle_stream(folder: Path, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
