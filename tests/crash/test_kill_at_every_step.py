@@ -6,13 +6,8 @@ what that act leaves behind; of a load, in all maps alike. Then the story goes o
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
@@ -25,8 +20,8 @@ from millpond.testing.audit import audit_map, canonical_bits
 from millpond.testing.faults import occurrences
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
-from millpond.testing.scratch import scratch_folder
 from tests.crash import story
+from tests.crash.telling import Teller, telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,39 +35,10 @@ SHARES = 8
 Bits = dict[str, list[object]]
 
 
-@dataclass(frozen=True)
-class Teller:
-    """The warm process, and a place for ponds."""
-
-    process: subprocess.Popen[str]
-    folder: Path
-
-    def tell(self, name: str, *, kill_at: str | None = None, telling: int = 0) -> tuple[Path, int, int]:
-        """Tell the story in a child, on from the last act that was done in this folder.
-
-        The pond's folder, the child's exit code, how many acts are done.
-        """
-        folder = self.folder / name
-        told = {"folder": str(folder), "telling": telling, "log": f"{folder}.log", "kill_at": kill_at}
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(told), file=self.process.stdin, flush=True)
-        code = int(self.process.stdout.readline())
-        return folder, code, len(Path(f"{folder}.done").read_text().split())
-
-
 @pytest.fixture(scope="module")
 def teller() -> Iterator[Teller]:
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    command = [sys.executable, "-m", "tests.crash.template", "tests.crash.story"]
-    with (
-        scratch_folder() as folder,
-        subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        ) as process,
-    ):  # fmt: skip
-        yield Teller(process, folder)
+    with telling("tests.crash.story") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

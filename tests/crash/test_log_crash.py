@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from shutil import rmtree
@@ -19,8 +14,8 @@ import pytest
 from millpond.maps.log import chain_after, first_position
 from millpond.pond import open_pond
 from millpond.testing.faults import occurrences
-from millpond.testing.scratch import scratch_folder
 from tests.crash import log_story as story
+from tests.crash.telling import Teller, telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,36 +27,10 @@ SHARES = 8
 MINE = ("log.", "load.", "care.", "merge.", "kept.", "retry.", "drop.", "shard.", "part.")
 
 
-@dataclass(frozen=True)
-class Teller:
-    """The warm process, and a place for stories."""
-
-    process: subprocess.Popen[str]
-    folder: Path
-
-    def tell(self, name: str, *, kill_at: str | None = None, telling: int = 0) -> tuple[Path, int, int]:
-        """Tell the story in a child: its folder, the child's exit code, how many acts are done."""
-        folder = self.folder / name
-        told = {"folder": str(folder), "telling": telling, "log": f"{folder}.log", "kill_at": kill_at}
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(told), file=self.process.stdin, flush=True)
-        code = int(self.process.stdout.readline())
-        return folder, code, len(Path(f"{folder}.done").read_text().split())
-
-
 @pytest.fixture(scope="module")
 def teller() -> Iterator[Teller]:
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    command = [sys.executable, "-m", "tests.crash.template", "tests.crash.log_story"]
-    with (
-        scratch_folder() as folder,
-        subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        ) as process,
-    ):  # fmt: skip
-        yield Teller(process, folder)
+    with telling("tests.crash.log_story") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

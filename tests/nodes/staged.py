@@ -147,6 +147,10 @@ class Stage:
         self.load(range(3), value)
 
     def close(self) -> None:
+        """Let all who wait for a node go, and end."""
+        for node in self.nodes:
+            if node.held is not None:
+                node.held.set()
         self.pond.close()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.steps import listening
 from millpond.nodes.snapshots import SnapshotCache
 from millpond.stores.objects import FolderObjects
@@ -26,9 +26,6 @@ WAIT = 30.0
 def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path, nodes=3)
     yield made
-    for node in made.nodes:
-        if node.held is not None:
-            node.held.set()
     made.close()
 
 
@@ -156,6 +153,18 @@ def test_a_reader_of_some_keys_fetches_only_those(stage: Stage) -> None:
     stage.later(20 * MINUTE)
     assert value(reader, 150) == 9
     assert reader is cache.reader("m", keys=("k00100", "k00200"))
+
+
+@pytest.mark.parametrize("spoilt", ["", "current/m.lock"])
+def test_a_cache_that_cannot_be_used_is_named(stage: Stage, spoilt: str) -> None:
+    place = stage.folder / "machine"
+    if spoilt:
+        (place / stage.pond.id / spoilt).mkdir(parents=True)
+    else:
+        place.write_text("no folder")
+    with pytest.raises(Unavailable, match=r"folder=.*machine .*name another folder: snapshot_cache") as error:
+        stage.cache().reader("m").snapshot()
+    assert error.value.kind == "snapshot_cache"
 
 
 @pytest.mark.parametrize("keys", [None, ("k00100", "k00200")])

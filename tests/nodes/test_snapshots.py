@@ -21,9 +21,6 @@ WAIT = 30.0
 def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path, nodes=3)
     yield made
-    for node in made.nodes:
-        if node.held is not None:
-            node.held.set()
     made.close()
 
 

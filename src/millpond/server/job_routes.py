@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from millpond.maps.waiting import PartStatus
 from millpond.nodes.scheduler import JobStatus
 from millpond.server.access import Asking
 from millpond.server.threads import patiently
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
 __all__ = (
-    "Called", "Care", "CareAsked", "CareTold", "JobTold", "Jobs", "PartTold", "Parts", "Retry", "Run", "routes",
+    "Called", "Care", "CareAsked", "CareTold", "JobTold", "Jobs", "Parts", "Retry", "Run", "routes",
 )  # fmt: skip
 
 WAIT_SECONDS_MAX = 30.0
@@ -94,26 +95,10 @@ class CareTold(BaseModel):
     report: dict[str, Any]
 
 
-class PartTold(BaseModel):
-    """Where a part is in its life."""
-
-    state: str = Field(examples=["waiting", "merging", "quarantined", "kept"])
-    map: str
-    part: str
-    number: int
-    position: int
-    load: str
-    rows: int
-    bytes: int
-    source: str
-    since_ms: int
-    reason: str = Field(description="why it was put aside")
-
-
 class Parts(BaseModel):
     """Parts, in the order in which they were entered."""
 
-    parts: list[PartTold]
+    parts: list[PartStatus]
 
 
 class Retry(BaseModel):
