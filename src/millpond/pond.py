@@ -299,14 +299,15 @@ class Pond(PondLog, PartShelf):
 
         return query(self, text)
 
-    def verify(self, *, full: bool = False) -> Report:
+    def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
         """Check every invariant on the data as it lies; `full` decodes all rows, not only a sample of each map.
 
-        Damaged parts and snapshots are set aside, each with its reason; the report says what to do.
+        Damaged parts and snapshots are set aside, each with its reason; the report says what to do. `going` is asked
+        before each map: when it says no, the report ends there.
         """
         from millpond.maps.checks import verify_maps
 
-        return verify_maps(self._loads, self.maps(), self.folder, full=full)
+        return verify_maps(self._loads, self.maps(), self.folder, full=full, going=going)
 
 
 def _one_of(options: Any, told: Any, name: str) -> Any:

@@ -474,6 +474,14 @@ def test_comparing_tells_what_differs(node: Tended) -> None:
     assert outcome.faults == ("map b is not as the primary has it",)
 
 
+def test_verifying_ends_with_its_node(node: Tended) -> None:
+    owner(node, [NOW])
+    stopped = threading.Event()
+    before = node.run("verify").numbers["checked"]
+    stopped.set()
+    assert node.jobs["verify"].work(stopped).numbers["checked"] < before
+
+
 def test_verifying_tells_each_problem(node: Tended) -> None:
     known = owner(node, [NOW - DAY])
     good = node.run("verify")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from millpond.errors import Corrupt
 from millpond.maps.columns import canonical_schema
 from millpond.maps.digest import Digest, DigestCache, digest_of_rows, digest_of_view
 from millpond.maps.kinds import Kind, MapDefinition, Scheme, parse_value_type
-from millpond.maps.shard import Shard
+from millpond.maps.shard import Shard, ShardView
 from millpond.maps.values import encode_mixed
 from millpond.testing import strategies
 from millpond.testing.models import MapModel
@@ -216,3 +217,24 @@ def test_the_format_page_is_enough_to_compute_it() -> None:
     ]
     wanted = f"{sum(high for _, high in told) % MODULUS:016x}{sum(low for low, _ in told) % MODULUS:016x}"
     assert str(digest_of_rows(definition, canonical_of(definition, rows))) == wanted
+
+
+def test_who_asks_at_once_is_answered_by_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[ShardView] = []
+
+    def count(view: ShardView) -> Digest:
+        counted.append(view)
+        return digest_of_view(view)
+
+    monkeypatch.setattr("millpond.maps.digest.digest_of_view", count)
+    cache = DigestCache()
+    with scratch_folder() as folder, closing(Shard(folder, _plain(Kind.STATE))) as shard:
+        put(shard, [(("a",), 1)])
+
+        def ask(_: int) -> Digest:
+            with shard.view() as view:
+                return cache.digest(shard, view)
+
+        with ThreadPoolExecutor(8) as pool:
+            told = set(pool.map(ask, range(8)))
+    assert len(told) == len(counted) == 1

@@ -31,7 +31,7 @@ from millpond.maps.parts import read_manifest, verify_part
 from millpond.stores.lmdb_probe import read_through
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from millpond.kernel.space import ReadTransaction
@@ -42,12 +42,19 @@ __all__ = ("verify_maps",)
 _OURS = "report this; it should not be possible"
 
 
-def verify_maps(loads: Loads, maps: Sequence[Map], folder: Path, *, full: bool = False) -> Report:
-    """Check everything; `full` also decodes every row of every shard, instead of a sample of each table."""
+def verify_maps(
+    loads: Loads, maps: Sequence[Map], folder: Path, *, full: bool = False, going: Callable[[], bool] = lambda: True
+) -> Report:
+    """Check everything; `full` also decodes every row of every shard, instead of a sample of each table.
+
+    `going` is asked before each map: when it says no, what was found until then is told.
+    """
     report = attempt("space", folder / "space", lambda: _check_space(loads, folder), "restore the folder from a copy")
     # What was set aside before is told before anything is set aside now.
     report += _sum(check_kept(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
     for each in maps:
+        if not going():
+            break
         report += _check_map(loads, each, full=full)
     return report
 

@@ -11,6 +11,7 @@ the rows.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -154,22 +155,27 @@ def _token_words(tx: Any, table: TokenTable) -> Callable[[npt.NDArray[Any]], U64
 
 
 class DigestCache:
-    """The digests of shards, each worked out once for every state a shard was asked about."""
+    """The digest of each shard as it was last asked about. Who asks while it is worked out waits for that."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[object, ...], Digest]] = {}
+        self._lock = threading.Lock()
+        self._busy: dict[str, threading.Lock] = {}
 
     def digest(self, shard: Shard, view: ShardView) -> Digest:
         """The digest of what the view shows.
 
         Raises: `Corrupt` when the shard is damaged.
         """
-        state = _state(view)
-        known = self._known.get(str(shard.folder))
-        if known is not None and known[0] == state:
-            return known[1]
-        found = digest_of_view(view)
-        self._known[str(shard.folder)] = (state, found)
+        name, state = str(shard.folder), _state(view)
+        with self._lock:
+            busy = self._busy.setdefault(name, threading.Lock())
+        with busy:
+            known = self._known.get(name)
+            if known is not None and known[0] == state:
+                return known[1]
+            found = digest_of_view(view)
+            self._known[name] = (state, found)
         return found
 
 

@@ -200,8 +200,9 @@ def _wait_applied(node: Tended, position: int, stopping: threading.Event) -> Non
     while not stopping.is_set() and node.clock.monotonic() < until:
         try:
             node.pond.wait_applied(position, timeout=_SLICE_SECONDS)
-        except Unavailable:
-            continue
+        except Unavailable as error:
+            if error.kind != "merge_failed":  # the merger says itself why
+                continue
         return
 
 
@@ -349,8 +350,8 @@ def _compare(node: Tended, stopping: threading.Event) -> Outcome:
     return Outcome(told, numbers, tuple(node.comparing.reasons()))
 
 
-def _verify(node: Tended, _stopping: threading.Event) -> Outcome:
-    report = node.pond.verify(full=True)
+def _verify(node: Tended, stopping: threading.Event) -> Outcome:
+    report = node.pond.verify(full=True, going=lambda: not stopping.is_set())
     problems = tuple(str(problem) for problem in report.problems)
     told = f"checked {_many(report.checked, 'thing')}, {_many(len(problems), 'problem')}"
     return Outcome(told, {"checked": report.checked, "problems": len(problems)}, problems)
