@@ -123,9 +123,13 @@ class SnapshotFetch:
     def bring(self, asked: Asked, *, fresh: bool = False) -> Brought:
         """The snapshot that counts by the word of a node, fetched unless it is here. `fresh`: frozen now.
 
-        Raises: what a node answers; `Unavailable` when no node can be reached, or another process fetches for long;
-        `Corrupt` when no node gives all files as they were written.
+        Raises: what a node answers; `Unavailable` when no node can be reached, another process fetches for long, or the
+        folder cannot be used; `Corrupt` when no node gives all files as they were written.
         """
+        with self.store.usable():
+            return self._counting(asked, fresh)
+
+    def _counting(self, asked: Asked, fresh: bool) -> Brought:
         while True:
             pond, before = self.pond(), self.known(asked)
             with self.store.alone(pond, asked.map, self._seconds):
@@ -224,7 +228,7 @@ class SnapshotFetch:
         if pond is None:
             return True
         try:
-            with self.store.alone(pond, asked.map, 0):
+            with self.store.usable(), self.store.alone(pond, asked.map, 0):
                 known = self.open_known(asked)
                 if known is not None:
                     self._collect(pond, known.snapshot.manifest)
@@ -253,6 +257,10 @@ class SnapshotFetch:
 
         Raises: `NotFound` when no node has it any more; as `bring`.
         """
+        with self.store.usable():
+            return self._named(name, narrowed, manifest_id, whole, first)
+
+    def _named(self, name: str, narrowed: str, manifest_id: str, whole: bool, first: Connection | None) -> Named:
         pond = self.pond()
         with self.store.alone(pond, name, self._seconds):
             incarnation = self.store.find(pond, name, narrowed, manifest_id)

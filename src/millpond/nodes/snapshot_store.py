@@ -17,8 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,18 @@ class SnapshotStore:
             hint="try again, or wait longer: snapshot_fetch_timeout",
         )  # fmt: skip
         return alone(file, seconds, busy)
+
+    @contextmanager
+    def usable(self) -> Iterator[None]:
+        """Turn what the system says against the folder into `Unavailable`, naming it."""
+        try:
+            yield
+        except OSError as error:
+            raise Unavailable(
+                "the folder for copies of snapshots cannot be used", kind="snapshot_cache", folder=self.root,
+                file=error.filename, reason=error.strerror or str(error),
+                hint="a cache belongs to one user: see to its owner, or name another folder: snapshot_cache",
+            ) from error  # fmt: skip
 
     def _make(self, folder: Path) -> None:
         with disk_errors(folder):
