@@ -5,7 +5,7 @@ Invariants:
 * whatever goes wrong with one map is told by `status`, and to those who wait for it; it is tried again later, or soon
   when somebody begins to wait; the others go on;
 * `stop` waits for the transaction that runs, not for what waits;
-* held, it merges only while somebody keeps it `awake`.
+* held (`hold`), it merges only while somebody keeps it awake; what is entered meanwhile waits.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from millpond.errors import MillpondError
 from millpond.maps.care import CareReport
 from millpond.maps.catalogue import map_names
+from millpond.maps.holding import Hold
 from millpond.maps.loading import Loading
 from millpond.maps.merging import Merged, merge_map
-from millpond.maps.waiting import applied_position, waiting_parts
+from millpond.maps.waiting import applied_position, waiting_counts
 
 __all__ = ("MapProgress", "Merger")
 
@@ -76,8 +76,7 @@ class Merger:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._held = False
-        self._awake = 0
+        self.hold = Hold(self.nudge)
         self.error = ""
 
     def start(self) -> None:
@@ -104,23 +103,6 @@ class Merger:
         """Look what waits, now."""
         self._wake.set()
 
-    def hold(self, held: bool) -> None:
-        """Merge nothing by itself until let go again; what is entered meanwhile waits."""
-        self._held = held
-        self.nudge()
-
-    @contextmanager
-    def awake(self) -> Iterator[None]:
-        """Merge what waits, now and while this lasts, although it is held."""
-        with self._lock:
-            self._awake += 1
-        self.nudge()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._awake -= 1
-
     @property
     def alive(self) -> bool:
         """Whether it is at work."""
@@ -136,14 +118,18 @@ class Merger:
         with self.loads.space.read() as tx:
             waits: list[dict[str, Any]] = []
             for name in map_names(tx):
-                parts = list(waiting_parts(tx, name))
+                parts, rows = waiting_counts(tx, name)
                 waits.append(
                     {
-                        "map": name, "parts_waiting": len(parts), "rows_waiting": sum(p.rows for p in parts),
+                        "map": name, "parts_waiting": parts, "rows_waiting": rows,
                         "position": applied_position(tx, name),
                     }
                 )  # fmt: skip
+        known = {told["map"] for told in waits}
         with self._lock:
+            for name in self._progress.keys() - known:
+                if not self._progress[name].working:
+                    del self._progress[name]  # the map was dropped
             return [asdict(self._progress.get(told["map"]) or MapProgress(told["map"])) | told for told in waits]
 
     # -- at work --------------------------------------------------------------------------------------
@@ -177,7 +163,7 @@ class Merger:
             yield name
 
     def _going(self) -> bool:
-        return not self._stopping.is_set() and (not self._held or self._awake > 0)
+        return not self._stopping.is_set() and self.hold.going
 
     def _work(self, name: str) -> None:
         merged, began = Merged(), self.loading.clock.monotonic()

@@ -111,7 +111,7 @@ def node_jobs(node: Tended) -> list[Job]:
     # Other jobs open files, too: after them, those that nobody else asked for are idle.
     lag = {"cleanup": 0.5}
     # The merger does not wait to be told what was loaded, nor the puller for its turn.
-    hold = {"merge": node.merger.hold, "catch_up": node.puller.hold.set}
+    hold = {"merge": node.merger.hold.set, "catch_up": node.puller.hold.set}
     return [
         Job(name, purpose, interval, partial(work, node), lag.get(name, 0.0), hold.get(name))
         for name, purpose, interval, work in told
@@ -168,7 +168,7 @@ class _Merging:
 
 def _merge(node: Tended, position: int, stopping: threading.Event) -> Outcome:
     before, faults = _waiting(node.merger.status()), _Faults()
-    with node.merger.awake(), faults.of("waiting"):
+    with node.merger.hold.awake(), faults.of("waiting"):
         _wait_applied(node, position, stopping)
     status = node.merger.status()
     after = _waiting(status)
