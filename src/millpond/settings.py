@@ -165,7 +165,7 @@ class Settings(BaseSettings):
     snapshot_fetch_timeout: Duration = Field(300_000, description="how long fetching a snapshot may take")
     snapshot_cache: str = Field("", description="folder for fetched snapshots; by default the user's cache folder")
     remote_rows_max: int = Field(
-        100_000, ge=0, description="so many keys are asked of a node at most, while there is no snapshot at hand"
+        1_000_000, ge=0, description="so many keys are asked of a node at most, while there is no snapshot at hand"
     )
     send_part_attempts: int = Field(3, ge=1, le=100, description="how often a broken line is tried")
     send_part_retry_delay: Duration = Field(1_000, description="pause before a broken line is tried again")
