@@ -45,6 +45,7 @@ def test_a_map_that_differs_is_told_and_the_node_is_not_ready_until_it_is_mended
     answer = replica.get("/readyz")
     assert answer.status == 503
     assert "map m is not as the primary has it" in str(answer.json()["reasons"])
+    assert b"millpond_maps_differing 1.0" in replica.get("/metrics").body
     assert other.get("/readyz").status == 200
     assert replica.post("/v1/repair", {}).status == 202
     until(lambda: replica.get("/v1/repair").json()["state"] != "running")
