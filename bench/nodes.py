@@ -3,7 +3,8 @@
 * **merging**: one node is sent sealed parts, each a load of its own, for 1, 4 and 16 maps; from the first byte until
   all is merged. Beside it the same parts committed and merged by a pond in this process, without any network;
 * **uploads**: bundles sent to a node, which checks every byte and has them on disk when it answers, and the same bytes
-  PUT to an nginx, which does neither;
+  PUT to an nginx, which does neither; and PUT to that nginx, then summed and synced by who sent them, each file as soon
+  as it is there;
 * **snapshots**: a reader fetches a map of a million keys whole; then, after 1 % of the keys changed, what is new.
 
     python bench/nodes.py            full size
@@ -35,6 +36,7 @@ from _measure import Contest, print_table, rounds
 from _servers import nginx_server
 from millpond.maps.columns import canonical_schema
 from millpond.maps.parts import PartFile
+from millpond.stores.files import checksum_file, sync
 from millpond.testing.cluster import Cluster, free_port
 
 WRITERS = 4
@@ -120,10 +122,13 @@ def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Cont
         theirs = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=WRITERS)
         for _ in rounds(quick):
             contest.run("millpond", lambda: _send_all(bundles, partial(_put_part, ours)))
-            contest.run("nginx PUT", lambda: _send_all(bundles, partial(_put_file, theirs)))
+            for way, durably in (("nginx PUT", False), ("nginx PUT + sum + fsync", True)):
+                files = folder / "nginx" / "files" if durably else None
+                contest.run(way, lambda files=files: _send_all(bundles, partial(_put_file, theirs, files)))  # type: ignore[misc]
+                for part in bundles:
+                    theirs.request("DELETE", f"/{part}")
             for part in bundles:
                 assert ours.request("DELETE", f"/v1/parts/{part}/upload").status in (200, 204)
-                theirs.request("DELETE", f"/{part}")
     return contest
 
 
@@ -141,9 +146,14 @@ def _put_part(pool: urllib3.HTTPConnectionPool, part: str, body: bytes) -> None:
     assert answer.status == 200, answer.data
 
 
-def _put_file(pool: urllib3.HTTPConnectionPool, part: str, body: bytes) -> None:
+def _put_file(pool: urllib3.HTTPConnectionPool, files: Path | None, part: str, body: bytes) -> None:
+    """`files`: where nginx puts them, when they are to be as safe as a node makes them."""
     answer = pool.request("PUT", f"/{part}", body=body)
     assert answer.status in (201, 204), answer.data
+    if files is not None:
+        assert checksum_file(files / part) == xxh3_128_hexdigest(body)
+        sync(files / part)
+        sync(files)
 
 
 # -- snapshots ----------------------------------------------------------------------------------------

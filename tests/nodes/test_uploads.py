@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +29,7 @@ from millpond.nodes.arriving import Offer
 from millpond.nodes.bundles import open_bundle_stream
 from millpond.nodes.receiver import Receiver
 from millpond.pond import open_pond
+from millpond.server import upload_routes
 from millpond.settings import load_settings
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from millpond.testing.rows import canonical_of
@@ -133,6 +136,26 @@ def test_a_line_that_breaks_leaves_what_came(writer: Writer) -> None:
     writer.cut(part, data, 400_000)
     until(lambda: writer.state(part)["offset"] == 400_000)
     until(lambda: writer.send(part, data, 400_000).json() == HERE)
+
+
+def test_a_line_may_break_anywhere(writer: Writer) -> None:
+    """At the ends of every header and member, one byte before and after: what is told to have come is what came."""
+    part, data = writer.part()
+    ends = {at + delta for at in (*marks(data), 1000) for delta in (-1, 0, 1)}
+    offset = 0
+    for stop in sorted(each for each in ends if 0 < each < len(data)):
+        told = writer.send(part, data, offset, stop).json()
+        assert (told, writer.state(part)) == ({"state": "partial", "offset": stop},) * 2
+        offset = stop
+    assert writer.send(part, data, offset).json() == HERE
+    assert verify_part(writer.node.pond.folder / "uploads" / part.manifest.id / "part") == part.manifest
+
+
+def marks(data: bytes) -> list[int]:
+    """Where headers begin and end, and the bytes of members with them."""
+    headers = [at for at in range(len(data)) if data[at : at + 4] == b"PK\3\4"]
+    directory = data.index(b"PK\1\2")
+    return [directory, *(place for at in headers for place in (at, at + 30, at + 30 + data[at + 26]))]
 
 
 def test_sending_from_the_start_begins_anew(writer: Writer) -> None:
@@ -250,6 +273,50 @@ def test_a_full_disk_leaves_nothing_half(writer: Writer, monkeypatch: pytest.Mon
     assert writer.leftovers() == []
     monkeypatch.undo()
     assert writer.send(part, data).json() == HERE
+
+
+def test_what_others_are_sending_has_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Callable[..., Served]
+) -> None:
+    """Two uploads, and room for one and a half."""
+    writer = Writer(serve(), tmp_path)
+    first, data = writer.part(count=20_000)
+    second, _ = writer.part(first=20_000, count=20_000)
+    receiver = writer.node.node.receiver
+    free = receiving.DISK_SPARE_BYTES + 3 * len(data) // 2
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(receiving.shutil, "disk_usage", lambda _: usage._replace(free=free))
+    coming = receiver.begin(offer_of(first))
+    assert coming is not None
+    with pytest.raises(Unavailable) as full:
+        receiver.begin(offer_of(second))
+    assert full.value.kind == "disk_full"
+    coming.write([data[: 3 * len(data) // 4]])
+    other = receiver.begin(offer_of(second))
+    assert other is not None, "most of the first has come, which the disk knows"
+    other.leave()
+    coming.leave()
+
+
+def test_fifty_at_once_are_all_taken(writer: Writer) -> None:
+    parts = [writer.part(first=number * 30_000, count=30_000) for number in range(50)]
+    size = sum(len(data) for _, data in parts)
+    assert size > 50 << 20
+    with ThreadPoolExecutor(50) as pool:
+        assert {str(each.json()) for each in pool.map(lambda told: writer.send(*told), parts)} == {str(HERE)}
+    told = writer.enter(*(part for part, _ in parts)).json()
+    assert (told["parts"], told["rows"]) == (50, 1_500_000)
+
+
+def test_pieces_grow_smaller_where_many_send() -> None:
+    pieces = upload_routes._Pieces()
+    with ExitStack() as senders:
+        told = [senders.enter_context(pieces.of_one())() for _ in range(200)]
+    assert told[0] == upload_routes.PIECE_BYTES_MAX
+    assert told[-1] == upload_routes.PIECE_BYTES_MIN
+    assert all(each * 2 * number <= upload_routes.PIECES_BYTES for number, each in enumerate(told[:100], 1))
+    with pieces.of_one() as alone:
+        assert alone() == upload_routes.PIECE_BYTES_MAX
 
 
 def test_a_disk_that_fills_up_meanwhile_leaves_nothing_half(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:

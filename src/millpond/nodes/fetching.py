@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tenacity
+import xxhash
 
 from millpond.errors import Corrupt, Unavailable
-from millpond.stores.files import checksum_file, disk_errors
+from millpond.stores.files import disk_errors
 
 if TYPE_CHECKING:
     from millpond.nodes.transport import Connection
@@ -75,13 +76,18 @@ def _fetch_once(
         if answer.status != 206 and begun is not None:
             begun.unlink()
         partial = target.with_name(f"{target.name}.{tag}.partial")
-        with disk_errors(target), partial.open("ab") as sink:
+        summed = xxhash.xxh3_128()
+        with disk_errors(target), partial.open("a+b") as sink:
+            sink.seek(0)
+            while chunk := sink.read(CHUNK_BYTES):
+                summed.update(chunk)
             while chunk := answer.read(CHUNK_BYTES):
+                summed.update(chunk)
                 sink.write(chunk)
             sink.flush()
             os.fsync(sink.fileno())
         known = dict(answer.headers)
-    found = checksum_file(partial) if told else None
+    found = summed.hexdigest() if told else None
     if found != told:
         partial.unlink()
         raise Corrupt(

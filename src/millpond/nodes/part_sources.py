@@ -93,13 +93,12 @@ class PartSources:
         step("fetch.bundle_came")
         remove_tree(folder)
         try:
-            unpack_bundle(bundle, folder, self._settings.max_part_bytes)
+            manifest = unpack_bundle(bundle, folder, self._settings.max_part_bytes)
         except BaseException:
             remove_tree(folder)
             raise
         finally:
             bundle.unlink(missing_ok=True)
-        manifest = verify_part(folder)
         if manifest.id != part_id:
             remove_tree(folder)
             raise Corrupt("a peer sent another part than it was asked for", kind="part_other", node=peer.url,
