@@ -242,7 +242,7 @@ def _hold(held: ExitStack, folder: Path, maps: dict[str, MapDefinition]) -> None
 
 def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
     for prefix in (*SHARED, *LOCAL):
-        for key, _ in list(tx.scan(prefix.range())):
+        for key in [key for key, _ in tx.scan(prefix.range())]:
             tx.delete(key)
     source = clone_folder(folder)
     for key, value in _read_rows(source / "state.arrow"):

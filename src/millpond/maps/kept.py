@@ -59,10 +59,10 @@ def _find(tx: ReadTransaction, part: str) -> Queued | None:
     return next((each for each in found if each is not None), None)
 
 
-def part_statuses(loads: Loads) -> list[PartStatus]:
-    """Every part there is, in the order in which they were entered."""
+def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
+    """Every part there is (or of one map), in the order in which they were entered."""
     with loads.space.read() as tx:
-        waiting = [each for name in map_names(tx) for each in waiting_parts(tx, name)]
+        waiting = [each for name in map_names(tx) if only in (None, name) for each in waiting_parts(tx, name)]
         kept = [Queued.from_json(value) for _, value in tx.scan(KEPT.range())]
         aside = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
     known = {each.part for each in waiting}
@@ -74,9 +74,9 @@ def part_statuses(loads: Loads) -> list[PartStatus]:
         )
         for each in waiting
     ]  # fmt: skip
-    found += [_status(each, "kept") for each in kept if each.part not in known]
+    found += [_status(each, "kept") for each in kept if only in (None, each.map) and each.part not in known]
     found += [_aside(each) for each in aside]
-    return sorted(found, key=lambda each: each.number)
+    return sorted((each for each in found if only in (None, each.map)), key=lambda each: each.number)
 
 
 def _status(queued: Queued, state: str) -> PartStatus:

@@ -139,8 +139,7 @@ class PartShelf:
 
     def parts(self, name: str | None = None, state: str | None = None) -> list[PartStatus]:
         """The parts that wait, are merged now, were put aside or are kept; of one map, or in one state."""
-        found = part_statuses(self.loading.loads)
-        return [each for each in found if name in (None, each.map) and state in (None, each.state)]
+        return [each for each in part_statuses(self.loading.loads, name) if state in (None, each.state)]
 
     def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
         """Take parts that were put aside (all: None) again, each in its place; how each stands now.

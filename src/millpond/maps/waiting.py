@@ -29,9 +29,8 @@ from millpond.maps.log import head_of
 
 __all__ = (
     "ABSORBED", "CARE", "KEPT", "LOCAL", "NUMBER", "QUARANTINE", "QUEUE", "CareOrder", "PartStatus", "Quarantined",
-    "Queued", "applied_position", "care_orders", "forget_map", "series_of", "settings_of", "waiting_part",
-    "waiting_parts",
-    "with_settings",
+    "Queued", "applied_position", "care_orders", "forget_map", "series_of", "settings_of", "waiting_counts",
+    "waiting_part", "waiting_parts", "with_settings",
 )  # fmt: skip
 
 QUEUE, ABSORBED, QUARANTINE = Prefix("queue"), Prefix("absorbed"), Prefix("quarantine")
@@ -169,6 +168,12 @@ def waiting_parts(tx: ReadTransaction, name: str) -> Iterator[Queued]:
     """The parts that wait for a map, in order."""
     for listed in series_of(name).listed(tx):
         yield Queued.of(name, listed)
+
+
+def waiting_counts(tx: ReadTransaction, name: str) -> tuple[int, int]:
+    """How many parts wait for a map, and how many rows they hold together."""
+    rows = [json.loads(told)["entries"] for _, told in tx.scan(QUEUE[name].range())]
+    return len(rows), sum(rows)
 
 
 def waiting_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
