@@ -103,6 +103,20 @@ def test_a_dropped_map_is_not_told_of(pond: Pond, numbers: Map) -> None:
     assert rows_after(reader(pond), start) == [("b", 2)]
 
 
+def test_a_map_made_anew_in_another_form_is_read_or_refused(pond: Pond, numbers: Map) -> None:
+    told = reader(pond)
+    start = told.initialOffset()
+    pond.drop_map("numbers")
+    loaded(pond.create_map("numbers", kind="state", value="long", scheme="lookup"), {"b": 2})
+    assert rows_after(told, start) == [("b", 2)]
+    pond.drop_map("numbers")
+    anew = pond.create_map("numbers", kind="state", value="string")
+    anew.load([{"key": "c", "value": "3"}])
+    with pytest.raises(millpond.Conflict, match=r"made anew.*found=state of string.*new checkpointLocation"):
+        rows_after(told, start)
+    assert rows_after(reader(pond)) == [("c", "3")]
+
+
 def test_a_quiet_map_follows_the_log(pond: Pond, numbers: Map) -> None:
     class Clock(SystemClock):
         passed = 0.0

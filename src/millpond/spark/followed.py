@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Corrupt, NotFound, Unavailable
+from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.log import Entry
 from millpond.maps.merge import Received, part_rows
@@ -219,7 +219,8 @@ class FollowedMap:
 def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
     """The canonical rows of a change, on an executor.
 
-    Raises: `NotFound` when the part is kept no more.
+    Raises: `NotFound` when the part is kept no more; `Conflict` when it is of a map of that name that is no longer the
+    one that the query began with, and has other columns.
     """
     with _part(place, change) as folder:
         try:
@@ -228,7 +229,14 @@ def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Ite
             if folder.exists():
                 raise
             raise NotFound("the part is kept no more", kind="part_expired", part=change.part) from error
-        yield from part_rows(definition, received)
+        written = MapDefinition.from_dict(received.manifest.definition)
+        if (written.kind, written.value) != (definition.kind, definition.value):
+            raise Conflict(
+                "the map was made anew, with other columns", kind="map_made_anew", map=definition.name,
+                position=change.position, found=f"{written.kind} of {written.value}",
+                hint="begin again: a new query, with a new checkpointLocation",
+            )  # fmt: skip
+        yield from part_rows(written, received)  # another map of that name may keep its keys in another way
 
 
 @contextmanager
