@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 from contextlib import suppress
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import pytest
 from urllib3.exceptions import HTTPError
 
+import millpond
 from millpond.errors import Unavailable
 from millpond.maps.kinds import Kind
 from millpond.testing.cluster import Place, wait_for
@@ -160,4 +162,73 @@ def test_what_was_entered_waits_while_the_disk_is_full_and_is_merged_by_itself_l
     assert states <= {"waiting", "merging"}
     assert told(story.cluster, SMALL, "/v1/maps/waits/get", key="k00001")["value"] == 1
     ballast.unlink()
+    story.check(full=False)
+
+
+@pytest.mark.slow
+def test_a_node_that_begins_anew_waits_for_space_and_copies_the_maps_then(whole: Story, disk: Path) -> None:
+    """Half a copy is none: nothing of it is shown, and what came is gone on with."""
+    story = whole
+    story.create("copied")
+    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
+    story.pond.map("copied").load(table_of(story.definition("copied"), rows))
+    story.put("copied", rows)
+    story.settle()
+    story.cluster.stop(SMALL)
+    rmtree(story.cluster.nodes[SMALL].folder)
+    ballast = fill(disk, 4 << 20)
+    said = len(story.cluster.nodes[SMALL].log.read_bytes())
+    story.cluster.start(SMALL, wait=False)
+    wait_for(lambda: answers(story), "the node to answer", 60)
+    wait_for(lambda: b"no space" in story.cluster.nodes[SMALL].log.read_bytes()[said:], "the copy not to fit", 60)
+    assert story.cluster.ask(SMALL, "GET", "/readyz").status == 503
+    assert told(story.cluster, SMALL, "/v1/node")["position"] == 0
+    assert told(story.cluster, SMALL, "/v1/maps")["maps"] == []
+    ballast.unlink()
+    story.cluster.wait_ready(SMALL)
+    story.check(full=False)
+    assert not list(story.cluster.nodes[SMALL].folder.glob("clone/*"))
+
+
+def test_a_snapshot_that_does_not_fit_is_refused_by_name_and_others_are_read(whole: Story, disk: Path) -> None:
+    story = whole
+    target = story.create("frozen")
+    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
+    target.load(table_of(story.definition("frozen"), rows))
+    story.put("frozen", rows)
+    story.settle()
+    ballast = fill(disk)
+    answer = story.cluster.ask(SMALL, "GET", "/v1/maps/frozen/snapshot")
+    assert (answer.status, answer.json()["kind"]) == (507, "disk_full"), answer.body
+    keys = [str(address[0]) for address, _ in rows[::500]]
+    wanted = [story.model("frozen").answer(key) for key in keys]
+    assert target.snapshot().lookup(keys).to_pylist() == wanted
+    with millpond.open(story.cluster.nodes[SMALL].url) as there:
+        assert there.map("frozen").get(keys[0]) == wanted[0]
+    ballast.unlink()
+    assert story.cluster.ask(SMALL, "GET", "/v1/maps/frozen/snapshot").status == 200
+    story.check(full=False)
+
+
+def test_a_reader_whose_own_disk_is_full_says_so_and_reads_when_there_is_space(
+    whole: Story, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own disk, and no node's: no other node is blamed, nothing half fetched is believed."""
+    story = whole
+    target = story.create("fetched")
+    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
+    target.load(table_of(story.definition("fetched"), rows))
+    story.put("fetched", rows)
+    story.settle()
+    monkeypatch.setenv("MILLPOND_SNAPSHOT_CACHE", str(disk / "cache"))
+    keys = [str(address[0]) for address, _ in rows[::500]]
+    wanted = [story.model("fetched").answer(key) for key in keys]
+    with millpond.open(story.cluster.url) as reader:
+        ballast = fill(disk, 1 << 20)
+        with pytest.raises(Unavailable) as caught:
+            reader.map("fetched").snapshot().lookup(keys)
+        assert "no space" in str(caught.value), caught.value
+        ballast.unlink()
+        found = patient(story, lambda: reader.map("fetched").snapshot().lookup(keys))
+        assert found.to_pylist() == wanted
     story.check(full=False)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import millpond
 from millpond.testing.cluster_audit import told
-from tests.nodes.fault_story import Story, patient, rows_of, state_table, told_story
+from tests.nodes.fault_story import Story, rows_of, state_table, told_story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CHILD = Path(__file__).with_name("loading_child.py")
 LOADS = 50
 MAPS = 5
+PROCESSES = 5
 
 
 @pytest.fixture(scope="module")
@@ -50,31 +57,76 @@ def test_the_same_data_loaded_twice_at_once_is_there_once(story: Story) -> None:
     assert told(story.cluster, 0, "/v1/maps/same")["rows"] == len(keys)
 
 
-def test_fifty_loads_at_once_over_five_maps_end_the_same_everywhere(story: Story) -> None:
-    """Keys overlap, so the order decides every value: it is the log's, and the loads say where they are in it."""
+Load = dict[str, Any]
+
+
+def loaded_by_processes(story: Story, folder: Path, shares: Sequence[Sequence[Load]]) -> list[Load]:
+    """Each share loaded by a process of its own that knows one node, all at once; what they say."""
+    begin = folder / "begin"
+    children = []
+    for number, share in enumerate(shares):
+        file = folder / f"loads{number}.json"
+        file.write_text(json.dumps(share))
+        words = [sys.executable, str(CHILD), story.cluster.urls[number % 3], str(file), str(begin)]
+        children.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    try:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n", child.stderr and child.stderr.read()
+        begin.touch()
+        said = [child.communicate(timeout=240) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    assert [child.returncode for child in children] == [0] * len(children), [error for _, error in said]
+    return [json.loads(line) for told, _ in said for line in told.splitlines()]
+
+
+def test_the_same_data_loaded_by_two_processes_at_once_is_there_once(story: Story, tmp_path: Path) -> None:
     story.world.clear()
-    names = [f"race{number}" for number in range(MAPS)]
+    story.create("both")
+    keys = [f"k{number}" for number in range(3_000)]
+    share = [{"map": "both", "keys": keys, "value": 7, "source": "file"}]
+    said = loaded_by_processes(story, tmp_path, [share, share])
+    assert sorted((each["parts"], each["duplicates"]) for each in said) == [(0, 1), (1, 0)]
+    story.put("both", [((key,), 7) for key in keys])
+    story.check()
+
+
+def fifty(names: Sequence[str]) -> list[Load]:
+    """Loads whose keys overlap, so that their order decides every value."""
+    return [
+        {"map": names[number % MAPS], "keys": [f"k{key}" for key in range(number % 7, 200, 1 + number % 3)],
+         "value": number, "source": str(number)}
+        for number in range(LOADS)
+    ]  # fmt: skip
+
+
+def put_in_order(story: Story, loads: Sequence[Load]) -> None:
+    """Put into the model what was loaded; the log says in which order, and has each once."""
+    entries = told(story.cluster, 0, "/v1/log", after=0)["entries"]
+    order = [each["body"] for each in entries if each["kind"] == "load" and each["maps"][0] in story.world]
+    known = {each["source"]: each for each in loads}
+    assert sorted(each["source"] for each in order) == sorted(known)
+    for body in order:
+        load = known[body["source"]]
+        assert [part["map"] for part in body["parts"]] == [load["map"]]
+        story.put(load["map"], [((key,), load["value"]) for key in load["keys"]])
+
+
+@pytest.mark.parametrize("processes", [1, PROCESSES])
+def test_fifty_loads_at_once_over_five_maps_end_the_same_everywhere(
+    story: Story, tmp_path: Path, processes: int
+) -> None:
+    story.world.clear()
+    names = [f"race{processes}{number}" for number in range(MAPS)]
     for name in names:
         story.create(name)
-    start = threading.Barrier(LOADS)
-    pond = story.pond
-
-    def load(number: int) -> tuple[str, list[str]]:
-        name = names[number % MAPS]
-        keys = [f"k{key}" for key in range(number % 7, 200, 1 + number % 3)]
-        table = state_table(keys, number)
-        start.wait()
-        patient(story, lambda: pond.map(name).load(table, source=str(number)))
-        return name, keys
-
-    with ThreadPoolExecutor(LOADS) as pool:
-        brought = list(pool.map(load, range(LOADS)))
-    entries = told(story.cluster, 0, "/v1/log", after=0)["entries"]
-    order = [int(each["body"]["source"]) for each in entries if each["maps"][0] in names and each["kind"] == "load"]
-    assert sorted(order) == list(range(LOADS))
-    for number in order:
-        name, keys = brought[number]
-        story.put(name, [((key,), number) for key in keys])
+    loads = fifty(names)
+    said = loaded_by_processes(story, tmp_path, [loads[share::processes] for share in range(processes)])
+    assert [(each["parts"], each["duplicates"]) for each in said] == [(1, 0)] * LOADS
+    put_in_order(story, loads)
     story.check()
 
 
