@@ -291,6 +291,16 @@ class _PageByPage(Peer):
         return super().log(after, limit=1, wait_seconds=wait_seconds)
 
 
+def test_what_was_copied_of_a_map_in_vain_goes_with_the_next_start(cluster: ClusterHere) -> None:
+    replica = cluster[1]
+    replica.node.puller.stop()
+    left = replica.pond.folder / "recopied" / "m.0" / "data.mdb.1.partial"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    replica.node.puller.start()
+    assert not left.exists()
+
+
 def test_a_broken_line_is_told_and_mended(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "a"))
