@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,17 +19,12 @@ from urllib.parse import urlsplit
 import pytest
 import xxhash
 
-from millpond.clock import ManualClock
-from millpond.errors import Conflict, Unavailable
+from millpond.errors import Conflict
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.parts import PartFile, PartWriter, verify_part
 from millpond.nodes import receiver as receiving
-from millpond.nodes.arriving import Offer
 from millpond.nodes.bundles import open_bundle_stream
-from millpond.nodes.receiver import Receiver
-from millpond.pond import open_pond
 from millpond.server import upload_routes
-from millpond.settings import load_settings
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from millpond.testing.rows import canonical_of
 from tests.nodes import uploading
@@ -275,29 +269,6 @@ def test_a_full_disk_leaves_nothing_half(writer: Writer, monkeypatch: pytest.Mon
     assert writer.send(part, data).json() == HERE
 
 
-def test_what_others_are_sending_has_its_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Callable[..., Served]
-) -> None:
-    """Two uploads, and room for one and a half."""
-    writer = Writer(serve(), tmp_path)
-    first, data = writer.part(count=20_000)
-    second, _ = writer.part(first=20_000, count=20_000)
-    receiver = writer.node.node.receiver
-    free = receiving.DISK_SPARE_BYTES + 3 * len(data) // 2
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(receiving.shutil, "disk_usage", lambda _: usage._replace(free=free))
-    coming = receiver.begin(offer_of(first))
-    assert coming is not None
-    with pytest.raises(Unavailable) as full:
-        receiver.begin(offer_of(second))
-    assert full.value.kind == "disk_full"
-    coming.write([data[: 3 * len(data) // 4]])
-    other = receiver.begin(offer_of(second))
-    assert other is not None, "most of the first has come, which the disk knows"
-    other.leave()
-    coming.leave()
-
-
 def test_fifty_at_once_are_all_taken(writer: Writer) -> None:
     parts = [writer.part(first=number * 30_000, count=30_000) for number in range(50)]
     size = sum(len(data) for _, data in parts)
@@ -331,82 +302,6 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing_half(writer: Writer, monk
     monkeypatch.undo()
     assert writer.leftovers() == []
     assert writer.send(part, data).json() == HERE
-
-
-# -- the receiver itself ------------------------------------------------------------------------------
-
-
-def test_what_nobody_enters_expires(tmp_path: Path) -> None:
-    clock = ManualClock(1000)
-    settings = load_settings(upload_expiry="1h")
-    with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
-        definition = pond.create_map("m", kind="state", value="long").definition
-        receiver = Receiver(pond, settings, clock, decides=True)
-        parts = [sealed(definition, tmp_path / f"w{n}", first=n * 1000) for n in range(3)]
-        for part in parts[:2]:
-            receive(receiver, part)
-        arriving = receiver.begin(offer_of(parts[2]))
-        assert arriving is not None
-        arriving.write([b"PK"])
-        clock.advance(3_000_000)
-        assert receiver.expire() == 0
-        assert receiver.uploaded(parts[0].manifest.id) is not None, "asked for, it is young again"
-        clock.advance(1_000_000)
-        assert receiver.expire() == 1, "what is being sent is left alone"
-        assert [receiver.state(each.manifest.id).state for each in parts] == ["here", "absent", "partial"]
-        arriving.leave()
-        clock.advance(4_000_000)
-        assert receiver.expire() == 2
-
-        receive(receiver, parts[0])
-        again = Receiver(pond, settings, clock, decides=True)
-        clock.advance(4_000_000)
-        assert again.expire() == 0, "its age counts from when the node started"
-        clock.advance(4_000_000)
-        assert again.expire() == 1
-
-
-def offer_of(part: PartFile, offset: int = 0) -> Offer:
-    data = b"".join(open_bundle_stream(Path(part.folder)))
-    return Offer(part.manifest.id, part.manifest.map, len(data), xxhash.xxh3_128_hexdigest(data), offset)
-
-
-def receive(receiver: Receiver, part: PartFile, offset: int = 0) -> None:
-    arriving = receiver.begin(offer_of(part, offset))
-    assert arriving is not None
-    for chunk in open_bundle_stream(Path(part.folder), offset):
-        arriving.write([chunk])
-    assert arriving.finish()
-    arriving.leave()
-
-
-def test_one_at_a_time_sends_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = ManualClock(1000)
-    with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
-        part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
-        receiver = Receiver(pond, load_settings(), clock, decides=True)
-        first = receiver.begin(offer_of(part))
-        assert first is not None
-        monkeypatch.setattr(receiving, "TURN_SECONDS", 0.05)
-        with pytest.raises(Unavailable) as busy:
-            receiver.begin(offer_of(part))
-        assert busy.value.kind == "upload_busy"
-        assert not receiver.discard(part.manifest.id)
-        first.leave()
-        receive(receiver, part)
-        assert receiver.begin(offer_of(part)) is None
-
-
-def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:
-    clock = ManualClock(1000)
-    definition = MapDefinition.from_dict(
-        {"name": "m", "kind": "state", "incarnation": "0" * 16, "value": "long", "scheme": "auto"}
-    )
-    part = sealed(definition, tmp_path / "w")
-    with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
-        receiver = Receiver(pond, load_settings(), clock, decides=False)
-        receive(receiver, part)
-        assert receiver.state(part.manifest.id).state == "here", "the map may come with the log a moment later"
 
 
 # -- loads --------------------------------------------------------------------------------------------
