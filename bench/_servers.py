@@ -32,7 +32,7 @@ app = FastAPI()
 def bare(): return Response(b'{"found":true}', media_type="application/json")
 @app.get("/bare_async")
 async def bare_async(): return Response(b'{"found":true}', media_type="application/json")
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False)
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False, timeout_keep_alive=75)
 """
 
 

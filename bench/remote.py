@@ -107,7 +107,7 @@ def bench_single(target: Any, client: redis.Redis, node: str, bare: str, keys: i
     plain = urllib3.HTTPConnectionPool("127.0.0.1", int(node.rpartition(":")[2]), maxsize=1)
     ways: dict[str, Callable[[str], object]] = {
         "RemoteMap.get": target.get,
-        "the same route by urllib3 alone": lambda key: plain.request("GET", f"/v1/maps/m/get?key={key}").data,
+        "the same question by urllib3": lambda key: plain.request("GET", f"/v1/maps/m/get?key={key}").data,
         "a bare route of the ASGI server, by urllib3": lambda _key: pool.request("GET", "/bare").data,
         "a bare async route, by urllib3": lambda _key: pool.request("GET", "/bare_async").data,
         "Redis GET by redis-py": client.get,

@@ -32,6 +32,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+DEPTH_MAX = 50
 _WAY_OUT = "write tests such as key = 'JFK' and effective_time >= '2013-06-01'; for more, ask in SQL"
 
 
@@ -57,6 +58,7 @@ class _Parser:
         self.text = text
         self.at = self.start = 0
         self.kind = self.token = ""
+        self.depth = 0
         self._advance()
 
     def error(self, reason: str) -> Invalid:
@@ -101,14 +103,20 @@ class _Parser:
         return parts[0] if len(parts) == 1 else All(tuple(parts))
 
     def _factor(self) -> Condition:
-        if self._word("not"):
-            return Not(self._factor())
-        if self.kind == "mark" and self.token == "(":
-            self._advance()
-            inner = self.condition()
-            self._mark(")")
-            return inner
-        return self._test()
+        if self.depth == DEPTH_MAX:
+            raise self.error(f"nothing may be nested deeper than {DEPTH_MAX}")
+        self.depth += 1
+        try:
+            if self._word("not"):
+                return Not(self._factor())
+            if self.kind == "mark" and self.token == "(":
+                self._advance()
+                inner = self.condition()
+                self._mark(")")
+                return inner
+            return self._test()
+        finally:
+            self.depth -= 1
 
     def _test(self) -> Condition:
         if self.kind in ("text", "number", "bytes"):

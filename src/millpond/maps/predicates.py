@@ -13,7 +13,7 @@ Text is read by `predicate_text.py`. A time without a zone is UTC here: a condit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from functools import reduce
@@ -27,6 +27,7 @@ from millpond.errors import Invalid
 from millpond.maps.columns import INSTANT, presented_schema
 from millpond.maps.inputs.times import parse_instant
 from millpond.maps.kinds import MapDefinition
+from millpond.maps.longs import LONG_MAX, LONG_MIN
 from millpond.maps.predicate_arrow import parts_of
 from millpond.maps.predicate_text import parse_condition
 from millpond.maps.predicate_tree import (
@@ -44,9 +45,13 @@ from millpond.maps.predicate_tree import (
     spans_of,
 )  # fmt: skip
 from millpond.maps.present import column_unknown
+from millpond.maps.questions import is_text
 from millpond.maps.spans import Span
 
 __all__ = ("Predicate", "Where", "condition_of", "predicate")
+
+TESTS_MAX = 1_000
+"""Arrow works through a condition by calls within calls, and has a stack for so many."""
 
 Where: TypeAlias = str | pc.Expression | Sequence[Any] | None
 
@@ -92,7 +97,13 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
         return parts_of(where)
     schema = presented_schema(definition)
     told = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
-    for name in columns_of(told):
+    columns = list(columns_of(told))
+    if len(columns) > TESTS_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", tests=len(columns), tests_max=TESTS_MAX,
+            hint="write key in ('a', 'b', …) as one test, or look the keys up",
+        )  # fmt: skip
+    for name in columns:
         if name not in schema.names:
             raise column_unknown(definition, name)
     return _typed(told, schema)
@@ -112,7 +123,7 @@ def _of_tuples(told: Sequence[Any]) -> Condition:
 def _of_tuple(told: Any) -> Condition:
     words = {"==": "=", "<>": "!="}
     match told:
-        case (str(column), str(word), values) if word in ("in", "not in"):
+        case (str(column), str(word), values) if word in ("in", "not in") and _several(values):
             return OneOf(column, tuple(values)) if word == "in" else Not(OneOf(column, tuple(values)))
         case (str(column), str(word), value) if words.get(word, word) in COMPARISONS:
             return Compare(column, words.get(word, word), value)
@@ -120,6 +131,10 @@ def _of_tuple(told: Any) -> Condition:
         "condition is not understood", kind="condition", near=repr(told),
         hint="each is (column, comparison, value), the comparison one of = != < <= > >= in, not in",
     )  # fmt: skip
+
+
+def _several(values: Any) -> bool:
+    return isinstance(values, Iterable) and not isinstance(values, str | bytes)
 
 
 # -- values of the column's type ----------------------------------------------------------------------
@@ -150,21 +165,26 @@ def _value(column: str, kind: pa.DataType, value: Any, wanted: Any = None) -> An
     if types.is_timestamp(kind) and wanted is None:
         return _instant(value)
     fits = (
-        (isinstance(value, str) and types.is_string(kind))
+        (isinstance(value, str) and types.is_string(kind) and is_text(value))
         or (isinstance(value, bytes) and types.is_binary(kind))
         or (isinstance(value, bool) and types.is_boolean(kind))
-        or (isinstance(value, int | float) and not isinstance(value, bool) and _is_number(kind))
+        or (isinstance(value, int | float) and not isinstance(value, bool) and _is_number(kind) and _is_held(value))
     )
     if fits and (wanted is None or wanted(kind)):
         return value
     raise Invalid(
         "value does not go with the column", kind="condition_value", column=column, type=kind, value=repr(value),
-        hint="text is written in quotes, numbers are not; for no value, say: is null",
+        hint="text is written in quotes, numbers are not, and have 64 bits; for no value, say: is null",
     )  # fmt: skip
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_held(value: Any) -> bool:
+    """Whether Arrow can hold a number."""
+    return isinstance(value, float) or bool(LONG_MIN <= value <= LONG_MAX)
 
 
 def _instant(value: Any) -> int:

@@ -29,6 +29,9 @@ def check_columns(definition: MapDefinition, columns: Sequence[str] | None) -> l
     for name in columns:
         if name not in known:
             raise column_unknown(definition, name)
+        if columns.count(name) > 1:
+            raise Invalid("a column is asked for twice", kind="column_twice", map=definition.name, column=name,
+                          hint="name each column once")  # fmt: skip
     return list(columns)
 
 

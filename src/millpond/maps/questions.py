@@ -18,7 +18,18 @@ from millpond.maps.inputs.times import parse_instant, to_millis
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.radix import I64
 
-__all__ = ("instants_of", "numbers_of", "one_array", "single_key")
+__all__ = ("instants_of", "is_text", "numbers_of", "one_array", "single_key")
+
+_DIGITS_MAX = 100
+
+
+def is_text(told: str) -> bool:
+    """Whether a string can be written as UTF-8: not where it holds half a surrogate pair, as JSON can."""
+    try:
+        told.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def single_key(definition: MapDefinition, key: str | bytes | int) -> bytes | int | None:
@@ -27,11 +38,23 @@ def single_key(definition: MapDefinition, key: str | bytes | int) -> bytes | int
     Raises: `Invalid` when a map of ranges is asked for something else.
     """
     if definition.kind.keyed:
-        return key if isinstance(key, bytes) else str(key).encode()
+        if isinstance(key, bytes):
+            return key
+        text = str(key)
+        if not is_text(text):
+            raise Invalid(
+                "the key is no text", kind="key_encoding", map=definition.name, key=repr(text),
+                hint="half a surrogate pair has no UTF-8; ask with the bytes of the key",
+            )  # fmt: skip
+        return text.encode()
     if isinstance(key, str) and key.strip().removeprefix("-").isdecimal():
-        key = int(key)
+        # Longer than any number of a map; Python refuses to read thousands of digits.
+        key = int(key) if len(key) <= _DIGITS_MAX else 1 << 63
     if not isinstance(key, int):
-        raise Invalid("a ranged map is asked by number", kind="key_number", map=definition.name, key=repr(key))
+        raise Invalid(
+            "a ranged map is asked by number", kind="key_number", map=definition.name, key=repr(key),
+            hint="the key is a whole number, such as 42",
+        )  # fmt: skip
     return key if -(1 << 63) <= key < 1 << 63 else None
 
 
@@ -106,8 +129,19 @@ def _instants(array: pa.Array, count: int) -> tuple[I64, npt.NDArray[np.bool_]]:
     millis, refused = to_millis(array)
     if pc.any(refused).as_py():
         row = int(np.argmax(refused.to_numpy(zero_copy_only=False)))
-        raise Invalid("time is not understood", kind="time_unknown", row=row, time=array[row])
+        raise Invalid(
+            "time is not understood", kind="time_unknown", row=row, time=_shown(array[row]),
+            hint="times are UTC milliseconds, or have a zone, in the years 1 to 9999",
+        )  # fmt: skip
     return (millis.fill_null(0) if millis.null_count else millis).to_numpy(), _known(millis)
+
+
+def _shown(time: pa.Scalar) -> str:
+    """A time for people, also where Python has none that late."""
+    try:
+        return str(time)
+    except (OverflowError, ValueError):
+        return f"{time.value} ({time.type})"
 
 
 def _per_milli(kind: pa.DataType) -> int:

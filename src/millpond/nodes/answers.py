@@ -17,6 +17,7 @@ pages, and keep the shard from growing.
 from __future__ import annotations
 
 import io
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -58,6 +59,7 @@ SHARD_ROWS_BYTES = 32 << 20
 
 BATCH_ROWS = 65_536
 _ATTEMPTS = 5
+_MILLIS = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(slots=True)
@@ -320,7 +322,10 @@ def read_arrow_stream(body: bytes) -> pa.Table:
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     if table.column_names.count(name) != 1:
-        raise Invalid("a column is missing", kind="column_missing", column=name, columns=", ".join(table.column_names))
+        raise Invalid(
+            "a column is missing", kind="column_missing", column=name, columns=", ".join(table.column_names),
+            hint="send one column key and, for a time each, one column at",
+        )  # fmt: skip
     return table.column(name)
 
 
@@ -344,4 +349,4 @@ def _taken(sink: io.BytesIO) -> bytes:
 
 def _whole(at: str) -> str | int:
     """An instant as a query tells it: UTC milliseconds, or text with a zone."""
-    return int(at) if at.lstrip("-").isdecimal() else at
+    return int(at) if _MILLIS.fullmatch(at) else at

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from millpond.errors import Invalid, MillpondError
+from millpond.errors import Invalid
 from millpond.nodes.at_hand import AtHand
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def _answer(scope: Scope, node: Node, at_hand: AtHand) -> bytes | None:
     try:
         node.tokens.caller(_token(scope)).need("read", name)
         told = at_hand.get(name, *asked_in(scope))
-    except MillpondError:
-        return None  # the route finds it again
+    except Exception:
+        return None  # the route finds it again, and tells it
     return None if told is None else json.dumps(told).encode()
 
 

@@ -12,6 +12,7 @@
 | `millpond_merge_failing` | map | 1 while merging it fails |
 | `millpond_log_position`, `millpond_log_behind` | | last entry; how many the primary is ahead |
 | `millpond_maps_differing` | | maps that are not as the primary has them: job `compare` of a replica |
+| `millpond_maps_differing` | | maps of a replica that are not as the primary has them (job `compare`) |
 | `millpond_applied_position` | map | applied up to there |
 | `millpond_snapshot_age_seconds` | map | since its snapshot was frozen; it may be current all the same |
 | `millpond_disk_free_bytes` | | where the pond lies |
@@ -121,6 +122,8 @@ class _State(Collector):
         yield _gauge("log_position", "Position of the last entry.", node.pond.position()[0])
         yield _gauge("log_behind", "Entries the primary is ahead.", node.puller.status().behind)
         yield _gauge("maps_differing", "Maps that are not as the primary has them.", len(node.comparing.differing))
+        differing = len(node.comparing.differing)
+        yield _gauge("maps_differing", "Maps that are not as the primary has them.", differing)
         yield _gauge("disk_free_bytes", "Bytes free where the pond lies.", node.disk_free())
         yield from self._of_maps()
         yield from self._of_jobs()

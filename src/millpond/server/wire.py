@@ -154,4 +154,5 @@ def _unrouted(request: Request, error: HTTPException) -> MillpondError:
             "the route does not know this method", kind="method_not_allowed", path=path, method=request.method,
             hint="see /docs",
         )  # fmt: skip
-    return Invalid(str(error.detail), kind="request_invalid", path=path)
+    hint = "/docs shows what this route takes"
+    return Invalid(str(error.detail), kind="request_invalid", path=path, hint=hint)

@@ -1,0 +1,177 @@
+"""What is at hand is answered before anything is routed, and answered the same; nothing that waits is."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.errors import Invalid
+from millpond.nodes.at_hand import APART_SECONDS, CPU_SECONDS_MAX, AtHand, Effort, effort_of_thread
+from millpond.pond import Pond, open_pond
+
+
+class Told:
+    """An effort that is told: so much for each answer to come."""
+
+    def __init__(self) -> None:
+        self.cpu, self.pages, self._spent, self._asked = 0.0, 0, Effort(0.0, 0), 0
+
+    def __call__(self) -> Effort:
+        self._asked += 1
+        if self._asked % 2 == 0:
+            self._spent = Effort(self._spent.cpu + self.cpu, self._spent.pages + self.pages)
+        return self._spent
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Any:
+    with open_pond(tmp_path / "pond", clock=ManualClock(10_000)) as made:
+        made.create_map("m", kind="state", value="long").load(pa.table({"key": ["a", "b"], "value": [1, 2]}))
+        yield made
+
+
+def test_only_maps_that_are_open_are_at_hand(pond: Pond) -> None:
+    hand = AtHand(pond, pond.clock)
+    assert pond.map("m").get("a") == 1
+    assert hand.get("m", "a", None) == {"found": True, "type": "long", "value": 1}
+    assert hand.get("M", b"none", None) == {"found": False, "type": "null", "value": None}
+    assert hand.get("nothing", "a", None) is None
+    pond.open_maps.forget(["m"])
+    assert hand.get("m", "a", None) is None, "opening it may take long"
+    pond.map("m").get("a")
+    assert hand.get("m", "a", None) is not None
+
+
+def test_what_is_dropped_or_altered_is_not_at_hand(pond: Pond) -> None:
+    hand = AtHand(pond, pond.clock)
+    assert hand.get("m", "a", None) is not None
+    pond.alter_map("m", retain="10y", retain_by="update_time")
+    assert hand.get("m", "a", None) is None, "it is opened anew"
+    assert pond.map("m").get("a") == 1
+    pond.drop_map("m")
+    assert hand.get("m", "a", None) is None
+
+
+def test_a_shard_that_is_switched_is_opened_by_others(pond: Pond) -> None:
+    hand = AtHand(pond, pond.clock)
+    pond.map("m").get("a")
+    with open_pond(pond.folder, clock=pond.clock) as other:
+        other.map("m").compact()
+    assert hand.get("m", "a", None) is None
+    assert pond.map("m").get("a") == 1
+    assert hand.get("m", "a", None) is not None
+
+
+def test_nobody_is_waited_for(pond: Pond) -> None:
+    hand, shard = AtHand(pond, pond.clock), pond.map("m").shard
+    pond.map("m").get("a")
+    held, release = threading.Event(), threading.Event()
+
+    def hold(lock: Any) -> None:
+        with lock:
+            held.set()
+            release.wait(10)
+
+    for lock in (shard._lock, pond.open_maps._lock):
+        held.clear()
+        release.clear()
+        holder = threading.Thread(target=hold, args=(lock,))
+        holder.start()
+        assert held.wait(10)
+        assert hand.get("m", "a", None) is None
+        release.set()
+        holder.join()
+        assert hand.get("m", "a", None) is not None
+
+
+@pytest.mark.parametrize(("cpu", "pages"), [(2 * CPU_SECONDS_MAX, 0), (0.0, 1)])
+def test_maps_whose_answers_are_dear_go_to_threads_for_a_while(pond: Pond, cpu: float, pages: int) -> None:
+    effort = Told()
+    clock = pond.clock
+    assert isinstance(clock, ManualClock)
+    hand = AtHand(pond, clock, effort)
+    pond.create_map("n", kind="state", value="long").load(pa.table({"key": ["a"], "value": [1]}))
+    for name in ("m", "n"):
+        pond.map(name).get("a")
+    effort.cpu, effort.pages = cpu, pages
+    assert hand.get("m", "a", None) is not None
+    effort.cpu, effort.pages = 0.0, 0
+    assert hand.get("m", "a", None) is not None, "one alone is chance"
+    effort.cpu, effort.pages = cpu, pages
+    assert hand.get("m", "a", None) is not None
+    assert hand.get("m", "a", None) is not None
+    effort.cpu, effort.pages = 0.0, 0
+    assert hand.get("m", "a", None) is None
+    assert hand.get("n", "a", None) is not None, "it is that map alone"
+    clock.advance(int(APART_SECONDS * 1000) + 1)
+    assert hand.get("m", "a", None) is not None
+
+
+def test_effort_is_of_this_thread() -> None:
+    before = effort_of_thread()
+    busy = threading.Thread(target=lambda: sum(range(3_000_000)))
+    busy.start()
+    busy.join()
+    assert effort_of_thread().cpu - before.cpu < 0.02
+    sum(range(1_000_000))
+    assert effort_of_thread().cpu > before.cpu
+
+
+def test_what_cannot_be_asked_is_refused_as_ever(pond: Pond) -> None:
+    pond.create_map("ranges", kind="ranged_state", value="long").load(
+        pa.table({"key_start": [1], "key_end": [5], "value": [7]})
+    )
+    pond.map("ranges").get(1)
+    hand = AtHand(pond, pond.clock)
+    assert hand.get("ranges", "3", None) == {"found": True, "type": "long", "value": 7}
+    assert hand.get("ranges", str(1 << 70), None) == {"found": False, "type": "null", "value": None}
+    with pytest.raises(Invalid):
+        hand.get("ranges", "three", None)
+
+
+# -- over HTTP ----------------------------------------------------------------------------------------
+
+
+def test_both_ways_answer_alike_and_are_counted_alike(node: Any) -> None:
+    loaded = node.pond.create_map("m", kind="temporal_state", value="a long, b string").load(
+        pa.table({"key": ["é/ü", "b"], "effective_time": [1000, 1000], "a": [1, 2], "b": ["x", None]}), zone="UTC"
+    )
+    node.pond.wait_applied(loaded.position, timeout=30)
+    paths = [
+        "/v1/maps/m/get?key=b", "/v1/maps/M/get?at=1970-01-01T00:00:01Z&key=b", "/v1/maps/m/get?key=%C3%A9%2F%C3%BC",
+        "/v1/maps/m/get?key_hex=62&at=999", "/v1/maps/m/get?key=a+b", "/v1/maps/m/get?key=&at=5",
+        "/v1/maps/m/get?key=x&key=b", "/v1/maps/m/get", "/v1/maps/m/get?key=%ff", "/v1/maps/m/get?key=b&at=yesterday",
+        "/v1/maps/nothing/get?key=b", "/v1/maps//get?key=b", "/v1/maps/m%2Fx/get?key=b",
+    ]  # fmt: skip
+    node.pond.open_maps.forget(["m"])
+    slow = []
+    for path in paths:
+        node.pond.open_maps.forget(["m"])
+        slow.append(node.get(path))
+    node.get(paths[0])
+    told = [node.get(path) for path in paths]
+    assert [(each.status, each.body) for each in told] == [(each.status, each.body) for each in slow]
+    assert [each.status for each in told] == [200] * 7 + [400] * 3 + [404] * 3
+    assert [each.headers["content-type"] for each in told] == ["application/json"] * len(paths)
+    counted = node.get("/metrics").body.decode()
+    assert 'millpond_requests_total{method="GET",route="/v1/maps/{name}/get",status="200"} 15.0' in counted
+    assert 'millpond_request_seconds_count{method="GET",route="/v1/maps/{name}/get"}' in counted
+    assert "_created" not in counted
+
+
+def test_questions_do_not_wait_for_those_that_open(node: Any) -> None:
+    for name in ("m", "other"):
+        loaded = node.pond.create_map(name, kind="state", value="long").load(pa.table({"key": ["a"], "value": [1]}))
+        node.pond.wait_applied(loaded.position, timeout=30)
+        assert node.get(f"/v1/maps/{name}/get?key=a").json()["value"] == 1
+    with node.pond.map("m").shard._lock:  # as while it is opened
+        asked = threading.Thread(target=node.get, args=("/v1/maps/m/get?key=a",))
+        asked.start()
+        assert node.get("/v1/maps/other/get?key=a").json()["value"] == 1
+    asked.join(10)
+    assert not asked.is_alive()

@@ -1,0 +1,87 @@
+"""Questions that nobody means: each is refused with its reason and a way out, none is a mistake of the node."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millpond.maps.predicates import TESTS_MAX
+
+HALF = "\ud800"
+
+
+def stream(**columns: Any) -> bytes:
+    batch, sink = pa.RecordBatch.from_pydict(columns), io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+LATE = pa.array([2**62], pa.timestamp("s", "UTC"))
+QUESTIONS = [
+    ("GET", "times/get?key=a&at=--5", None, "time_unknown"),
+    ("GET", "times/get?key=a&at=" + "9" * 5000, None, "time_unknown"),
+    ("GET", "times/get?key=a&at=%C2%B2", None, "time_unknown"),
+    ("GET", "times/get?key=a&at=" + "9" * 18, None, "time_range"),
+    ("GET", "times/get?key=%ff", None, "query_encoding"),
+    ("GET", "times/get?key_hex=0", None, "key_missing"),
+    ("GET", "ranges/get?key=1.5", None, "key_number"),
+    ("POST", "times/get", {"key": HALF}, "key_encoding"),
+    ("POST", "times/get", {"key": "a", "at": "--5"}, "time_unknown"),
+    ("POST", "times/get", b"\xff\xfe", "request_invalid"),
+    ("POST", "times/get", b"[" * 100_000, "request_invalid"),
+    ("POST", "times/lookup?at=--5", stream(key=["a"]), "time_unknown"),
+    ("POST", "times/lookup", stream(key=["a"], at=LATE), "time_unknown"),
+    ("POST", "times/lookup", stream(key=["a"], at=[[1]]), "time_unknown"),
+    ("POST", "times/lookup", stream(keys=["a"]), "column_missing"),
+    ("POST", "times/lookup", stream(key=["a"])[:-40], "arrow_stream"),
+    ("POST", "times/lookup", b"GARBAGE", "arrow_stream"),
+    ("POST", "times/scan", {"where": [["key", "in", 5]]}, "condition"),
+    ("POST", "times/scan", {"where": [["key", "in", "abc"]]}, "condition"),
+    ("POST", "times/scan", {"where": [["key", "=", HALF]]}, "condition_value"),
+    ("POST", "times/scan", {"where": f"key = '{HALF}'"}, "condition_value"),
+    ("POST", "times/scan", {"where": "value = 99999999999999999999"}, "condition_value"),
+    ("POST", "ranges/scan", {"where": [["key_start", ">", 1 << 64]]}, "condition_value"),
+    ("POST", "times/scan", {"where": "(" * 20_000}, "condition"),
+    ("POST", "times/scan", {"where": "not " * 20_000 + "key = 'a'"}, "condition"),
+    ("POST", "times/scan", {"where": " and ".join(["key = 'a'"] * 20_000)}, "condition_large"),
+    ("POST", "times/scan", {"where": [["key", "=", "a"]] * 20_000}, "condition_large"),
+    ("POST", "times/scan", {"columns": ["key", "key"]}, "column_twice"),
+    ("POST", "times/scan", {"columns": "key"}, "request_invalid"),
+]  # fmt: skip
+
+
+def test_odd_questions_are_refused_with_a_way_out(node: Any) -> None:
+    maps = {
+        "times": ("temporal_state", {"key": ["a"], "effective_time": [1000], "value": [1]}),
+        "ranges": ("ranged_state", {"key_start": [1], "key_end": [5], "value": [7]}),
+    }
+    for name, (kind, rows) in maps.items():
+        loaded = node.pond.create_map(name, kind=kind, value="long").load(pa.table(rows), zone="UTC")
+        node.pond.wait_applied(loaded.position, timeout=30)
+    wrong = []
+    for method, path, body, kind in QUESTIONS:
+        sent = json.dumps(body).encode() if isinstance(body, dict) else body
+        # A body is sent as JSON unless it is a stream: nothing else is wrong with it.
+        headers = {"Content-Type": "application/json"} if sent and "lookup" not in path else {}
+        told = node.request(method, f"/v1/maps/{path}", body=sent, headers=headers)
+        error = told.json()
+        if told.status != 400 or error["kind"] != kind or not error["hint"] or not error["message"]:
+            wrong.append((path[:60], str(body)[:60], told.status, error))
+    assert not wrong
+    assert node.get("/v1/maps/ranges/get?key=" + "9" * 5000).json()["found"] is False
+    most = " and ".join(["key = 'a'"] * TESTS_MAX)
+    assert node.post("/v1/maps/times/scan", {"where": most}).status == 200, "so many are worked through"
+    assert node.post("/v1/maps/times/scan", {"where": "(" * 49 + "key = 'a'" + ")" * 49}).status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/maps/%ff", "/v1/maps/a%00b", "/v1/maps/" + "a" * 3000, "/v1/maps/%F0%9F%98%80"])
+def test_maps_that_cannot_be_are_not_there(node: Any, path: str) -> None:
+    for method in ("GET", "DELETE"):
+        assert (told := node.request(method, path)).status == 404
+        assert told.json()["kind"] == "map_not_found"
+    assert node.get(f"{path}/get?key=a").json()["kind"] == "map_not_found"
