@@ -178,7 +178,7 @@ def main() -> None:
 
         with millpond.open(folder / "pond") as pond:
             lines.append(into_map(session, scratch("folder"), "a folder's pond", pond, str(pond.folder), told))
-        for count in [count for count in (1, told.nodes) if told.nodes]:
+        for count in sorted({1, told.nodes} if told.nodes else ()):
             with Cluster(scratch(f"cluster{count}"), count) as cluster, millpond.open(cluster.url) as there:
                 way = f"{count} node{'s' if count > 1 else ''}, get from the first"
                 lines.append(into_map(session, scratch(f"nodes{count}"), way, there, cluster.url, told))
