@@ -30,7 +30,7 @@ from millpond.errors import Invalid
 
 __all__ = (
     "CONFIG", "SECRET_NAMES", "Explained", "Settings", "TokenSetting", "duration_in_words", "explain", "in_words",
-    "load_settings", "size_in_words",
+    "load_settings", "size_in_words", "unknown_in_environment",
 )  # fmt: skip
 
 CONFIG = "MILLPOND_CONFIG"
@@ -38,6 +38,8 @@ CONFIG = "MILLPOND_CONFIG"
 SECRET_NAMES = frozenset(("token",))
 """Settings that are never shown."""
 _HERE = Path("millpond.toml")
+_OTHER_NAMES = frozenset((CONFIG, "MILLPOND_POND", "MILLPOND_TRACEBACK"))
+_FOR_TESTS = frozenset(("MILLPOND_STEPS_LOG", "MILLPOND_KILL_AT", "MILLPOND_KILL_FILE", "MILLPOND_CLOCK_FILE"))
 _MASK = "********"
 
 _DURATIONS = {
@@ -212,12 +214,12 @@ class Explained(NamedTuple):
     meaning: str
 
 
-def load_settings(config: str | os.PathLike[str] | None = None, **given: Any) -> Settings:
+def load_settings(config: str | os.PathLike[str] | None = None, *, said: str = "given here", **given: Any) -> Settings:
     """The settings that hold for this process; what is `given` (and not None) wins over file and environment.
 
     Raises: `Invalid` naming the setting, where its value came from and what is wrong with it.
     """
-    settings, _ = _load(config, given, "given here")
+    settings, _ = _load(config, given, said)
     return settings
 
 
@@ -236,6 +238,12 @@ def explain(
         )
         for name, field in Settings.model_fields.items()
     ]  # fmt: skip
+
+
+def unknown_in_environment() -> list[str]:
+    """Names in the environment that look like settings and are none, in order: most likely a misspelling."""
+    known = {f"MILLPOND_{name.upper()}" for name in Settings.model_fields} | _OTHER_NAMES | _FOR_TESTS
+    return sorted(name for name in os.environ if name.startswith("MILLPOND_") and name not in known)
 
 
 def _load(
@@ -271,11 +279,15 @@ def _read_file(file: Path, *, wanted: bool) -> Mapping[str, Any]:
     except FileNotFoundError:
         if not wanted:
             return _EMPTY
-        raise Invalid("the file of settings does not exist", kind="config_missing", file=file) from None
+        raise Invalid(
+            "the file of settings does not exist", kind="config_missing", file=file,
+            hint="see --config and MILLPOND_CONFIG",
+        ) from None  # fmt: skip
     except (OSError, ValueError) as error:
         raise Invalid(
-            "the file of settings cannot be read", kind="config_unreadable", file=file, reason=error
-        ) from error
+            "the file of settings cannot be read", kind="config_unreadable", file=file, reason=error,
+            hint="it is written in TOML, such as: port = 7433",
+        ) from error  # fmt: skip
 
 
 def _check_known(name: str, origin: str) -> None:

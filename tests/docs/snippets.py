@@ -23,6 +23,11 @@ class Snippet:
         """Whether it speaks of this checkout (`make …`), not of a user's folder."""
         return all(line.startswith("make ") for line in self.text.strip().splitlines())
 
+    @property
+    def serves(self) -> bool:
+        """Whether it starts a node, which goes on when the block has ended."""
+        return self.text.startswith("millpond serve ")
+
 
 def snippets(page: str) -> list[Snippet]:
     """The code blocks of a page of this repository."""

@@ -74,6 +74,8 @@ class Shell:
             self.end(self.jobs[int(line.removeprefix("kill %")) - 1])
             return
         words = line.removesuffix(" &").split()
+        if "--port" not in words:
+            words += ["--port", self.ports["7433"]]
         self.jobs.append(subprocess.Popen(words, cwd=self.folder, env=self.environment, start_new_session=True))
         self.starting.append(words[words.index("--port") + 1])
 
@@ -130,6 +132,16 @@ def test_three_nodes_do_what_the_guide_says(
     exec(compile(shell.on_free_ports(python), PAGE, "exec"), {})
     (promised,) = re.findall(r"^print\(.*\)  # (.*)$", python, re.MULTILINE)
     assert capsys.readouterr().out.strip() == promised
+
+
+def test_the_node_of_the_readme_serves(shell: Shell) -> None:
+    blocks = [each for each in snippets("README.md") if each.language == "sh"]
+    (served,) = [each.text for each in blocks if each.serves]
+    (prepared,) = [each.text for each in blocks if each.heading == "Five minutes" and "millpond load" in each.text]
+    shell.type("".join(line for line in prepared.splitlines(True) if not line.startswith("millpond enrich")))
+    printed = shell.type(served)
+    assert "rows into weather" in printed
+    assert "18.4" in printed
 
 
 def test_every_setting_that_is_named_is_one() -> None:

@@ -36,7 +36,9 @@ def run(command: list[str], folder: Path) -> str:
 @pytest.mark.spark
 def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
     told = snippets("README.md")
-    shell = "\n".join(each.text for each in told if each.language == "sh" and not each.for_the_checkout)
+    shell = "\n".join(
+        each.text for each in told if each.language == "sh" and not each.for_the_checkout and not each.serves
+    )
     printed = run(["bash", "-euc", shell], tmp_path)
     assert "wrote 3 events to enriched.parquet" in printed
     assert re.search(r"weather\s+weather\s+2\s+66\.7%", printed), printed

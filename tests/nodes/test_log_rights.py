@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+import millpond
+
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
@@ -53,6 +55,16 @@ def test_rights(node: Served) -> None:
         for name in ("all", "reader", "writer"):
             found = status(node, method, path, name, body)
             assert (found < 300) if name in who else (found == 403), (method, path, name, found)
+
+
+@pytest.mark.settings(tokens=TOKENS)
+def test_to_verify_without_the_right_is_refused_not_a_finding(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLPOND_TOKEN", "reader")
+    with millpond.open(node.url) as pond, pytest.raises(millpond.Denied, match="right=admin"):
+        pond.verify()
+    monkeypatch.setenv("MILLPOND_TOKEN", "all")
+    with millpond.open(node.url) as pond:
+        assert pond.verify().ok
 
 
 def test_what_the_routes_take_is_written_down(node: Served) -> None:

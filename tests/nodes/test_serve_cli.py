@@ -212,6 +212,18 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "did you mean port?" in run("config").stderr
 
 
+def test_a_misspelt_setting_in_the_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run("config", "--changed")
+    assert (shown.returncode, shown.stdout.strip()) == (0, "every setting is its default")
+    monkeypatch.setenv("MILLPOND_PROT", "8000")
+    assert "MILLPOND_PROT in the environment is no setting" in run("config", "--changed").stderr
+
+
+def test_an_address_that_is_none_is_told() -> None:
+    asked = run("maps", "--pond", "ftp://n1:7433")
+    assert (asked.returncode, "such as http://localhost:7433" in asked.stderr) == (5, True)
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = ("fastapi", "uvicorn", "pydantic", "numba")
     asked = f"import sys; import millpond.cli.main; print([each for each in {heavy} if each in sys.modules])"

@@ -198,6 +198,7 @@ def test_every_route_is_described(node: Served) -> None:
         warnings.simplefilter("error")
         told = make_app(node.node).openapi()
     assert told["openapi"] == "3.0.3"
+    assert "Authorization: Bearer" in told["info"]["description"]
     assert told == node.get("/openapi.json").json()
     routes = [(path, method, told["paths"][path][method]) for path in told["paths"] for method in told["paths"][path]]
     assert len(routes) > 25

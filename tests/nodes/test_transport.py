@@ -255,8 +255,20 @@ def test_tls_trusts_whom_it_is_told_to(tmp_path: Path) -> None:
         assert Connection(url, quick(tls_ca=str(file))).request("GET", "/").json() == {"well": True}
         with pytest.raises(Unavailable, match=r"after 1 attempt\..*TLS.*tls_ca"):
             Connection(url, quick()).request("GET", "/")
-        with pytest.raises(Unavailable, match=r"the connection was cut \(\w+ \w+"):
+        with pytest.raises(Unavailable, match=r"the connection was cut \(\w+ \w+") as cut:
             Connection(url.replace("https:", "http:"), quick()).request("GET", "/")
+        assert cut.value.hint == f"does it speak TLS? then it is {url}"
+
+
+def test_one_is_told_what_to_do_about_a_node_that_is_not_there() -> None:
+    with Stage(say(200, {})) as stage:
+        url = stage.url.replace("http:", "https:")
+        with pytest.raises(Unavailable) as plain:
+            Connection(url, quick()).request("GET", "/")
+        assert plain.value.hint == f"it speaks no TLS: is it {stage.url}?"
+    with pytest.raises(Unavailable) as closed:
+        Connection(stage.url, quick()).request("GET", "/")
+    assert closed.value.hint == "is 'millpond serve' running there, and is this its address?"
 
 
 @pytest.mark.parametrize("told", ["", "n1:7433", "ftp://n1", "http://", "http://n1:port", "http://n1?x=1"])

@@ -122,6 +122,10 @@ def existing_pond(place: str | Path) -> PondLike:
     import millpond
     from millpond.maps.api import is_url
 
+    if "://" in str(place) and not is_url(place):
+        raise millpond.Invalid(
+            "the address of a node is not understood", kind="node_url", url=place, hint="such as http://localhost:7433"
+        )
     if not is_url(place) and not (Path(place) / "pond.json").is_file():
         raise millpond.NotFound(
             "there is no pond here", kind="pond_not_found", pond=place,

@@ -61,14 +61,20 @@ def note(text: str) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, whole: Collection[str] = ()
-) -> None:
-    """A table; figures stand right, None is left empty. What is in columns named in `whole` is never folded."""
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, whole: Collection[str] = (),
+    spared: Collection[str] = (),
+) -> None:  # fmt: skip
+    """A table; figures stand right, None is left empty.
+
+    What is in columns named in `whole` is never folded; columns named in `spared` are left out when they are empty.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     kept = [list(row) for row in rows]
+    shown = [place for place, name in enumerate(columns) if name not in spared or any(row[place] for row in kept)]
+    columns, kept = [columns[place] for place in shown], [[row[place] for place in shown] for row in kept]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(columns):
         numeric = all(_is_figure(row[place]) for row in kept)

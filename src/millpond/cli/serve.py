@@ -89,13 +89,15 @@ def serve(
 
     Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged.
     """
-    from millpond.settings import load_settings
+    from millpond.settings import load_settings, unknown_in_environment
 
     settings = load_settings(
-        config, **_said(others), data=data, host=host, port=port, nodes=tuple(comma_list(nodes)) or None, url=url,
-        tls_cert=tls_cert, tls_key=tls_key, log_level=log_level, access_log=access_log,
+        config, said="command line", **_said(others), data=data, host=host, port=port,
+        nodes=tuple(comma_list(nodes)) or None, url=url, tls_cert=tls_cert, tls_key=tls_key, log_level=log_level,
+        access_log=access_log,
     )  # fmt: skip
     _log(settings)
+    _warn_of(unknown_in_environment())
 
     from millpond.server.memory import keep_memory
     from millpond.server.run import Service
@@ -116,6 +118,13 @@ def _log(settings: Settings) -> None:
     if level != "DEBUG":
         for talker in ("uvicorn.error", "apscheduler", "asyncio"):
             logging.getLogger(talker).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+
+
+def _warn_of(unknown: list[str]) -> None:
+    import logging
+
+    for name in unknown:
+        logging.getLogger("millpond.server").warning("%s in the environment is no setting: see 'millpond config'", name)
 
 
 def _utc_lines() -> logging.Formatter:
@@ -160,12 +169,17 @@ def config(
     json: Json = False,
 ) -> None:
     """Show every setting: its value, its default, where the value came from, and what it means."""
-    from millpond.settings import explain
+    from millpond.settings import explain, unknown_in_environment
 
     told = [each for each in explain(config, **_said(others)) if not changed or each.origin != "default"]
+    for name in unknown_in_environment():
+        typer.echo(f"{name} in the environment is no setting", err=True)
     if json:
         for each in told:
             screen.print_json(each._asdict())
+        return
+    if not told:
+        screen.say("every setting is its default")
         return
     screen.print_table(
         ["setting", "value", "default", "from", "meaning"],

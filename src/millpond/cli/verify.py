@@ -80,11 +80,20 @@ def _show(checked: int, problems: list[str], compared: Agreement | None) -> None
     screen.print_table(
         ["map", "node", "state", "rows", "position", "behind", "digest", "reason"],
         [
-            [each.map, each.node, each.state, each.rows, each.position, each.behind or None, each.digest, each.reason]
+            [
+                each.map, each.node, each.state, each.rows, each.position, each.behind or None, _brief(each.digest),
+                each.reason,
+            ]
             for each in compared.findings
         ],
+        whole=("node", "state"), spared=("behind", "reason"),
     )  # fmt: skip
     if compared.ok:
         screen.say("all nodes agree")
     elif compared.differing:
         screen.say("nodes differ: 'millpond repair URL' makes a node equal to the primary")
+
+
+def _brief(digest: str | None) -> str | None:
+    """Enough of a digest to see whether two are equal; `--json` has all of it."""
+    return f"{digest[:8]}…" if digest else None

@@ -26,7 +26,7 @@ from millpond.maps.api import is_url
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
-__all__ = ("Broken", "Busy", "Sockets", "breaking", "is_url", "node_urls", "unreachable")
+__all__ = ("Broken", "Busy", "Sockets", "breaking", "is_url", "node_urls", "unreachable", "way_out")
 
 CONNECTIONS_KEPT = 8
 """Idle connections to one node that a process keeps; more may be open at once."""
@@ -86,6 +86,17 @@ def unreachable(node: str, reason: object, *, attempts: int = 1, hint: str | Non
         f"the node cannot be reached after {attempts} {'attempt' if attempts == 1 else 'attempts'}",
         kind="node_unreachable", node=node, reason=str(reason), hint=hint,
     )  # fmt: skip
+
+
+def way_out(node: str, broken: Broken) -> str:
+    """What can be done about a line that broke before anything was done with what was sent."""
+    if broken.lasting and "WRONG_VERSION_NUMBER" in str(broken):
+        return f"it speaks no TLS: is it http{node.removeprefix('https')}?"
+    if broken.lasting:
+        return "name the certificates to trust: tls_ca in millpond.toml, or MILLPOND_TLS_CA"
+    if broken.cut and node.startswith("http:"):
+        return f"does it speak TLS? then it is https{node.removeprefix('http')}"
+    return "is 'millpond serve' running there, and is this its address?"
 
 
 class Sockets:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import NotFound, Unavailable
+from millpond.errors import Denied, NotFound, Unavailable
 from millpond.kernel.verify import Problem, Report, problem
 from millpond.maps.file_loads import file_reading
 from millpond.maps.loading import LoadResult
@@ -213,15 +213,25 @@ class RemotePond(RemoteLog):
         return query(_Asked(self), text)
 
     def verify(self, *, full: bool = False) -> Report:
-        """Check every invariant on every node, see `Pond.verify`; a node that cannot be asked is a problem."""
+        """Check every invariant on every node, see `Pond.verify`; a node that cannot be asked is a problem.
+
+        Raises: `Denied` when the token may ask none of them.
+        """
         outcomes = self.nodes.all(lambda node: node.request("POST", "/v1/verify", json={"full": full}, timeout=3600.0))
+        refused = [each.error for each in outcomes if isinstance(each.error, Denied)]
+        if refused and len(refused) == len(outcomes):
+            raise refused[0]
         report = Report()
         for each in outcomes:
             if each.value is None:
-                report += problem("node", each.node, each.error, "start it, or mend the line")
+                denied = isinstance(each.error, Denied)
+                report += problem("node", each.node, each.error, "all nodes take the same tokens" if denied else _START)
             else:
                 report += _report_of(each.node, each.value.json())
         return report
+
+
+_START = "start it, or mend the line"
 
 
 def _report_of(node: str, told: Mapping[str, Any]) -> Report:

@@ -28,7 +28,7 @@ import urllib3
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, MillpondError, Unavailable
-from millpond.nodes.lines import Broken, Busy, Sockets, breaking, node_urls, unreachable
+from millpond.nodes.lines import Broken, Busy, Sockets, breaking, node_urls, unreachable, way_out
 from millpond.nodes.refusals import from_wire
 from millpond.nodes.short_lines import ShortLines
 
@@ -245,9 +245,8 @@ class Connection:
         except Busy as busy:
             raise busy.error from None
         except Broken as broken:
-            hint = None if repeatable or not broken.sent else "it may have been done: look before you ask again"
-            if broken.lasting:
-                hint = "name the certificates to trust: tls_ca in millpond.toml, or MILLPOND_TLS_CA"
+            sure = repeatable or not broken.sent
+            hint = way_out(self.url, broken) if sure else "it may have been done: look before you ask again"
             raise unreachable(self.url, broken, attempts=made, hint=hint) from None
 
     def _delay(self, state: tenacity.RetryCallState) -> float:

@@ -19,6 +19,11 @@ __all__ = ("add_pages", "in_older_words")
 
 OPENAPI = "3.0.3"
 _ASSETS = "/docs/assets"
+_ABOUT = (
+    "Commands, `millpond.open`, Spark and the nodes themselves use these routes. Where tokens are on, each request "
+    "carries one: `Authorization: Bearer …`. Errors are JSON objects with a stable `kind`, what it is about, and the "
+    "way out."
+)
 _TAGS = [
     {"name": "maps", "description": "What there is, and making, altering and dropping it."},
     {"name": "loads", "description": "Sending parts, and entering them as one load."},
@@ -41,7 +46,7 @@ def add_pages(app: FastAPI) -> None:
                 routes=app.routes, tags=_TAGS,
             )  # fmt: skip
             told["openapi"] = OPENAPI
-            told["info"].pop("summary", None)
+            told["info"]["description"] = f"{told['info'].pop('summary', '')}\n\n{_ABOUT}".strip()
             app.openapi_schema = in_older_words(told)
         return app.openapi_schema
 
