@@ -331,6 +331,8 @@ def _check_folder(folder: Path, create: bool) -> None:
         return
     if not create:
         raise Invalid("there is no pond here", kind="pond_missing", folder=folder, hint="make one: millpond init")
+    if folder.exists() and not folder.is_dir():
+        raise Invalid("that is a file, not a folder", kind="pond_folder", folder=folder, hint="name an empty folder")
     if folder.exists() and any(folder.iterdir()) and not (folder / "space").exists():
         raise Invalid("the folder holds something else", kind="pond_folder", folder=folder, hint="name an empty folder")
     with disk_errors(folder):

@@ -438,6 +438,8 @@ def test_cleanup_removes_what_is_too_old_and_closes_what_is_idle(node: Tended) -
 def test_catching_up_says_where_the_node_stands(node: Tended) -> None:
     assert node.run("catch_up").told == "alone at position 7"
     node.puller = Pulling(state="following", behind=3)
+    assert node.run("catch_up").told == "leading at position 10"
+    node.leading = False
     assert node.run("catch_up").told == "following at position 10"
     node.puller = Pulling(state="broken", behind=3, error="the node cannot be reached")
     outcome = node.run("catch_up")

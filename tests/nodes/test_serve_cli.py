@@ -154,6 +154,7 @@ def test_everything_can_be_said_in_a_file(tmp_path: Path) -> None:
         (["--config", "nowhere.toml"], 5, "does not exist"),
         (["--nodes", "http://a:1,http://b:1"], 5, "not among"),
         (["--data", "taken"], 5, "the folder holds something else"),
+        (["--data", "taken/thesis.txt"], 5, "a file, not a folder"),
         (["--tls-cert", "a.pem"], 5, "given together"),
     ],
 )

@@ -123,6 +123,17 @@ def test_a_line_that_breaks_in_between_goes_on_at_the_next_node(stage: Stage) ->
     assert len(first.files) + len(stage.nodes[1].files) < 40
 
 
+def test_a_node_without_room_to_freeze_is_passed_over(stage: Stage) -> None:
+    reader = stage.cache().reader("m")
+    assert value(reader) == 0
+    stage.changed(7)
+    stage.later(20 * MINUTE)
+    full = Unavailable("no space is left on the node's disk", kind="disk_full", hint="free some space there")
+    stage.nodes[0].refuses = stage.nodes[1].refuses = full
+    assert value(reader) == 7
+    assert stage.nodes[2].manifests == 1
+
+
 def test_a_snapshot_replaced_while_it_is_fetched_is_asked_for_anew(stage: Stage) -> None:
     first = stage.nodes[0]
 

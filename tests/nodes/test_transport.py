@@ -255,6 +255,8 @@ def test_tls_trusts_whom_it_is_told_to(tmp_path: Path) -> None:
         assert Connection(url, quick(tls_ca=str(file))).request("GET", "/").json() == {"well": True}
         with pytest.raises(Unavailable, match=r"after 1 attempt\..*TLS.*tls_ca"):
             Connection(url, quick()).request("GET", "/")
+        with pytest.raises(Invalid, match=r"no file of certificates there. tls_ca=.*none\.pem"):
+            Connection(url, quick(tls_ca=str(tmp_path / "none.pem"))).request("GET", "/")
         with pytest.raises(Unavailable, match=r"the connection was cut \(\w+ \w+") as cut:
             Connection(url.replace("https:", "http:"), quick()).request("GET", "/")
         assert cut.value.hint == f"does it speak TLS? then it is {url}"

@@ -86,9 +86,10 @@ def load_body(
     rows: dict[str, int] = {}
     for manifest in manifests:
         rows[manifest.map] = rows.get(manifest.map, 0) + manifest.rows
-        # The same part twice in one load, or in the next, is one part.
+        # The same part twice in one load, or in the next, is one part; in one load the last place counts.
+        fresh.pop(manifest.id, None)
         if not series_of(manifest.map).knows(tx, manifest.id):
-            fresh.setdefault(manifest.id, manifest)
+            fresh[manifest.id] = manifest
     names = dict.fromkeys(manifest.map for manifest in fresh.values())
     definitions = [find_map(tx, name) for name in names]
     return {

@@ -329,7 +329,8 @@ def _catch_up(node: Tended, _stopping: threading.Event) -> Outcome:
     status = node.puller.status()
     if status.error is not None and not faults:
         faults.append(status.error)
-    told = f"{status.state} at position {status.position:,}"
+    leads = status.state == "following" and node.leads()
+    told = f"{'leading' if leads else status.state} at position {status.position:,}"
     told += f", {status.behind:,} behind" if status.behind else ""
     return Outcome(told, {"position": status.position, "behind": status.behind}, tuple(faults))
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -133,6 +134,11 @@ class Sockets:
         }  # fmt: skip
         if parts.scheme == "http":
             return urllib3.HTTPConnectionPool(parts.hostname, parts.port, **told)
+        if settings.tls_ca and not Path(settings.tls_ca).is_file():
+            raise Invalid(
+                "there is no file of certificates there", kind="tls_files", tls_ca=settings.tls_ca,
+                hint="name a file in PEM: tls_ca in millpond.toml, or MILLPOND_TLS_CA",
+            )  # fmt: skip
         return urllib3.HTTPSConnectionPool(parts.hostname, parts.port, ca_certs=settings.tls_ca or None, **told)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Bringing a snapshot from nodes to this machine: only what is missing here, checked, by one process at a time.
 
-Nodes are asked in the order of the list. The next one is asked only when a line breaks or a file is damaged; any other
-answer is final. Files go before the manifest, the manifest before the word that it counts, so a fetch that is killed
-leaves what it brought, and the next one goes on with it.
+Nodes are asked in the order of the list. The next one is asked only when a line breaks, a file is damaged, or the
+node's disk is full; any other answer is final. Files go before the manifest, the manifest before the word that it
+counts, so a fetch that is killed leaves what it brought, and the next one goes on with it.
 """
 
 from __future__ import annotations
@@ -69,6 +69,13 @@ class Brought:
 
 class _OtherPond(Exception):
     """The nodes hold another pond than they did."""
+
+
+@dataclass(slots=True)
+class _NodeFull(Exception):
+    """The node has no room to freeze the map: its disk, not ours."""
+
+    refusal: Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,9 @@ class SnapshotFetch:
             for last in (False, True):
                 try:
                     return self._from(node, pond, asked, fresh)
+                except _NodeFull as full:
+                    failed.append((node.url, full.refusal))
+                    break
                 except (Corrupt, NotFound, Unavailable) as error:
                     replaced = error.kind in FILE_LOST
                     if not (replaced or unreachable_kind(error) or isinstance(error, Corrupt)):
@@ -182,7 +192,12 @@ class SnapshotFetch:
         headers = {} if known is None else {"If-None-Match": f'"{known.snapshot.manifest.id}"'}
         line = node.once if len(self.nodes.connections) > 1 else node
         path = f"/v1/maps/{quote(asked.map)}/snapshot"
-        return line.request("GET", path, query=query, headers=headers, timeout=self._seconds)
+        try:
+            return line.request("GET", path, query=query, headers=headers, timeout=self._seconds)
+        except Unavailable as error:
+            if error.kind != "disk_full":
+                raise
+            raise _NodeFull(error) from error
 
     def _confirm(self, pond: str, asked: Asked, manifest: SnapshotManifest, now_ms: int) -> None:
         narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec

@@ -15,7 +15,9 @@ TRIM_BYTES = 64 << 20
 """So much free memory the process keeps."""
 MAPPED_BYTES_MIN = 4 << 20
 """Larger pieces are given back when they are let go of."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+ARENAS = 4
+"""Heaps that threads allocate from: each keeps pages of its own, and few of a node's threads run at once."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of malloc.h
 
 
 def keep_memory() -> bool:
@@ -24,4 +26,6 @@ def keep_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    return bool(mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)) and bool(mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN))
+    wishes = ((_M_TRIM_THRESHOLD, TRIM_BYTES), (_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN), (_M_ARENA_MAX, ARENAS))
+    heard = [mallopt(name, value) for name, value in wishes]
+    return all(heard)
