@@ -1,7 +1,8 @@
 """Storage nodes: merging what is sent to them, taking uploads, and bringing a snapshot up to date.
 
-* **merging**: one node is sent sealed parts, each a load of its own, for 1, 4 and 16 maps; from the first byte until
-  all is merged. Beside it the same parts committed and merged by a pond in this process, without any network;
+* **merging**: one node is sent sealed parts, each a load of its own, for 1, 4 and 16 maps. *A backlog*: they came while
+  merging was held, and only merging is timed. *As they come*: from the first byte until all is merged. *In this
+  process*: the same parts committed and merged one after another by a pond in a folder, without any network;
 * **uploads**: bundles sent to a node, which checks every byte and has them on disk when it answers, and the same bytes
   PUT to an nginx, which does neither; and PUT to that nginx, then summed and synced by who sent them, each file as soon
   as it is there;
@@ -62,38 +63,58 @@ def seal(pond: Any, name: str, rows: int, seed: int) -> PartFile:
 
 
 def bench_merging(folder: Path, maps: int, parts: int, rows: int, quick: bool) -> list[str]:
-    """Both ways, in turn."""
-    seconds: dict[str, list[float]] = {"node": [], "embedded": []}
-    for number in range(len(rounds(quick))):
-        with ExitStack() as stack:
-            cluster = stack.enter_context(Cluster(folder / f"node{maps}-{rows}-{number}", 1))
-            for way, place in (("node", cluster.url), ("embedded", folder / f"embedded{maps}-{rows}-{number}")):
-                pond = stack.enter_context(millpond.open(place))
-                seconds[way].append(_merged(pond, maps, parts, rows, parallel=way == "node"))
+    """A backlog on a node, loads as they come at it, and the same in this process, in turn."""
+    seconds: dict[str, list[float]] = {"backlog": [], "node": [], "embedded": []}
+    for number in range(1 if quick else 3):
+        for way, each in seconds.items():
+            with ExitStack() as stack:
+                place: Any = folder / f"{way}{maps}-{rows}-{number}"
+                cluster = None if way == "embedded" else stack.enter_context(Cluster(place, 1))
+                pond = stack.enter_context(millpond.open(place if cluster is None else cluster.url))
+                sealed = _sealed(pond, maps, parts, rows)
+                each.append(_backlog(cluster, pond, sealed) if way == "backlog" else _merged(pond, sealed))
+                assert sum(told.info()["rows"] for told in pond.maps()) > rows
+            shutil.rmtree(place)
     told = {way: float(np.median(each)) for way, each in seconds.items()}
     return [
-        f"{maps}", f"{parts} × {rows:,}", f"{told['node']:.2f} s", f"{parts / told['node']:.0f}",
-        f"{parts * rows / told['node'] / 1e6:.2f} M", f"{told['embedded']:.2f} s",
-        f"{told['embedded'] / told['node']:.2f}×",
+        f"{maps}", f"{parts} × {rows:,}",
+        *(each for way in seconds for each in (f"{parts / told[way]:.0f}", f"{parts * rows / told[way] / 1e6:.2f} M")),
     ]  # fmt: skip
 
 
-def _merged(pond: Any, maps: int, parts: int, rows: int, *, parallel: bool) -> float:
+def _sealed(pond: Any, maps: int, parts: int, rows: int) -> list[PartFile]:
     names = [f"m{number}" for number in range(maps)]
     for name in names:
         pond.create_map(name, kind="state", value="long")
-    sealed = [seal(pond, names[number % maps], rows, number) for number in range(parts)]
+    return [seal(pond, names[number % maps], rows, number) for number in range(parts)]
+
+
+def _send(pond: Any, sealed: list[PartFile]) -> None:
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(lambda part: pond.commit_load([part]), sealed))
+
+
+def _backlog(cluster: Cluster | None, pond: Any, sealed: list[PartFile]) -> float:
+    """Seconds to merge what came while merging was held."""
+    assert cluster is not None
+    assert cluster.ask(0, "POST", "/v1/jobs/merge/pause").status == 200
+    _send(pond, sealed)
     began = time.perf_counter()
-    if parallel:
-        with ThreadPoolExecutor(WRITERS) as pool:
-            list(pool.map(lambda part: pond.commit_load([part]), sealed))
-        pond.merge()
-    else:
+    assert cluster.ask(0, "POST", "/v1/jobs/merge/resume").status == 200
+    pond.merge()
+    return time.perf_counter() - began
+
+
+def _merged(pond: Any, sealed: list[PartFile]) -> float:
+    """Seconds from the first byte until all is merged; in this process one load after another."""
+    began = time.perf_counter()
+    if isinstance(pond, millpond.Pond):
         for part in sealed:
             pond.commit_load([part])
-    taken = time.perf_counter() - began
-    assert pond.map(names[0]).info()["rows"] > 0
-    return taken
+    else:
+        _send(pond, sealed)
+        pond.merge()
+    return time.perf_counter() - began
 
 
 # -- uploads ------------------------------------------------------------------------------------------
@@ -228,9 +249,10 @@ def main() -> None:
         if told.only in (None, "merging"):
             lines = [
                 bench_merging(root / "merging", maps, parts // scale, rows, told.quick)
-                for parts, rows in ((640, 1_000), (80, 100_000)) for maps in (1, 4, 16)
+                for parts, rows in ((160, 1_000), (32, 100_000)) for maps in (1, 4, 16)
             ]  # fmt: skip
-            table(["maps", "parts × rows", "median", "parts/s", "rows/s", "embedded", "the node is faster by"], lines)
+            ways = ("a backlog", "as they come", "in this process")
+            table(["maps", "parts × rows", *(f"{way}, {of}/s" for way in ways for of in ("parts", "rows"))], lines)
         if told.only in (None, "uploads"):
             sizes = ((1_000_000, 16), (20_000, 200))
             contests = [bench_uploads(root / f"uploads{rows}", rows, count // (4 if told.quick else 1), told.quick)

@@ -227,14 +227,6 @@ def test_a_load_of_known_parts_enters_nothing(pond: Pond) -> None:
     assert answers(pond, "a") == [2]
 
 
-def test_of_a_part_that_comes_twice_in_a_load_the_last_place_counts(pond: Pond) -> None:
-    """As rows do: of two with one address the later one, whichever part brings it."""
-    again, between = part_of(pond, {"a": 1}), part_of(pond, {"a": 2})
-    told = pond.commit_load([*again, *between, *part_of(pond, {"a": 1})])
-    assert (told.parts, told.duplicate_parts) == (2, 1)
-    assert answers(pond, "a") == [1]
-
-
 def test_a_replica_remembers_what_was_entered(pond: Pond, replica: Pond) -> None:
     pond.commit_load(part_of(pond, {"a": 1}), load_id="job-1")
     pond.commit_load(part_of(pond, {"a": 2}), stream=("query", 4))

@@ -84,19 +84,23 @@ def load_body(
     """The body of a load of these parts: of those that are new, as the space is now."""
     fresh: dict[str, PartManifest] = {}
     rows: dict[str, int] = {}
+    definitions: dict[str, MapDefinition] = {}
     for manifest in manifests:
         rows[manifest.map] = rows.get(manifest.map, 0) + manifest.rows
-        # The same part twice in one load, or in the next, is one part; in one load the last place counts.
-        fresh.pop(manifest.id, None)
-        if not series_of(manifest.map).knows(tx, manifest.id):
-            fresh[manifest.id] = manifest
-    names = dict.fromkeys(manifest.map for manifest in fresh.values())
-    definitions = [find_map(tx, name) for name in names]
+        if series_of(manifest.map).knows(tx, manifest.id):
+            continue  # the same part again is one part
+        definition = definitions.setdefault(manifest.map, find_map(tx, manifest.map))
+        # Within a load it takes the place that counts: the last, or the first where what is there stays.
+        if definition.overwrite:
+            fresh.pop(manifest.id, None)
+        fresh.setdefault(manifest.id, manifest)
     return {
         "load": load, "source": source, "rejected": rejected, "stream": None if stream is None else list(stream),
         "number": int.from_bytes(tx.get(NUMBER) or b"", "big") + 1, "rows": rows,
         "duplicates": len(manifests) - len(fresh),
-        "maps": {each.name: {"incarnation": each.incarnation, "settings": settings_of(each)} for each in definitions},
+        "maps": {
+            each.name: {"incarnation": each.incarnation, "settings": settings_of(each)} for each in definitions.values()
+        },
         "parts": [
             {"id": each.id, "map": each.map, "rows": each.rows, "bytes": each.data_bytes} for each in fresh.values()
         ],

@@ -50,7 +50,7 @@ class Entrance:
             folder = self._receiver.uploaded(part)
             name = self._receiver.map_of(part) if folder is None else None
             if folder is not None:
-                here[part] = _part_file(folder, allowed)
+                here[part] = here.get(part) or _part_file(folder, allowed)
             elif name is not None:
                 allowed(name)
                 known += 1
@@ -59,7 +59,7 @@ class Entrance:
                     "a part of the load was not uploaded", kind="part_not_uploaded", part=part,
                     hint="upload it first; uploads that no load enters expire",
                 )  # fmt: skip
-        return list(here.values()), known
+        return [here[part] for part in parts if part in here], known
 
 
 def _part_file(folder: Path, allowed: Callable[[str], None]) -> PartFile:

@@ -60,7 +60,7 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
     Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what is wrong with the parts
     themselves, or with the right to bring them, is raised as that.
     """
-    bundles = [_Bundle(part) for part in parts]
+    bundles = [_Bundle(part) for part in {part.manifest.id: part for part in parts}.values()]
     stop = threading.Event()
     told = _Progress(advance, sum(each.size for each in bundles) * len(nodes.connections))
 

@@ -78,6 +78,15 @@ class LoadContract(NamedMaps):
         assert (told.parts, told.duplicate_parts) == (1, 0)
         assert made.get("a") == "first"
 
+    def test_a_part_that_comes_twice_in_a_load_counts_in_the_place_of_its_rows(self, pond: PondLike) -> None:
+        """Of rows with one address the last is kept, or the first: here both come from the part that comes twice."""
+        for overwrite in (True, False):
+            made = pond.create_map(fresh_name(), kind="state", value="long", overwrite=overwrite)
+            parts = [part for value in (1, 2, 1) for part in _sealed(pond, made, [(("a",), value)])]
+            told = pond.commit_load(parts)
+            assert (told.parts, told.duplicate_parts) == (2, 1)
+            assert made.get("a") == 1
+
     def test_null_and_empty_are_two_things(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh, kind="state", value="string")
         made.load(pa.table({"key": ["empty", "none"], "value": ["", None]}))
