@@ -102,12 +102,10 @@ def times_of(ask: Callable[[str], object], keys: list[str]) -> list[int]:
     return told
 
 
-def bench_single(target: Any, client: redis.Redis, node: str, bare: str, keys: int, quick: bool) -> None:
+def bench_single(target: Any, client: redis.Redis, bare: str, keys: int, quick: bool) -> None:
     pool = urllib3.HTTPConnectionPool("127.0.0.1", int(bare.rpartition(":")[2]), maxsize=1)
-    plain = urllib3.HTTPConnectionPool("127.0.0.1", int(node.rpartition(":")[2]), maxsize=1)
     ways: dict[str, Callable[[str], object]] = {
         "RemoteMap.get": target.get,
-        "the same question by urllib3": lambda key: plain.request("GET", f"/v1/maps/m/get?key={key}").data,
         "a bare route of the ASGI server, by urllib3": lambda _key: pool.request("GET", "/bare").data,
         "a bare async route, by urllib3": lambda _key: pool.request("GET", "/bare_async").data,
         "Redis GET by redis-py": client.get,
@@ -152,7 +150,7 @@ def main() -> None:
             with socket.create_connection(("127.0.0.1", port)) as link:
                 link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 print_table([bench_bulk(pond, client, link, keys, told.quick)])
-            bench_single(target, client, cluster.url, f"http://127.0.0.1:{bare}", keys, told.quick)
+            bench_single(target, client, f"http://127.0.0.1:{bare}", keys, told.quick)
             client.close()
             pond.close()
 

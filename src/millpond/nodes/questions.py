@@ -121,7 +121,7 @@ class Questions:
         if isinstance(key, bytes) and len(key) > URL_KEY_BYTES_MAX:
             return python_of(self.nodes.first(lambda node: node.request("POST", path, json=query)).json())
         path += "?" + urlencode(query)
-        return python_of(self.nodes.first(lambda node: node.value(path)))
+        return python_of(self.nodes.first(lambda node: node.request("GET", path)).json())
 
     def scan(self, definition: MapDefinition, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Rows as they come; `where` is text, or a list of `[column, comparison, value]`. Close the reader to stop.

@@ -120,7 +120,11 @@ class RemotePond(RemoteLog):
     def __init__(self, urls: str | Sequence[str], settings: Settings, *, clock: Clock) -> None:
         self.settings, self.clock = settings, clock
         self.nodes = Nodes(urls, settings, clock=clock)
-        self.id = str(self.nodes.learn()["pond"])
+        told = self.nodes.learn()
+        if told.get("role") == "replica" and not told.get("position"):
+            # It may be so new that it does not know yet whose copy it is: ask from the first of the list on.
+            told = self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()
+        self.id = str(told["pond"])
         self.questions = Questions(self.nodes, None, settings, clock)
         self.loading = RemoteLoading(self.nodes, settings, clock, self.questions.changed)
         self._scratch: Path | None = None

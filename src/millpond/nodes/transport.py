@@ -30,7 +30,6 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.nodes.lines import Broken, Busy, Sockets, breaking, node_urls, unreachable, way_out
 from millpond.nodes.refusals import from_wire
-from millpond.nodes.short_lines import ShortLines
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
@@ -80,7 +79,7 @@ class Connection:
     def __init__(self, url: str, settings: Settings, *, stop: threading.Event | None = None) -> None:
         self.url, self.settings = url, settings
         self.attempts = max(1, settings.send_part_attempts)
-        self._sockets, self._short = Sockets(url, settings), ShortLines(url, settings)
+        self._sockets = Sockets(url, settings)
         self._prefix = urlsplit(url).path
         self._headers = {"User-Agent": "millpond"}
         if settings.token:
@@ -107,7 +106,6 @@ class Connection:
     def close(self) -> None:
         """Close idle connections; they are opened again when something is asked."""
         self._sockets.close()
-        self._short.close()
 
     def request(
         self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
@@ -126,20 +124,6 @@ class Connection:
             ),
             repeatable=repeatable,
         )
-
-    def value(self, path: str) -> Any:
-        """The short JSON that answers GET `path`: as `request`, by the shortest way there is.
-
-        Raises: as `request`.
-        """
-        return self.persist(lambda: self._value(path))
-
-    def _value(self, path: str) -> Any:
-        told = self._short.ask(self._prefix + path, self._headers) if self._short.usable else None
-        if told is None:
-            return self.ask("GET", path).json()
-        response = Response(self.url, told.status, told.headers, told.data)
-        return response.json() if _well(told.status) else self._refused(response)
 
     def ask(
         self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
