@@ -64,13 +64,26 @@ class Both:
         self.pond = self.open()
 
     def put(self, part: list[Row]) -> None:
-        """What a part does to the model: nothing, when the same rows came as a part before."""
-        unique = MapModel(self.model.kind, overwrite=self.model.overwrite)
-        unique.put(part)
-        content = bits_of(unique.scan())
-        if content not in self.known:
-            self.known.add(content)
-            self.model.put(part, now=self.clock.now)
+        """What a load of one part does to the model."""
+        self.put_all([part])
+
+    def put_all(self, parts: list[list[Row]]) -> None:
+        """What a load does to the model: of parts with the same rows one counts, and none that came in a load before.
+
+        Its place is the last of them, as of rows with one address, or the first where what is there stays.
+        """
+        fresh: dict[object, list[Row]] = {}
+        for part in parts:
+            unique = MapModel(self.model.kind, overwrite=self.model.overwrite)
+            unique.put(part)
+            content = bits_of(unique.scan())
+            if self.definition.overwrite:
+                fresh.pop(content, None)
+            fresh.setdefault(content, part)
+        for content, part in fresh.items():
+            if content not in self.known:
+                self.known.add(content)
+                self.model.put(part, now=self.clock.now)
 
     def load_table(self, part: list[Row]) -> None:
         self.clock.advance(DAY)
@@ -85,7 +98,7 @@ class Both:
             writer = self.pond.part_writer("m")
             writer.write(canonical_of(self.map.definition, part))
             sealed += writer.finish()
-            self.put(part)
+        self.put_all(parts)
         self.pond.commit_load(sealed)
 
     def condense(self, before: int, rows_per_change: int) -> None:

@@ -100,7 +100,7 @@ def serve(
     _log(settings)
     _warn_of(unknown_in_environment())
 
-    from millpond.server.memory import keep_memory
+    from millpond.nodes.memory import keep_memory
     from millpond.server.run import Service
 
     keep_memory()

@@ -31,6 +31,7 @@ from millpond.errors import MillpondError, Unavailable
 from millpond.maps.free_space import free_space
 from millpond.maps.freezing import current_manifest
 from millpond.nodes.care_orders import CareOrders
+from millpond.nodes.memory import give_memory_back
 from millpond.nodes.orphans import remove_orphans
 from millpond.nodes.scheduler import Job, Outcome
 
@@ -306,6 +307,7 @@ def _cleanup(node: Tended, _stopping: threading.Event) -> Outcome:
         numbers["copies"] = node.copies.expire()
     with faults.of("files"):
         numbers["closed"] = node.pond.open_maps.close_idle(node.settings.min_time_to_keep_env_open / 1000)
+    give_memory_back()
     told = [f"{_many(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]]
     return Outcome(", ".join(told) or "nothing to do", numbers, tuple(faults))
 
