@@ -85,12 +85,19 @@ class Story:
         self.model(name).put(rows)
 
     def load(self, name: str, load: int, **options: Any) -> LoadResult:
+        """As `bring`, the rows of a load by its number."""
+        return self.bring(name, rows_of(self.definition(name).kind, load), **options)
+
+    def bring(self, name: str, rows: Sequence[Row], **options: Any) -> LoadResult:
         """One try; what it brings is in the model when it was acknowledged."""
-        definition = self.definition(name)
-        rows = rows_of(definition.kind, load)
-        told = self.pond.map(name).load(table_of(definition, rows), **options)
+        told = self.pond.map(name).load(table_of(self.definition(name), rows), **options)
         self.put(name, rows)
         return told
+
+    def known(self, name: str, rows: Sequence[Row]) -> tuple[list[str], list[object]]:
+        """The keys of some rows, and what a lookup must answer for each."""
+        keys = [str(address[0]) for address, _ in rows]
+        return keys, [self.model(name).answer(key) for key in keys]
 
     def load_all(self, load: int, **options: Any) -> LoadResult:
         """One load that brings a part to every map, and two to the first."""

@@ -11,7 +11,6 @@ from millpond.maps.kinds import Kind
 from millpond.testing.broken_line import Trouble
 from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import told
-from millpond.testing.rows import table_of
 from tests.nodes.fault_story import Story, rows_of, told_story
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ def test_a_replica_that_begins_anew_does_not_believe_a_damaged_copy(story: Story
     name = f"copy_{act}"
     story.create(name)
     rows = rows_of(Kind.STATE, 1, 3_000, key_bytes=100)
-    story.pond.map(name).load(table_of(story.definition(name), rows))
-    story.put(name, rows)
+    story.bring(name, rows)
     story.settle()
     wait_for(lambda: trimmed(story), "the log to be trimmed")
     story.cluster.stop(NEWCOMER)

@@ -176,11 +176,10 @@ def test_a_byte_that_changes_in_an_upload_is_found(story: Story, after: int) -> 
     trouble = story.line(REPLICA).trouble(Trouble("flip", match=b"PUT /v1/parts/", after=after))
     rows = rows_of(Kind.STATE, 1, 2_000)
     try:
-        patient(story, lambda: story.pond.map(name).load(table_of(story.definition(name), rows)))
+        patient(story, lambda: story.bring(name, rows))
     except Corrupt:
-        patient(story, lambda: story.pond.map(name).load(table_of(story.definition(name), rows)))
+        patient(story, lambda: story.bring(name, rows))
     assert trouble.struck.is_set()
-    story.put(name, rows)
     story.check()
 
 
@@ -262,8 +261,7 @@ def retried(story: Story, number: int) -> bool:
 def test_a_damaged_file_of_a_snapshot_is_never_served_as_whole(story: Story) -> None:
     target = story.create("served")
     rows = rows_of(Kind.STATE, 1, 5_000)
-    target.load(table_of(story.definition("served"), rows))
-    story.put("served", rows)
+    story.bring("served", rows)
     story.settle()
     answer = story.cluster.ask(0, "GET", "/v1/maps/served/snapshot")
     assert answer.status == 200, answer.body
@@ -283,10 +281,9 @@ def test_a_damaged_file_of_a_snapshot_is_never_served_as_whole(story: Story) -> 
 
 def test_a_byte_that_changes_in_a_page_of_a_shard_is_found_by_comparing_and_mended_by_a_copy(story: Story) -> None:
     """The database knows no checksums: a value that is another one is told by what the other nodes hold."""
-    target = story.create("page")
+    story.create("page")
     rows = [((f"page{number:05d}",), 1_000_000 + number) for number in range(500)]
-    target.load(table_of(story.definition("page"), rows))
-    story.put("page", rows)
+    story.bring("page", rows)
     story.settle()
     (file,) = story.cluster.nodes[REPLICA].folder.glob("shards/page.*/*/data.mdb")
     held, key = file.read_bytes(), b"page00123"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from millpond.testing.models import Row
+
 DISK_BYTES = 160 << 20
 SMALL = 2
 ROWS = 12_000
@@ -63,6 +65,11 @@ def space(whole: Story, disk: Path) -> Iterator[None]:
     whole.revive()
 
 
+def big_rows() -> list[Row]:
+    """Rows that need more of the disk than is left when it is full."""
+    return rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
+
+
 def fill(disk: Path, leaving: int = 0) -> Path:
     """Fill the disk up but for so many bytes, with a file."""
     ballast = disk / "ballast"
@@ -86,7 +93,7 @@ def test_a_load_that_one_disk_cannot_hold_is_told_and_goes_on_when_there_is_spac
     story.create(name)
     story.load(name, 0)
     story.settle()
-    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
+    rows = big_rows()
     before = position_of(story.cluster, 0)
     ballast = fill(disk, leaving)
     refused = None
@@ -101,8 +108,7 @@ def test_a_load_that_one_disk_cannot_hold_is_told_and_goes_on_when_there_is_spac
         assert "no space is left" in str(refused)
         story.check(nodes=[0, 1], full=False)
     ballast.unlink()
-    patient(story, lambda: story.pond.map(name).load(table_of(story.definition(name), rows)))
-    story.put(name, rows)
+    patient(story, lambda: story.bring(name, rows))
     story.check(full=False)
     story.pond.drop_map(name)
 
@@ -116,7 +122,7 @@ def test_a_full_disk_is_answered_with_507_and_nothing_is_left_of_the_upload(whol
     told_why = story.cluster.ask(SMALL, "GET", "/readyz").body
     assert b"disk" in told_why
     with pytest.raises(Unavailable):
-        story.pond.map("refusal").load(table_of(story.definition("refusal"), rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)))
+        story.pond.map("refusal").load(table_of(story.definition("refusal"), big_rows()))
     answer = story.cluster.ask(
         SMALL, "PUT", f"/v1/parts/{'a' * 32}/upload", body=b"x" * (1 << 20),
         headers={"Upload-Map": "refusal", "Upload-Length": str(1 << 20), "Upload-Offset": "0",
@@ -147,7 +153,7 @@ def test_what_was_entered_waits_while_the_disk_is_full_and_is_merged_by_itself_l
     story.load("waits", 0)
     story.settle()
     story.cluster.kill_at(SMALL, "merge.part_taken")
-    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
+    rows = big_rows()
     with suppress(Unavailable):
         story.pond.map("waits").load(table_of(story.definition("waits"), rows))
     story.put("waits", rows)
@@ -170,9 +176,8 @@ def test_a_node_that_begins_anew_waits_for_space_and_copies_the_maps_then(whole:
     """Half a copy is none: nothing of it is shown, and what came is gone on with."""
     story = whole
     story.create("copied")
-    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
-    story.pond.map("copied").load(table_of(story.definition("copied"), rows))
-    story.put("copied", rows)
+    rows = big_rows()
+    story.bring("copied", rows)
     story.settle()
     story.cluster.stop(SMALL)
     rmtree(story.cluster.nodes[SMALL].folder)
@@ -193,15 +198,13 @@ def test_a_node_that_begins_anew_waits_for_space_and_copies_the_maps_then(whole:
 def test_a_snapshot_that_does_not_fit_is_refused_by_name_and_others_are_read(whole: Story, disk: Path) -> None:
     story = whole
     target = story.create("frozen")
-    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
-    target.load(table_of(story.definition("frozen"), rows))
-    story.put("frozen", rows)
+    rows = big_rows()
+    story.bring("frozen", rows)
     story.settle()
     ballast = fill(disk)
     answer = story.cluster.ask(SMALL, "GET", "/v1/maps/frozen/snapshot")
     assert (answer.status, answer.json()["kind"]) == (507, "disk_full"), answer.body
-    keys = [str(address[0]) for address, _ in rows[::500]]
-    wanted = [story.model("frozen").answer(key) for key in keys]
+    keys, wanted = story.known("frozen", rows[::500])
     assert target.snapshot().lookup(keys).to_pylist() == wanted
     with millpond.open(story.cluster.nodes[SMALL].url) as there:
         assert there.map("frozen").get(keys[0]) == wanted[0]
@@ -215,14 +218,12 @@ def test_a_reader_whose_own_disk_is_full_says_so_and_reads_when_there_is_space(
 ) -> None:
     """Its own disk, and no node's: no other node is blamed, nothing half fetched is believed."""
     story = whole
-    target = story.create("fetched")
-    rows = rows_of(Kind.STATE, 1, ROWS, KEY_BYTES)
-    target.load(table_of(story.definition("fetched"), rows))
-    story.put("fetched", rows)
+    story.create("fetched")
+    rows = big_rows()
+    story.bring("fetched", rows)
     story.settle()
     monkeypatch.setenv("MILLPOND_SNAPSHOT_CACHE", str(disk / "cache"))
-    keys = [str(address[0]) for address, _ in rows[::500]]
-    wanted = [story.model("fetched").answer(key) for key in keys]
+    keys, wanted = story.known("fetched", rows[::500])
     with millpond.open(story.cluster.url) as reader:
         ballast = fill(disk, 1 << 20)
         with pytest.raises(Unavailable) as caught:

@@ -160,8 +160,7 @@ def test_an_upload_that_is_cut_is_gone_on_with(story: Story, after: int) -> None
     line = story.line(1)
     trouble = line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=after))
     before = line.bytes_up
-    story.pond.map(name).load(table_of(story.definition(name), rows))
-    story.put(name, rows)
+    story.bring(name, rows)
     assert trouble.struck.is_set()
     assert line.bytes_up - before < 6 << 20
     story.check(full=False)
@@ -212,8 +211,7 @@ def test_a_line_that_says_nothing_is_given_up(story: Story) -> None:
 def test_a_snapshot_that_is_cut_is_gone_on_with_and_another_node_is_asked(story: Story) -> None:
     target = story.create("frozen")
     rows = big_rows(7)
-    target.load(table_of(story.definition("frozen"), rows))
-    story.put("frozen", rows)
+    story.bring("frozen", rows)
     settle(story.cluster)
     line = story.line(0)
     struck = [
@@ -236,8 +234,7 @@ def test_a_truncated_range_is_not_believed(story: Story) -> None:
     """The answer ends early though it said how long it is; and a byte of another is not what it was."""
     target = story.create("short")
     rows = big_rows(3)
-    target.load(table_of(story.definition("short"), rows))
-    story.put("short", rows)
+    story.bring("short", rows)
     settle(story.cluster)
     for act, after in (("cut", 20_000), ("flip", 30_000)):
         story.line(0).trouble(Trouble(act, match=b"GET /v1/maps/short/objects/ranges", after=after, down=True))

@@ -186,17 +186,22 @@ def test_a_bomb_that_fits_the_limit_must_fit_the_disk(
     assert not (tmp_path / "there").exists()
 
 
+def make_noise(whole: bytearray, draw: st.DataObject, times: st.SearchStrategy[int]) -> None:
+    """Overwrite bytes in headers, in the directory, at the end."""
+    structure = [at for at in range(len(whole) - 3) if whole[at : at + 2] == b"PK"]
+    for _ in range(draw.draw(times)):
+        at = draw.draw(st.sampled_from(structure)) + draw.draw(st.integers(0, 46))
+        noise = draw.draw(st.binary(min_size=1, max_size=8))
+        whole[at : at + len(noise)] = noise
+
+
 @given(draw=st.data())
 def test_no_noise_gets_through(
     part: PartFile, sound: list[Made], tmp_path_factory: pytest.TempPathFactory, draw: st.DataObject
 ) -> None:
     """Bytes overwritten where it hurts: in headers, in the directory, at the end. Only our own errors come out."""
     whole = bytearray(forged([replace(each, method=draw.draw(st.sampled_from([0, 8]))) for each in sound]))
-    structure = [at for at in range(len(whole) - 3) if whole[at : at + 2] == b"PK"]
-    for _ in range(draw.draw(st.integers(1, 4))):
-        at = draw.draw(st.sampled_from(structure)) + draw.draw(st.integers(0, 46))
-        noise = draw.draw(st.binary(min_size=1, max_size=8))
-        whole[at : at + len(noise)] = noise
+    make_noise(whole, draw, st.integers(1, 4))
     folder = tmp_path_factory.mktemp("noise")
     (folder / "b.zip").write_bytes(whole)
     try:
@@ -214,11 +219,7 @@ def test_no_noise_gets_through_as_it_comes(
 ) -> None:
     """The same for a bundle that is received: its headers say what lies apart, its directory what is meant."""
     whole = bytearray(b"".join(open_bundle_stream(Path(part.folder))))
-    structure = [at for at in range(len(whole) - 3) if whole[at : at + 2] == b"PK"]
-    for _ in range(draw.draw(st.integers(0, 3))):
-        at = draw.draw(st.sampled_from(structure)) + draw.draw(st.integers(0, 46))
-        noise = draw.draw(st.binary(min_size=1, max_size=8))
-        whole[at : at + len(noise)] = noise
+    make_noise(whole, draw, st.integers(0, 3))
     folder = tmp_path_factory.mktemp("noise")
     came = BundleFile(folder / "b.bundle", anew=True)
     cut = draw.draw(st.integers(1, len(whole) - 1))

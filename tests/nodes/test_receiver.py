@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from millpond.maps.parts import PartFile
 from millpond.nodes import receiver as receiving
 from millpond.nodes.arriving import Offer
 from millpond.nodes.bundles import open_bundle_stream
-from millpond.nodes.receiver import Receiver
+from millpond.nodes.receiver import Receiver, UploadState
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from tests.nodes.conftest import Served
@@ -58,6 +59,11 @@ def offer_of(part: PartFile, offset: int = 0) -> Offer:
     return Offer(part.manifest.id, part.manifest.map, len(data), xxhash.xxh3_128_hexdigest(data), offset)
 
 
+def begin_of(part: PartFile) -> bytes:
+    """Its bundle's first hundred bytes."""
+    return b"".join(open_bundle_stream(Path(part.folder)))[:100]
+
+
 def receive(receiver: Receiver, part: PartFile, offset: int = 0) -> None:
     arriving = receiver.begin(offer_of(part, offset))
     assert arriving is not None
@@ -79,9 +85,26 @@ def test_one_at_a_time_sends_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             receiver.begin(offer_of(part))
         assert busy.value.kind == "upload_busy"
         assert not receiver.discard(part.manifest.id)
+        first.write([begin_of(part)])
+        monkeypatch.setattr(receiving, "LEAVING_SECONDS", 0.05)
+        assert receiver.state_between(part.manifest.id) == UploadState("partial", 100), "it is not waited for long"
         first.leave()
         receive(receiver, part)
         assert receiver.begin(offer_of(part)) is None
+
+
+def test_a_writer_whose_line_broke_is_told_of_its_last_bytes(tmp_path: Path) -> None:
+    clock = ManualClock(1000)
+    with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
+        part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
+        receiver = Receiver(pond, load_settings(), clock, decides=True)
+        first = receiver.begin(offer_of(part))
+        assert first is not None
+        with ThreadPoolExecutor(1) as another:
+            asked = another.submit(receiver.state_between, part.manifest.id)
+            first.write([begin_of(part)])
+            first.leave()
+            assert asked.result() == UploadState("partial", 100)
 
 
 def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:

@@ -89,9 +89,10 @@ def load_body(
         rows[manifest.map] = rows.get(manifest.map, 0) + manifest.rows
         if series_of(manifest.map).knows(tx, manifest.id):
             continue  # the same part again is one part
-        definition = definitions.setdefault(manifest.map, find_map(tx, manifest.map))
+        if manifest.map not in definitions:
+            definitions[manifest.map] = find_map(tx, manifest.map)
         # Within a load it takes the place that counts: the last, or the first where what is there stays.
-        if definition.overwrite:
+        if definitions[manifest.map].overwrite:
             fresh.pop(manifest.id, None)
         fresh.setdefault(manifest.id, manifest)
     return {

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -120,8 +120,7 @@ class Questions:
         path = f"/v1/maps/{quote(definition.name)}/get"
         if isinstance(key, bytes) and len(key) > URL_KEY_BYTES_MAX:
             return python_of(self.nodes.first(lambda node: node.request("POST", path, json=query)).json())
-        path += "?" + urlencode(query)
-        return python_of(self.nodes.first(lambda node: node.request("GET", path)).json())
+        return python_of(self.nodes.first(lambda node: node.request("GET", path, query=query)).json())
 
     def scan(self, definition: MapDefinition, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Rows as they come; `where` is text, or a list of `[column, comparison, value]`. Close the reader to stop.

@@ -41,6 +41,8 @@ __all__ = ("Receiver", "UploadState")
 
 TURN_SECONDS = 60.0
 """How long one waits for another who sends the same part."""
+LEAVING_SECONDS = 1.0
+"""How long who asks for the state waits for another to leave."""
 DISK_SPARE_BYTES = 16 << 20
 """Left free for everything else a node writes meanwhile."""
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -99,6 +101,17 @@ class Receiver:
             for bundle in self._place(part).glob("*.bundle"):
                 return UploadState("partial", bytes_come(bundle))
         return UploadState("absent")
+
+    def state_between(self, part: str) -> UploadState:
+        """Where a part stands for one who wants to go on sending it.
+
+        While somebody sends it a moment is waited: mostly that is the same writer, on a line that broke, whose last
+        bytes are still being written.
+        """
+        turn = self._turn(part)
+        if turn.acquire(timeout=LEAVING_SECONDS):
+            turn.release()
+        return self.state(part)
 
     def uploaded(self, part: str) -> Path | None:
         """The folder of a part that is here, checked; whoever enters it moves it away."""

@@ -183,7 +183,7 @@ class Connection:
         error = from_wire(self.url, response.status, response.data)
         if error is None:
             raise Broken(f"a gateway answered {response.status}", sent=False)
-        patience = urllib3.HTTPHeaderDict(response.headers).get("Retry-After", "")
+        patience = response.headers.get("Retry-After", "")
         if response.status == 503 and patience.isdigit() and int(patience) <= BUSY_SECONDS_MAX:
             raise Busy(error, float(patience))
         raise error

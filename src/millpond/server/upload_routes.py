@@ -85,7 +85,7 @@ def routes(node: Node) -> APIRouter:
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
     def state(part_id: str, asking: Asking) -> dict[str, Any]:
         asking.need_somewhere("write")
-        return asdict(node.receiver.state(part_id))
+        return asdict(node.receiver.state_between(part_id))
 
     @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
     async def upload(
