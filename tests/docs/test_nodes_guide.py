@@ -49,8 +49,8 @@ class Shell:
         printed, lines = "", ""
         for line in self.on_free_ports(text).splitlines():
             if line.startswith("export "):
-                name, _, value = line.removeprefix("export ").partition("=")
-                self.environment[name] = value
+                name = line.removeprefix("export ").partition("=")[0]
+                self.environment[name] = self.run(f'{line}\nprintf %s "${name}"')
             elif line.endswith(" &") or line.startswith("kill %"):
                 printed += self.run(lines) if lines else ""
                 lines = ""

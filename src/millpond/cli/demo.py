@@ -8,6 +8,7 @@ FOLDER/flights.parquet   the flights, with what the maps know about each
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -220,9 +221,11 @@ def _place_addresses(run: _Run) -> dict[str, Any]:
 
 
 def _say_what_next(folder: Path, seconds: float) -> None:
+    # A virtual environment that is not active is not searched for the commands named below.
+    path = "" if shutil.which("millpond") else f'\n  export PATH="{Path(sys.executable).parent}:$PATH"'
     screen.say(
         f"""Done in {seconds:.0f} s. The enriched flights are in {folder}/flights.parquet. Try next:
-
+{path}
   export MILLPOND_POND={folder}/pond
   millpond maps
   millpond get weather JFK --at 2013-02-08T18:00Z
