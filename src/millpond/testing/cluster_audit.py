@@ -114,7 +114,7 @@ def audit_waiting(cluster: Cluster, number: int) -> list[dict[str, Any]]:
     listed = [part for part in parts_of(cluster, number) if part["state"] != "kept"]
     named = {part["part"] for part in listed}
     for name in (each["name"] for each in _maps_of(cluster, number)):
-        applied = told(cluster, number, "/v1/log", map=name, after=entries[-1]["position"])["applied"]
+        applied = told(cluster, number, "/v1/log", map=name, after=10**9)["applied"]
         for entry in entries:
             mine = {part["id"] for part in entry["body"].get("parts", ()) if part["map"] == name}
             assert entry["position"] <= applied or mine <= named, (number, name, applied, entry, listed)
