@@ -243,6 +243,17 @@ def test_every_command_speaks_to_nodes(cluster: ClusterHere, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("typed")
+def test_a_load_is_waited_for_when_told(cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MILLPOND_SYNCHRONISE")
+    monkeypatch.setenv("MILLPOND_POND", cluster.urls[0])
+    said("create", "planes", "--kind", "state", "--value", "long")
+    Path("planes.csv").write_text("key,value\nN14228,1999\n")
+    assert "the nodes are merging them" in said("load", "planes", "planes.csv")
+    assert "merging" not in said("load", "planes", "planes.csv", "--again", "--synchronise")
+    assert [each.pond.map("planes").get("N14228") for each in cluster.nodes] == [1999] * 3
+
+
+@pytest.mark.usefixtures("typed")
 def test_a_node_that_is_not_there_is_a_sentence_that_names_it() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     for words in (["maps"], ["get", "weather", "JFK"], ["query", "select 1"], ["care", "condense", "weather"]):

@@ -75,6 +75,9 @@ def load(
     again: Annotated[
         bool, typer.Option("--again", help="Load data that was loaded before once more, over what came after it.")
     ] = False,
+    synchronise: Annotated[
+        bool, typer.Option("--synchronise", help="Wait until every node has merged it, so that it can be read at once.")
+    ] = False,
     spark: Annotated[
         bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
     ] = None,
@@ -94,8 +97,9 @@ def load(
         "columns": columns, "written": file_format, "max_rejects": max_rejects, "rejects": rejects,
         "effective_time": effective_time, "zone": zone, "null": null, "again": again,
     }  # fmt: skip
-    with existing_pond(pond) as opened:
+    with existing_pond(pond, **({"synchronise": True} if synchronise else {})) as opened:
         if _by_spark(spark, master, files, file_format):
+            options["synchronise"] = synchronise
             result = _load_by_spark(opened, files, name, master, options, quiet=json)
         else:
             result = _load_here(opened, files, name, options, quiet=json)

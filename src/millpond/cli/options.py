@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -114,8 +114,8 @@ def comma_list(given: list[str] | None) -> list[str]:
     return [name.strip() for piece in given or () for name in piece.split(",") if name.strip()]
 
 
-def existing_pond(place: str | Path) -> PondLike:
-    """Open a pond that is there: in a folder, or on nodes.
+def existing_pond(place: str | Path, **settings: Any) -> PondLike:
+    """Open a pond that is there: in a folder, or, with these `settings`, on nodes.
 
     Raises: `NotFound` when there is none; only `millpond init` makes one. `Unavailable` when no node can be reached.
     """
@@ -131,4 +131,4 @@ def existing_pond(place: str | Path) -> PondLike:
             "there is no pond here", kind="pond_not_found", pond=place,
             hint="make one with 'millpond init', or name one with --pond or MILLPOND_POND",
         )  # fmt: skip
-    return millpond.open(str(place))
+    return millpond.open(str(place), **(settings if is_url(place) else {}))
