@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import xxhash
@@ -15,13 +16,15 @@ from millpond.errors import Unavailable
 from millpond.maps.kinds import MapDefinition
 from millpond.maps.parts import PartFile
 from millpond.nodes import receiver as receiving
-from millpond.nodes.arriving import Offer
+from millpond.nodes.arriving import Arriving, Offer
 from millpond.nodes.bundles import open_bundle_stream
 from millpond.nodes.receiver import Receiver, UploadState
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from tests.nodes.conftest import Served
 from tests.nodes.test_uploads import Writer, sealed
+
+Coming: TypeAlias = tuple[Receiver, PartFile, Arriving]
 
 
 def test_what_nobody_enters_expires(tmp_path: Path) -> None:
@@ -73,38 +76,40 @@ def receive(receiver: Receiver, part: PartFile, offset: int = 0) -> None:
     arriving.leave()
 
 
-def test_one_at_a_time_sends_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def coming(tmp_path: Path) -> Iterator[Coming]:
+    """A part that somebody began to send."""
     clock = ManualClock(1000)
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
         part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
         receiver = Receiver(pond, load_settings(), clock, decides=True)
         first = receiver.begin(offer_of(part))
         assert first is not None
-        monkeypatch.setattr(receiving, "TURN_SECONDS", 0.05)
-        with pytest.raises(Unavailable) as busy:
-            receiver.begin(offer_of(part))
-        assert busy.value.kind == "upload_busy"
-        assert not receiver.discard(part.manifest.id)
+        yield receiver, part, first
+
+
+def test_one_at_a_time_sends_a_part(coming: Coming, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver, part, first = coming
+    monkeypatch.setattr(receiving, "TURN_SECONDS", 0.05)
+    with pytest.raises(Unavailable) as busy:
+        receiver.begin(offer_of(part))
+    assert busy.value.kind == "upload_busy"
+    assert not receiver.discard(part.manifest.id)
+    first.write([begin_of(part)])
+    monkeypatch.setattr(receiving, "LEAVING_SECONDS", 0.05)
+    assert receiver.state_between(part.manifest.id) == UploadState("partial", 100), "it is not waited for long"
+    first.leave()
+    receive(receiver, part)
+    assert receiver.begin(offer_of(part)) is None
+
+
+def test_a_writer_whose_line_broke_is_told_of_its_last_bytes(coming: Coming) -> None:
+    receiver, part, first = coming
+    with ThreadPoolExecutor(1) as another:
+        asked = another.submit(receiver.state_between, part.manifest.id)
         first.write([begin_of(part)])
-        monkeypatch.setattr(receiving, "LEAVING_SECONDS", 0.05)
-        assert receiver.state_between(part.manifest.id) == UploadState("partial", 100), "it is not waited for long"
         first.leave()
-        receive(receiver, part)
-        assert receiver.begin(offer_of(part)) is None
-
-
-def test_a_writer_whose_line_broke_is_told_of_its_last_bytes(tmp_path: Path) -> None:
-    clock = ManualClock(1000)
-    with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
-        part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
-        receiver = Receiver(pond, load_settings(), clock, decides=True)
-        first = receiver.begin(offer_of(part))
-        assert first is not None
-        with ThreadPoolExecutor(1) as another:
-            asked = another.submit(receiver.state_between, part.manifest.id)
-            first.write([begin_of(part)])
-            first.leave()
-            assert asked.result() == UploadState("partial", 100)
+        assert asked.result() == UploadState("partial", 100)
 
 
 def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:
