@@ -4,8 +4,9 @@ A body comes in pieces of 256 KiB, which live for a moment. By default the C lib
 system and gives them back at once, and the system hands out every page anew, zeroed: for an upload that costs more
 than receiving and writing it together. A process that serves keeps some pages instead.
 
-What was freed in between other things is not given back by itself, neither by the C library nor by Arrow: a process
-that serves for long holds more and more of it, so it is given back now and then.
+What was freed in between other things is not given back by itself: a process that serves for long holds more and more
+of it, so it is given back now and then. Arrow's own allocator keeps some for every thread that ever asked, out of reach
+of the others; a node has many threads, so its Arrow takes memory from the C library like everything else.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of malloc.h
 
 def keep_memory() -> bool:
     """Keep what was freed for what comes next; False where the C library knows no such wish (it is not GNU's)."""
+    pa.set_memory_pool(pa.system_memory_pool())
     mallopt = _of_the_c_library("mallopt")
     wishes = ((_M_TRIM_THRESHOLD, TRIM_BYTES), (_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN), (_M_ARENA_MAX, ARENAS))
     return mallopt is not None and all([mallopt(name, value) for name, value in wishes])  # noqa: C419  # each is wished
@@ -35,7 +37,6 @@ def keep_memory() -> bool:
 
 def give_memory_back() -> None:
     """Give back what is free, but for what `keep_memory` keeps."""
-    pa.default_memory_pool().release_unused()
     malloc_trim = _of_the_c_library("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(ctypes.c_size_t(TRIM_BYTES))
