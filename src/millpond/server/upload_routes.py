@@ -83,9 +83,9 @@ def routes(node: Node) -> APIRouter:
     pieces = _Pieces()
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
-    def state(part_id: str, asking: Asking) -> dict[str, Any]:
+    async def state(request: Request, part_id: str, asking: Asking) -> dict[str, Any]:
         asking.need_somewhere("write")
-        return asdict(node.receiver.state_between(part_id))
+        return asdict(await patiently(request, node.receiver.state_between, part_id))
 
     @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
     async def upload(
