@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from millpond import Map, Pond
     from millpond.maps.log import Entry
+    from millpond.maps.parts import PartFile
     from millpond.testing.models import Row
 
 DAY = 86_400_000
@@ -52,7 +53,6 @@ class Told:
 
     model: MapModel
     settings: dict[str, object]
-    parts: set[str] = field(default_factory=set)
 
     @property
     def by_update(self) -> bool:
@@ -170,19 +170,20 @@ class World:
         del self.maps[name]
 
     def load(self) -> None:
-        parts = []
+        parts: list[PartFile] = []
+        brought: dict[str, list[tuple[str, list[Row]]]] = {}
         chosen = self.data.draw(st.lists(st.sampled_from(sorted(self.maps)), min_size=1, max_size=3))
         for name in chosen:
-            told = self.maps[name]
-            told.model.overwrite = bool(told.settings["overwrite"])
-            brought = self.data.draw(rows(told.model.kind))
+            drawn = self.data.draw(rows(self.maps[name].model.kind))
             writer = self.primary.part_writer(name)
-            writer.write(canonical_of(self.primary.map(name).definition, brought))
+            writer.write(canonical_of(self.primary.map(name).definition, drawn))
             [part] = writer.finish()
             parts.append(part)
-            if part.manifest.id not in told.parts:
-                told.parts.add(part.manifest.id)
-                told.model.put(brought, now=self.clock.now)
+            brought.setdefault(name, []).append((part.manifest.id, drawn))
+        for name, some in brought.items():
+            told = self.maps[name]
+            told.model.overwrite = bool(told.settings["overwrite"])
+            told.model.load(some, now=self.clock.now)
         self.primary.commit_load(parts, wait=self.data.draw(st.booleans(), label="wait"))
 
     def condense(self) -> None:

@@ -21,6 +21,7 @@ from millpond.testing.rows import canonical_of, table_of
 from millpond.testing.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
     from pathlib import Path
 
     from millpond import Map, Pond
@@ -38,7 +39,6 @@ class Both:
     folder: Path
     definition: MapDefinition
     clock: ManualClock = field(default_factory=lambda: ManualClock(now=20_000 * DAY))
-    known: set[object] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.model = MapModel(self.definition.kind, overwrite=self.definition.overwrite)
@@ -68,22 +68,14 @@ class Both:
         self.put_all([part])
 
     def put_all(self, parts: list[list[Row]]) -> None:
-        """What a load does to the model: of parts with the same rows one counts, and none that came in a load before.
+        """What a load of several does."""
+        self.model.load([(self.content(part), part) for part in parts], now=self.clock.now)
 
-        Its place is the last of them, as of rows with one address, or the first where what is there stays.
-        """
-        fresh: dict[object, list[Row]] = {}
-        for part in parts:
-            unique = MapModel(self.model.kind, overwrite=self.model.overwrite)
-            unique.put(part)
-            content = bits_of(unique.scan())
-            if self.definition.overwrite:
-                fresh.pop(content, None)
-            fresh.setdefault(content, part)
-        for content, part in fresh.items():
-            if content not in self.known:
-                self.known.add(content)
-                self.model.put(part, now=self.clock.now)
+    def content(self, part: list[Row]) -> Hashable:
+        """What parts that hold the same have in common."""
+        unique = MapModel(self.model.kind, overwrite=self.model.overwrite)
+        unique.put(part)
+        return bits_of(unique.scan())
 
     def load_table(self, part: list[Row]) -> None:
         self.clock.advance(DAY)

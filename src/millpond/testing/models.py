@@ -7,6 +7,7 @@ times are Python integers (UTC milliseconds), so nothing overflows. Sessions hav
 
 The rules, each stated at the method that obeys it:
 * `put`      later part wins, within a part the later row; `overwrite=False` keeps the first.
+* `load`     a part counts once, in the place where its rows would.
 * `answer`   exact key, as-of, narrowest range, innermost session.
 * `condense` drop confirmations, join sessions, both only below a watermark.
 * `retain`   delete what is strictly older.
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 from millpond.maps.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
 __all__ = ("Address", "MapModel", "Row", "bits_of", "same_value")
 
@@ -55,13 +56,31 @@ def bits_of(value: object) -> object:
 class MapModel:
     """The rows of one map, and every rule about them.
 
-    `rows` and `updated` share their keys: the value of each address, and when that value was merged.
+    `rows` and `updated` share their keys: the value of each address, and when that value was merged. `parts` are those
+    that came in loads.
     """
 
     kind: Kind
     overwrite: bool = True
     rows: dict[Address, object] = field(default_factory=dict)
     updated: dict[Address, int] = field(default_factory=dict)
+    parts: set[Hashable] = field(default_factory=set)
+
+    def load(self, parts: Iterable[tuple[Hashable, Iterable[Row]]], *, now: int = 0) -> None:
+        """Merge a load: parts in staging order, each with what tells its content from others'.
+
+        A part that came in a load before changes nothing. One that is in this load twice counts in its last place, as a
+        row would, or in its first with `overwrite=False`.
+        """
+        fresh: dict[Hashable, Iterable[Row]] = {}
+        for content, part in parts:
+            if self.overwrite:
+                fresh.pop(content, None)
+            fresh.setdefault(content, part)
+        for content, part in fresh.items():
+            if content not in self.parts:
+                self.parts.add(content)
+                self.put(part, now=now)
 
     def put(self, part: Iterable[Row], *, now: int = 0) -> None:
         """Merge one part's rows, in staging order.

@@ -42,16 +42,13 @@ class QuestionContract(NamedMaps):
         made = like(pond, definition)
         model = MapModel(kind, overwrite=definition.overwrite)
         parts = data.draw(st.lists(strategies.rows(definition, pools), min_size=1, max_size=3))
-        sealed, known = [], set()
+        sealed = []
         for part in parts:
             writer = pond.part_writer(made.name)
             writer.write(canonical_of(made.definition, part))
-            for each in writer.finish():
-                sealed.append(each)
-                if each.manifest.id not in known:
-                    model.put(part)
-                known.add(each.manifest.id)
-        pond.commit_load(sealed)
+            sealed += [(each, part) for each in writer.finish()]
+        pond.commit_load([each for each, _ in sealed])
+        model.load((each.manifest.id, part) for each, part in sealed)
         questions = data.draw(strategies.questions(definition, pools))
         audit_answers(made, model, questions)
         audit_sql(pond, made, model, questions)
