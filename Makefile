@@ -35,7 +35,7 @@ lint: $(READY) ## style, types, and the arrows between the parts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-check: lint test ## exactly what CI runs
+check: lint test ## what CI runs, with examples drawn anew
 
 docs: $(READY) ## docs/cli.md and docs/errors.md anew, from the code
 	@$(BIN)/python tools/cli_reference.py --write
