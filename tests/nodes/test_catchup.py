@@ -74,7 +74,7 @@ class _Counting(Peer):
 
 
 def test_a_node_that_was_down_catches_up_by_itself(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
-    load(cluster[0], "a")
+    caught_up(cluster[2], load(cluster[0], "a"))
     cluster[2].close()
     position = 0
     for number in range(5):
