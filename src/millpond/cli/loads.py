@@ -97,9 +97,8 @@ def load(
         "columns": columns, "written": file_format, "max_rejects": max_rejects, "rejects": rejects,
         "effective_time": effective_time, "zone": zone, "null": null, "again": again,
     }  # fmt: skip
-    with existing_pond(pond, **({"synchronise": True} if synchronise else {})) as opened:
+    with existing_pond(pond, synchronise=synchronise or None) as opened:
         if _by_spark(spark, master, files, file_format):
-            options["synchronise"] = synchronise
             result = _load_by_spark(opened, files, name, master, options, quiet=json)
         else:
             result = _load_here(opened, files, name, options, quiet=json)

@@ -115,7 +115,7 @@ def comma_list(given: list[str] | None) -> list[str]:
 
 
 def existing_pond(place: str | Path, **settings: Any) -> PondLike:
-    """Open a pond that is there: in a folder, or, with these `settings`, on nodes.
+    """Open a pond that is there: in a folder, or, with those `settings` that are not None, on nodes.
 
     Raises: `NotFound` when there is none; only `millpond init` makes one. `Unavailable` when no node can be reached.
     """

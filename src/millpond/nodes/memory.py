@@ -31,8 +31,11 @@ def keep_memory() -> bool:
     """Keep what was freed for what comes next; False where the C library knows no such wish (it is not GNU's)."""
     pa.set_memory_pool(pa.system_memory_pool())
     mallopt = _of_the_c_library("mallopt")
+    if mallopt is None:
+        return False
     wishes = ((_M_TRIM_THRESHOLD, TRIM_BYTES), (_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN), (_M_ARENA_MAX, ARENAS))
-    return mallopt is not None and all([mallopt(name, value) for name, value in wishes])  # noqa: C419  # each is wished
+    heard = [mallopt(name, value) for name, value in wishes]
+    return all(heard)
 
 
 def give_memory_back() -> None:
