@@ -7,12 +7,13 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-full lint check docs format bench soak lock clean
+.PHONY: help setup java demo test test-full lint check docs format bench soak lock fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: $(READY) java ## the virtual environment and Java, ready to use
+	@$(BIN)/millpond warm
 
 $(READY): requirements.lock pyproject.toml
 	@tools/setup python
@@ -37,9 +38,10 @@ lint: $(READY) ## style, types, and the arrows between the parts
 
 check: lint test ## what CI runs, with examples drawn anew
 
-docs: $(READY) ## docs/cli.md and docs/errors.md anew, from the code
+docs: $(READY) ## docs/cli.md and docs/errors.md anew, from the code; what `millpond warm` compiles
 	@$(BIN)/python tools/cli_reference.py --write
 	@$(BIN)/python tools/error_reference.py --write
+	@$(BIN)/python tools/kernels.py --write
 
 format: $(READY) ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix
@@ -52,10 +54,19 @@ bench: $(READY) java ## every benchmark, one after another
 soak: $(READY) ## three nodes at work for MINUTES=30: every answer right, nothing grows
 	@$(BIN)/python bench/soak.py --minutes $(or $(MINUTES),30)
 
+# One set of versions for every Python that is promised: resolved for the oldest, tried for the newest.
+OLDEST := 3.11.0
+NEWEST := 3.13
+RESOLVE = UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --all-extras \
+	--no-emit-index-url --python-platform linux pyproject.toml
+
 lock: $(READY) ## requirements.lock anew, from pyproject.toml
-	@$(BIN)/python -m pip install -q pip-tools
-	@CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile -q --all-extras --strip-extras --no-emit-index-url \
-		--no-emit-trusted-host --no-emit-find-links -o requirements.lock pyproject.toml
+	@$(BIN)/python -m pip install -q uv
+	@$(RESOLVE) --python-version $(OLDEST) -o requirements.lock
+	@$(RESOLVE) --python-version $(NEWEST) --constraint requirements.lock >/dev/null
+
+fresh: ## both README commands in a bare Debian (SUITE=trixie for the newest Python), as before a release
+	@tools/fresh $(or $(SUITE),bookworm)
 
 clean: ## what was built, but no data
 	@rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -30,10 +30,10 @@ import pyarrow.parquet as pq
 
 import millpond
 from _measure import Contest, rounds
-from millpond.maps.handle import Map
-from millpond.maps.manifests import manifest_name
-from millpond.maps.snapshots import SnapshotManifest, freeze
-from millpond.stores import ranges
+from millpond import ranges
+from millpond.maps.map import Map
+from millpond.maps.snapshots.freeze import SnapshotManifest, freeze
+from millpond.maps.snapshots.manifest import manifest_name
 from millpond.stores.files import sync
 from millpond.stores.objects import Objects, open_objects
 

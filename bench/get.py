@@ -4,6 +4,8 @@ Beside it, on the same rows in the same process:
 * py-lmdb: a read transaction and a seek for each question, the value decoded with `struct`; what LMDB itself costs;
 * Redis, when `redis-server` is installed: GET over a Unix socket, state kind only, the reply read but not decoded.
 
+Then small batches: `Map.lookup`, which proves first that its snapshot is up to date, against `lookup` of that snapshot.
+
 The first get is taken in new processes: opening the pond, finding the map and answering, without the imports.
 
     python bench/get.py            10 M rows of a temporal map, 1 M of each other kind
@@ -32,11 +34,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import millpond
-from millpond.maps.columns import INSTANT
+from millpond.maps.model.columns import INSTANT
 
 ROWS_PER_KEY = 10
 STEP_MS = 1_000
 QUESTIONS = 50_000
+BATCHES = (1, 10, 100, 1_000)
+BATCHES_EACH = 7_000
 FIRST_GET = """
 import sys, time
 import millpond, millpond.pond
@@ -179,6 +183,7 @@ def main() -> None:
         first = first_gets(folder / "pond", f"device-{keys // 3:08d}")
         with millpond.open(folder / "pond") as pond:
             print_gets(measure(pond, folder, keys, numbers), first)
+            print_batches(pond.map("temporal_state"), numbers)
 
 
 def measure(pond: millpond.Pond, folder: Path, keys: int, numbers: list[int]) -> dict[tuple[str, str], list[list[int]]]:
@@ -215,6 +220,21 @@ def print_gets(taken: dict[tuple[str, str], list[list[int]]], first: list[float]
         median = statistics.median(np.median(times) for times in rounds)
         slowest = statistics.median(np.percentile(times, 99) for times in rounds)
         print(f"| {name:14} | {way:9} | {median / 1e3:5.1f} µs | {slowest / 1e3:5.1f} µs | {median / ours:14.2f}× |")
+
+
+def print_batches(target: millpond.Map, numbers: list[int]) -> None:
+    """An unchanged map and its open snapshot, in turn."""
+    snapshot = target.snapshot()
+    print("\n| keys in a batch | Map.lookup | Snapshot.lookup | ratio (goal: at most 1.5) |")
+    print("|-----------------|------------|-----------------|--------------------------|")
+    for size in BATCHES:
+        wanted = [(names(np.array(numbers[start : start + size])), 5_500) for start in range(0, BATCHES_EACH, 7)]
+        taken: dict[str, list[int]] = {"map": [], "snapshot": []}
+        for _ in range(10):
+            taken["map"] += each(target.lookup, wanted)
+            taken["snapshot"] += each(snapshot.lookup, wanted)
+        ours, least = (float(np.median(times)) / 1e3 for times in taken.values())
+        print(f"| {size:15} | {ours:7.1f} µs | {least:12.1f} µs | {ours / least:24.2f} |")
 
 
 if __name__ == "__main__":

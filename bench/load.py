@@ -23,11 +23,11 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from _measure import Contest, print_table, rounds
-from millpond.maps.columns import canonical_schema
-from millpond.maps.kinds import Kind, MapDefinition, Scheme, parse_value_type
-from millpond.maps.merge import Received, merge_parts
-from millpond.maps.parts import PartWriter
-from millpond.maps.shard import Shard
+from millpond.maps.loads.merge import Received, merge_parts
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
+from millpond.maps.parts.part import PartWriter
+from millpond.maps.shard.shard import Shard
 
 ROWS_PER_KEY = 10
 FILES = 4

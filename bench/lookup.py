@@ -34,10 +34,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from _measure import Contest, print_table, rounds
-from millpond.maps.columns import canonical_schema
-from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
-from millpond.maps.lookup import Snapshot
-from millpond.maps.snapshots import freeze
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.snapshots.freeze import freeze
+from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.stores.objects import open_objects
 
 ROWS_PER_KEY = 10

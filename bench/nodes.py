@@ -35,8 +35,8 @@ from xxhash import xxh3_128_hexdigest
 import millpond
 from _measure import Contest, print_table, rounds
 from _servers import nginx_server
-from millpond.maps.columns import canonical_schema
-from millpond.maps.parts import PartFile
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.parts.part import PartFile
 from millpond.stores.files import checksum_file, sync
 from millpond.testing.cluster import Cluster, free_port
 
@@ -121,7 +121,7 @@ def _merged(pond: Any, sealed: list[PartFile]) -> float:
 
 
 def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Contest | None:
-    from millpond.nodes.bundles import write_bundle
+    from millpond.maps.parts.bundle import write_bundle
 
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(folder / "node", 1))

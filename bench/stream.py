@@ -37,7 +37,7 @@ import millpond
 from _servers import redis_server
 from millpond import spark as mp
 from millpond.kernel import steps
-from millpond.spark.ponds import Place, Rights
+from millpond.spark.places import Place, Rights
 from millpond.spark.sources import MapSource
 from millpond.testing.cluster import Cluster, free_port
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import typer
 
-from millpond.cli import exits
 from millpond.cli.main import app
+from millpond.cli.terminal import exits
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 
@@ -27,10 +27,11 @@ OPENING = """\
 
 A command works on one pond: `./pond`, or what `--pond` or `MILLPOND_POND` names. Results go to standard output;
 progress, notes and errors to standard error, and progress only on a terminal. With `--json` a command prints one JSON
-object, or one object a line where it answers rows; an error is a JSON object too, on standard error.
+object, or one object a line where it lists things or answers rows; an error is a JSON object too, on standard error.
+A list of nothing is `[]`; `scan` and `query` print a line for each row and nothing where there is none.
 
 Times are written with their zone: `2013-02-08T18:00Z`, `2013-02-08 13:00-05:00`, or UTC milliseconds. Ages are written
-`90s`, `15m`, `12h`, `30d`, `10y`.
+`90s`, `15min`, `12h`, `30d`, `10y`: see [settings](nodes.md#settings).
 """
 
 
@@ -116,7 +117,7 @@ def _exit_codes() -> Iterator[str]:
     yield "| 0 | it worked |"
     yield f"| {exits.EXIT_NO_ANSWER} | no answer: a key without a value, or `verify` found something wrong |"
     yield f"| {exits.EXIT_USAGE} | the command line itself is wrong |"
-    for error, code in exits.EXITS.items():
+    for error, code in sorted(exits.EXITS.items(), key=lambda each: each[1]):
         meaning = inspect.cleandoc(error.__doc__ or "").split("\n")[0].rstrip(".")
         yield f"| {code} | `{error.__name__}`: {meaning[0].lower()}{meaning[1:]} |"
     yield f"| {exits.EXIT_INTERRUPTED} | interrupted; a load that was interrupted left nothing behind |"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millpond import errors
-from millpond.cli import exits
+from millpond.cli.terminal import exits
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "errors.md"
@@ -26,7 +26,8 @@ OPENING = """\
 <!-- written by `make docs` from the errors that the code raises -->
 
 Every error is a `MillpondError`. Its **class** says what to do next, its **kind** says precisely what happened and
-never changes its name, `values` hold what it is about, and `hint` the way out. `…` below stands for such a value.
+never changes its name, `values` hold what it is about, and `hint` the way out, in Python's words; the command line says
+the option instead of the parameter (`--zone UTC` for `zone='UTC'`). `…` below stands for such a value.
 
 ```python
 import millpond

@@ -22,17 +22,18 @@ from millpond.errors import (
     MillpondError,
     NotFound,
     Unavailable,
+    Uncertain,
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from millpond.maps.api import PondLike
-    from millpond.maps.handle import Map
-    from millpond.maps.loading import LoadResult
+    from millpond.maps.loads.load import LoadResult
+    from millpond.maps.map import Map
+    from millpond.maps.protocols import PondLike
     from millpond.pond import Pond
 
 __all__ = (
     "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Internal", "Invalid", "LoadResult", "Map",
-    "MillpondError", "NotFound", "Pond", "Unavailable", "__version__", "open",
+    "MillpondError", "NotFound", "Pond", "Unavailable", "Uncertain", "__version__", "open",
 )  # fmt: skip
 
 __version__ = "0.1.0"
@@ -54,10 +55,10 @@ def open(
         Unavailable: none of the nodes can be reached.
     """
     # Arrow and LMDB are imported with the first pond, so that `import millpond` stays light.
-    from millpond.maps.api import is_url
+    from millpond.maps.protocols import is_url
 
     if isinstance(where, str) and is_url(where):
-        from millpond.nodes.remote_pond import open_nodes
+        from millpond.client.pond import open_nodes
 
         return open_nodes(where, clock=clock, **settings)
     from millpond.pond import open_pond
@@ -65,7 +66,7 @@ def open(
     return open_pond(where, create=create, clock=clock, **settings)
 
 
-_LAZY = {"Pond": "millpond.pond", "Map": "millpond.maps.handle", "LoadResult": "millpond.maps.loading"}
+_LAZY = {"Pond": "millpond.pond", "Map": "millpond.maps.map", "LoadResult": "millpond.maps.loads.load"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@
 | `Denied` | get the right to do it |
 | `Closed` | open it again |
 | `Unavailable` | wait, free the resource, try again |
+| `Uncertain` | find out whether it was done, then try again if it was not |
 | `Corrupt` | stop; restore or quarantine what is named |
 | `Internal` | report it: it is our mistake |
 
@@ -29,6 +30,7 @@ __all__ = (
     "MillpondError",
     "NotFound",
     "Unavailable",
+    "Uncertain",
 )
 
 
@@ -102,6 +104,15 @@ class Unavailable(MillpondError):
     """A resource is missing for now (disk, lock, node): wait or free it, then try again. Nothing was lost."""
 
     kind = "unavailable"
+
+
+class Uncertain(Unavailable):
+    """A commit whose answer was lost: all of it was done, or nothing. Find out which before you try again.
+
+    An act that says it may be repeated may be repeated. An `Unavailable` that is not this was not done.
+    """
+
+    kind = "uncertain"
 
 
 class Corrupt(MillpondError):

@@ -2,8 +2,8 @@
 
 pond.json      format version
 space/         the small truths: catalogue, queue of parts, absorbed parts, current snapshots
-writer/ receive/ staging/ merging/ kept/ shards/ snapshots/ quarantine/    see `maps/loads.py`
-node.lock      held by the node that serves the pond, see `maps/serving.py`
+writer/ receive/ staging/ merging/ kept/ shards/ snapshots/ quarantine/    see `maps/loads/loads.py`
+node.lock      held by the node that serves the pond, see `maps/log/ownership.py`
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,39 +22,33 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
-from millpond.maps import catalogue
-from millpond.maps.clone import resume_clone
-from millpond.maps.entering import record
-from millpond.maps.handle import Map
-from millpond.maps.kinds import (
-    Kind,
-    MapDefinition,
-    Scheme,
-    ValueType,
-    check_name,
-    parse_duration,
-    parse_value_type,
-)  # fmt: skip
-from millpond.maps.loading import Loading, LoadResult, commit_load, host_name, writer_folder
-from millpond.maps.loads import FOLDERS, Loads
-from millpond.maps.log import Entry
-from millpond.maps.merging import Merged, merge_waiting
-from millpond.maps.opened import OpenMaps, folder_name
-from millpond.maps.parts import PartFile, PartWriter
-from millpond.maps.pond_log import PartShelf, PondLog, begin
-from millpond.maps.serving import ServingLock
-from millpond.maps.shard import Shard
-from millpond.stores.files import disk_errors, remove_tree, sweep_removed, write_file_atomically
-from millpond.stores.lmdb_space import LmdbSpace
+from millpond.maps.loads.load import Loading, LoadResult, commit_load, host_name, writer_folder
+from millpond.maps.loads.loads import FOLDERS, Loads, sweep_pond
+from millpond.maps.loads.merge_queue import Merged, merge_waiting
+from millpond.maps.loads.pond_log import PartShelf, PondLog, begin
+from millpond.maps.log.apply import record
+from millpond.maps.log.clone import resume_clone
+from millpond.maps.log.log import Entry
+from millpond.maps.log.ownership import ServingLock
+from millpond.maps.map import Map
+from millpond.maps.model import catalogue
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
+from millpond.maps.open_maps import OpenMaps, folder_name
+from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.maps.shard.shard import Shard
+from millpond.stores.files import disk_errors, remove_tree, write_file_atomically
+from millpond.stores.lmdb.space import LmdbSpace
+from millpond.stores.objects import FolderObjects
+from millpond.times.durations import is_off, optional_duration
 
 if TYPE_CHECKING:
     from millpond.kernel.verify import Report
-    from millpond.maps.file_loads import Advance
     from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.loads.load_files import Advance
 
 __all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
 
-POND_FORMAT = 1
+POND_FORMAT = 2
 
 
 def open_pond(
@@ -64,12 +58,13 @@ def open_pond(
     """Open the pond in a folder; made if missing, unless `create` is False.
 
     `serve`: be the node that serves it: nobody else may change it, and merging is left to a `Merger`. `part_retention`:
-    how long merged parts are kept (`7d`, or milliseconds; 0: not at all), written down for whoever opens it next.
+    how long merged parts are kept (`7d`, or milliseconds; `off` or 0: not at all), written down for whoever opens it
+    next.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond; `Conflict` when it is to be
     served and is already.
     """
-    retention_ms = None if part_retention is None else parse_duration(part_retention)
+    retention_ms = 0 if is_off(part_retention) else optional_duration(part_retention)
     return Pond(Path(folder), create=create, clock=clock or SystemClock(), serve=serve, retention_ms=retention_ms)
 
 
@@ -82,25 +77,27 @@ class Pond(PondLog, PartShelf):
         self.folder = folder
         self.clock = clock
         _check_folder(folder, create)
-        self._serving = ServingLock(folder)
-        if serve:
-            self._serving.serve()
-        try:
-            self._space = LmdbSpace(folder / "space")
-            retention_ms = begin(self._space, clock.random_id, clock.now_ms(), retention_ms, serve=serve)
-            self._loads = Loads(self._space, folder, clock, keep_ms=retention_ms)
+        with ExitStack() as opened:
+            # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
+            self._serving = ServingLock(folder)
+            opened.callback(self._serving.close)
+            if serve:
+                self._serving.serve()
+            self.space = LmdbSpace(folder / "space")
+            opened.callback(self.space.close)
+            retention_ms = begin(self.space, clock.random_id, clock.now_ms(), retention_ms, serve=serve)
+            self._loads = Loads(self.space, folder, clock, keep_ms=retention_ms)
             self.loading = Loading(folder, self._loads, clock, self._shard, served=serve, writing=self._serving.writing)
             self.open_maps = OpenMaps(self.loading)
+            opened.callback(self.open_maps.forget)
             self._recover()
-        except BaseException:
-            self._serving.close()
-            raise
+            self._resources = opened.pop_all()
 
     def _recover(self) -> None:
         if not self._serving.serving and self._serving.served():
             # The node that serves the pond sees to it.
             return
-        resume_clone(self.folder, self._space)
+        resume_clone(self.folder, self.space)
         self._loads.recover(_alive)
         if not self._serving.serving and self._loads.waiting_maps():
             # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged, nor
@@ -108,18 +105,30 @@ class Pond(PondLog, PartShelf):
             with suppress(Unavailable, Corrupt, Conflict), self._serving.writing():
                 merge_waiting(self._loads, self._shard, wait_seconds=0)
         self._finish_drops()
-        for name in (*FOLDERS, "merging/*"):
-            sweep_removed(self.folder, name)
+        sweep_pond(self.folder)
 
     def _finish_drops(self) -> None:
-        """Remove the folders of maps that were dropped when a crash came in between."""
+        """Remove what a crash, or those who read its snapshots, left of maps that were dropped."""
         # A map is in the catalogue before it has a folder: what is there now and in no catalogue later was dropped.
         there = [place for parent in ("shards", "snapshots") for place in (self.folder / parent).glob("[!.]*")]
-        with self._space.read() as tx:
+        with self.space.read() as tx:
             known = {folder_name(definition) for definition in catalogue.list_maps(tx)}
         for place in there:
             if place.name not in known:
-                remove_tree(place)
+                self._remove_dropped(place)
+
+    def _remove_dropped(self, place: Path) -> None:
+        """Remove a folder of a map that was dropped; of its snapshots those that somebody reads stay for now."""
+        if place.parent.name == "snapshots":
+            if place.is_dir():
+                # Imported here: opening a pond needs no compiled kernels.
+                from millpond.maps.snapshots.subset import discard_snapshots
+
+                discard_snapshots(FolderObjects(place), self.clock.now_ms())
+            return
+        # Handles, of other processes too, look at this file: they are told before the rest is taken away.
+        (place / "current").unlink(missing_ok=True)
+        remove_tree(place)
 
     def __enter__(self) -> Self:
         return self
@@ -131,9 +140,7 @@ class Pond(PondLog, PartShelf):
 
     def close(self) -> None:
         """Let go of all files. Closing twice is harmless."""
-        self.open_maps.forget()
-        self._space.close()
-        self._serving.close()
+        self._resources.close()
 
     # -- maps -----------------------------------------------------------------------------------------
 
@@ -168,7 +175,7 @@ class Pond(PondLog, PartShelf):
 
     def _entered(self, enter: Callable[[Transaction], MapDefinition]) -> MapDefinition:
         with self._serving.writing():
-            definition = self._space.write(enter)
+            definition = self.space.write(enter)
             step("log.entered")
         self._loads.announce()
         return definition
@@ -178,13 +185,13 @@ class Pond(PondLog, PartShelf):
 
         Raises: `NotFound` naming maps with a similar name.
         """
-        with self._space.read() as tx:
+        with self.space.read() as tx:
             definition = catalogue.find_map(tx, name)
         return self._opened(definition)
 
     def maps(self) -> list[Map]:
         """All maps, by name."""
-        with self._space.read() as tx:
+        with self.space.read() as tx:
             definitions = catalogue.list_maps(tx)
         return [self._opened(definition) for definition in definitions]
 
@@ -206,6 +213,9 @@ class Pond(PondLog, PartShelf):
     def drop_map(self, name: str) -> None:
         """Drop a map with all its rows, parts and snapshots; merged parts are kept as long as the others.
 
+        Handles of the map raise `NotFound` from now on, in every process. A snapshot that somebody has open answers
+        until it is closed; its files go when the pond is next opened, or with the orphans of a node.
+
         Raises: `NotFound`.
         """
 
@@ -222,7 +232,7 @@ class Pond(PondLog, PartShelf):
     def _dropped(self, name: str, incarnation: str) -> None:
         self.open_maps.forget([name])
         for parent in ("shards", "snapshots"):
-            remove_tree(self.folder / parent / f"{name}.{incarnation}")
+            self._remove_dropped(self.folder / parent / f"{name}.{incarnation}")
         with suppress(Unavailable), self._loads.alone(seconds=0):
             self._loads.clear()
 
@@ -260,24 +270,27 @@ class Pond(PondLog, PartShelf):
     def load_files(
         self, files: str | Path | Sequence[str | Path], map: str | None = None, *,
         columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
-        rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None, null: str = "",
-        source: str = "", again: bool = False, advance: Advance | None = None,
+        rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
+        time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
+        advance: Advance | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load files, folders or patterns as one load: Parquet, CSV, JSON lines, Arrow, or XML for one map or many.
 
         `written` names the format where the names of the files do not. `effective_time` is the time of XML elements
-        that have none. Times that name no zone are in `zone` (`UTC`, `Europe/Berlin`), or refused. `null` is what CSV
-        writes where there is no value, besides nothing. `advance` is told of rows and bytes as they are read. The rest
-        is as in `Map.load`.
+        that have none. Times that name no zone are in `zone` (`UTC`, `Europe/Berlin`), or refused; times that
+        are numbers count in `time_unit` (`s`, `ms`, `us`, `ns`). `null` is what CSV writes where there is no value,
+        besides nothing. `advance` is told of rows and bytes as they are read. The rest is as in `Map.load`.
 
         Raises: `NotFound` for files or a map that do not exist; else as `Map.load`.
         """
-        from millpond.maps.file_loads import file_reading, load_files
+        from millpond.maps.loads.load_files import file_reading, load_files
 
-        with self._space.read() as tx:
+        with self.space.read() as tx:
             known = {each.name: each for each in catalogue.list_maps(tx)}
             name = None if map is None else catalogue.find_map(tx, map).name
-        reading = file_reading(known, name, columns=columns, effective_time=effective_time, zone=zone, null=null)
+        reading = file_reading(
+            known, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
+        )
         return load_files(
             self.loading, reading, [files] if isinstance(files, str | Path) else files, written=written,
             max_rejects=max_rejects, rejects=rejects, source=source, again=again, advance=advance,
@@ -305,7 +318,7 @@ class Pond(PondLog, PartShelf):
         Damaged parts and snapshots are set aside, each with its reason; the report says what to do. `going` is asked
         before each map: when it says no, the report ends there.
         """
-        from millpond.maps.checks import verify_maps
+        from millpond.maps.verify import verify_maps
 
         return verify_maps(self._loads, self.maps(), self.folder, full=full, going=going)
 

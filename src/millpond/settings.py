@@ -7,7 +7,8 @@ Where a value comes from, later ones winning:
 3. the environment: `MILLPOND_PORT`, `MILLPOND_NODES` (with commas) …;
 4. the command line, or the arguments of `millpond.open`.
 
-Durations are milliseconds and sizes are bytes inside, and words outside: `10min`, `7d`, `off`; `2GiB`. A name that is
+Durations are milliseconds and sizes are bytes inside, and words outside: `10min`, `7d`, `off`; `2GiB`. How durations
+are written is said in `times/durations.py`; `off` is 0 here. A name that is
 no setting is refused, naming the nearest that is. What shapes bytes is no setting: it is stored with its map.
 """
 
@@ -27,6 +28,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from millpond.errors import Invalid
+from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
     "CONFIG", "SECRET_NAMES", "Explained", "Settings", "TokenSetting", "duration_in_words", "explain", "in_words",
@@ -42,10 +44,6 @@ _OTHER_NAMES = frozenset((CONFIG, "MILLPOND_POND", "MILLPOND_TRACEBACK"))
 _FOR_TESTS = frozenset(("MILLPOND_STEPS_LOG", "MILLPOND_KILL_AT", "MILLPOND_KILL_FILE", "MILLPOND_CLOCK_FILE"))
 _MASK = "********"
 
-_DURATIONS = {
-    "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000,
-    "y": 365 * 86_400_000,
-}  # fmt: skip
 _SIZES = {
     "": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4,
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
@@ -55,15 +53,12 @@ _EMPTY: Mapping[str, Any] = {}
 
 def _duration(told: object) -> object:
     """Milliseconds of `10min`, `1500ms`, `off`; a bare number is milliseconds already."""
-    if not isinstance(told, str):
+    if not isinstance(told, str | bool):
         return told
-    text = told.strip().lower()
-    if text in ("off", "never", "0"):
-        return 0
-    found = re.fullmatch(r"(\d+)\s*([a-z]+)", text)
-    if not found or found.group(2) not in _DURATIONS:
-        raise ValueError(f"write a whole number and a unit ({', '.join(_DURATIONS)}), such as 10min")
-    return int(found.group(1)) * _DURATIONS[found.group(2)]
+    try:
+        return 0 if is_off(told) else parse_duration(told)
+    except Invalid as error:
+        raise ValueError(error.hint) from error
 
 
 def _size(told: object) -> object:
@@ -89,7 +84,7 @@ class _Unit(NamedTuple):
     name: str
 
 
-Duration = Annotated[int, BeforeValidator(_duration), _Unit("ms"), Field(ge=0, le=100 * _DURATIONS["y"])]
+Duration = Annotated[int, BeforeValidator(_duration), _Unit("ms"), Field(ge=0, le=100 * UNITS_MS["y"])]
 Size = Annotated[int, BeforeValidator(_size), _Unit("bytes"), Field(ge=0)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_several)]
 
@@ -124,6 +119,11 @@ class Settings(BaseSettings):
     nodes: Names = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
 
     # -- access ---------------------------------------------------------------------------------------
+    access: str = Field(
+        "auto", pattern="^(auto|tokens|open)$",
+        description="auto: tokens are wanted once one was added, and on addresses others can reach; tokens: always; "
+        "open: never, everybody on this machine may do everything",
+    )  # fmt: skip
     token: str = Field("", repr=False, description="the token that clients send, and nodes among each other")
     tokens: tuple[TokenSetting, ...] = Field(
         (), description="tokens that all nodes of the pond take, hashed: name, sha256, rights"
@@ -135,6 +135,9 @@ class Settings(BaseSettings):
     # -- limits and threads ---------------------------------------------------------------------------
     max_upload_bytes: Size = Field(2 << 30, description="the largest bundle that is taken")
     max_part_bytes: Size = Field(8 << 30, description="the largest part a bundle may unpack to")
+    max_request_memory: Size = Field(
+        512 << 20, ge=1 << 20, description="memory for the bodies of all requests together; more are sent again later"
+    )
     upload_expiry: Duration = Field(3_600_000, description="an upload that no load enters is removed after this")
     part_retention: Duration = Field(
         7 * 86_400_000, description="how long merged parts and the log are kept, for nodes that were away and streams"
@@ -281,7 +284,7 @@ def _read_file(file: Path, *, wanted: bool) -> Mapping[str, Any]:
             return _EMPTY
         raise Invalid(
             "the file of settings does not exist", kind="config_missing", file=file,
-            hint="see --config and MILLPOND_CONFIG",
+            hint="check the path; where no other is given, MILLPOND_CONFIG names it",
         ) from None  # fmt: skip
     except (OSError, ValueError) as error:
         raise Invalid(
@@ -332,15 +335,12 @@ def in_words(name: str, value: Any) -> Any:
 
 
 def duration_in_words(milliseconds: int) -> str:
-    """A duration in the largest unit that divides it.
+    """A duration in the largest unit that divides it; a setting of 0 is off.
 
     >>> duration_in_words(600_000), duration_in_words(0)
     ('10min', 'off')
     """
-    if milliseconds == 0:
-        return "off"
-    unit = next(unit for unit in ("d", "h", "min", "s", "ms") if milliseconds % _DURATIONS[unit] == 0)
-    return f"{milliseconds // _DURATIONS[unit]}{unit}"
+    return format_duration(milliseconds) if milliseconds else "off"
 
 
 def size_in_words(size: int) -> str:

@@ -40,8 +40,8 @@ from lxml import etree
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound
-from millpond.maps.inputs.times import parse_instant
-from millpond.maps.kinds import Kind
+from millpond.maps.model.definition import Kind
+from millpond.times.instants import parse_instant
 
 __all__ = ("ANSWERS_MAX", "NAMESPACE", "functions")
 
@@ -248,7 +248,8 @@ def _scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        precision = "microseconds" if value.microsecond % 1000 else "milliseconds"
+        return value.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 

@@ -25,7 +25,9 @@ def pond(tmp_path: Path) -> str:
 def tended(*arguments: str) -> list[str]:
     told = CliRunner().invoke(app, ["care", *arguments, "--json"])
     assert told.exit_code == 0, told.output
-    return [json.loads(line)["map"] for line in told.output.splitlines()]
+    reports = [json.loads(line) for line in told.output.splitlines()]
+    assert reports, "a list of nothing is []"
+    return [report["map"] for report in reports if report]
 
 
 def test_all_are_those_with_the_setting(pond: str) -> None:

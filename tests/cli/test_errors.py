@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millpond import errors
-from millpond.cli import exits
+from millpond.cli.terminal import exits
 from tests.cli.conftest import Shell
 
 

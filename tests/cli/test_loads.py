@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -28,3 +29,19 @@ def test_data_that_is_known_is_loaded_when_asked_for(tmp_path: Path, monkeypatch
     assert run("get", "codes", "a").strip() == "2"
     assert "loaded 1 row into codes" in run("load", "codes", "old.jsonl", "--again")
     assert run("get", "codes", "a").strip() == "1"
+
+
+def test_a_file_without_rows_says_so(millpond: Any) -> None:
+    millpond("create", "m", "--kind", "state", "--value", "long")
+    Path("empty.csv").write_text("key,value\n")
+    told = millpond("load", "m", "empty.csv")
+    assert "empty.csv holds no rows" in told.out + told.err
+    assert millpond("load", "m", "empty.csv", "--json").object["empty"] == ["empty.csv"]
+
+
+def test_seconds_are_taken_with_their_unit(millpond: Any) -> None:
+    millpond("create", "m", "--kind", "temporal_state", "--value", "long")
+    Path("a.csv").write_text("key,time,value\na,1360346400,1\n")
+    assert "--time-unit" in millpond("load", "m", "a.csv", code=5).err
+    millpond("load", "m", "a.csv", "--time-unit", "s")
+    assert millpond("get", "m", "a", "--at", "2013-02-08T18:00Z").out.strip() == "1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from millpond.cli import maps as commands
-from millpond.maps.kinds import Kind, Scheme
+from millpond.maps.model.definition import Kind, Scheme
 from tests.cli.conftest import Shell
 
 
@@ -55,7 +55,7 @@ def test_maps_are_listed_and_shown(weather: Shell) -> None:
 def test_a_new_pond_says_what_to_do(millpond: Shell) -> None:
     millpond("init")
     assert "millpond create" in millpond("maps").out
-    assert millpond("maps", "--json").out == ""
+    assert millpond("maps", "--json").object == []
 
 
 def test_settings_are_altered_and_shapes_are_not(weather: Shell) -> None:

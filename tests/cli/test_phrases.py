@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import millpond
-from millpond.cli import loads, options, phrases, screen
-from millpond.cli.phrases import Phrase, Wanted, parse_lookup, settled
+from millpond.cli import loads, options
+from millpond.cli.terminal import console, messages
+from millpond.cli.terminal.messages import Phrase, Wanted, parse_lookup, settled
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,6 @@ def test_what_is_left_open_is_settled(tmp_path: Path) -> None:
             ask("wether on k at t")
 
 
-@pytest.mark.parametrize("module", [phrases, loads, options, screen])
+@pytest.mark.parametrize("module", [messages, loads, options, console])
 def test_the_examples_in_the_code_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from millpond.cli import screen
+from millpond.cli.terminal import console
 from tests.cli.conftest import Shell
 
 AT = ("--at", "2013-02-08T18:42Z")
@@ -150,6 +150,6 @@ def test_what_is_not_well_is_told(weather: Shell) -> None:
 
 
 def test_columns_that_may_be_spared_are_left_out_when_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    screen.print_table(["map", "behind"], [["weather", None]], spared=("behind",))
-    screen.print_table(["map", "behind"], [["weather", 3]], spared=("behind",))
+    console.print_table(["map", "behind"], [["weather", None]], spared=("behind",))
+    console.print_table(["map", "behind"], [["weather", 3]], spared=("behind",))
     assert capsys.readouterr().out.count("behind") == 1

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import millpond
-from millpond.testing.pond_contract import PondContract
+from millpond.testing.contracts.ponds import PondContract
 from tests.nodes.conftest import Served, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millpond.maps.api import PondLike
+    from millpond.maps.protocols import PondLike
 
 
 class TestFolder(PondContract):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.clock import ManualClock
-from millpond.maps.merger import Merger
+from millpond.maps.loads.merger import Merger
 from millpond.pond import open_pond
 from millpond.testing.audit import canonical_bits
 from millpond.testing.faults import flip_byte

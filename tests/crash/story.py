@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import NotFound
-from millpond.maps import care
-from millpond.maps.frozen import freeze_groups
-from millpond.maps.kinds import Kind, MapDefinition, Scheme
-from millpond.maps.merge import Received, merge_parts
-from millpond.maps.parts import PartWriter
-from millpond.maps.shard import Shard
+from millpond.maps.loads.merge import Received, merge_parts
+from millpond.maps.maintenance import maintenance
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.parts.part import PartWriter
+from millpond.maps.shard.shard import Shard
+from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
 
@@ -109,12 +109,12 @@ def freeze(pond: Pond) -> None:
 
 def condense(pond: Pond, name: str, before: int) -> None:
     target = pond.map(name)
-    care.condense(target.shard, target.definition, before, clock=pond.clock, rows_per_change=16)
+    maintenance.condense(target.shard, target.definition, before, clock=pond.clock, rows_per_change=16)
 
 
 def retain(pond: Pond, name: str, before: int) -> None:
     target = pond.map(name)
-    care.retain(target.shard, target.definition, before, clock=pond.clock, rows_per_change=16)
+    maintenance.retain(target.shard, target.definition, before, clock=pond.clock, rows_per_change=16)
 
 
 def drop(pond: Pond, name: str) -> None:
@@ -208,5 +208,5 @@ def warm(folder: Path) -> None:
                 writer.write(canonical_of(definition, rows))
                 [part] = writer.finish()
                 merge_parts(shard, [Received(Path(part.folder), part.manifest)], load, now_ms=0)
-            care.condense(shard, definition, 25, clock=ManualClock())
+            maintenance.condense(shard, definition, 25, clock=ManualClock())
             list(freeze_groups(definition, shard.read_rows()))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millpond.clock import ManualClock
-from millpond.maps.care import compact, condense, retain
-from millpond.maps.kinds import Kind, MapDefinition, Scheme, parse_value_type
-from millpond.maps.shard import Shard
+from millpond.maps.maintenance.maintenance import compact, condense, retain
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
+from millpond.maps.shard.shard import Shard
 from millpond.testing.faults import arm, occurrences
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of

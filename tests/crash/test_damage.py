@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Pond
-    from millpond.maps.parts import PartFile
+    from millpond.maps.parts.part import PartFile
 
 PART_FILES = ("data.mdb", "manifest.json", "touched.arrow")
 

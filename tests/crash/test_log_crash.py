@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.maps.log import chain_after, first_position
+from millpond.maps.log.log import chain_after, first_position
 from millpond.pond import open_pond
 from millpond.testing.faults import occurrences
 from tests.crash import log_story as story
@@ -63,7 +63,7 @@ def ended(folder: Path) -> dict[str, object]:
 
 def check_log(pond: Pond) -> None:
     """Dense, chained, every load once, and a whole part for every load it reaches back to."""
-    with pond.loading.loads.space.read() as tx:
+    with pond.space.read() as tx:
         first = first_position(tx)
     entries = pond.entries(first - 1)
     assert [each.position for each in entries] == list(range(first, pond.position()[0] + 1))

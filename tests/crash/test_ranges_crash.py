@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from millpond.stores import ranges
+from millpond import ranges
 from millpond.stores.objects import FolderObjects, open_objects
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 
 CHILD = """
 import sys
 import pyarrow as pa
-from millpond.stores import ranges
+from millpond import ranges
 from millpond.stores.objects import open_objects
 from millpond.testing import faults
 

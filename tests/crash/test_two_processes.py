@@ -13,7 +13,7 @@ import pytest
 
 import millpond
 from millpond.clock import ManualClock
-from millpond.maps import care
+from millpond.maps.maintenance import maintenance
 from millpond.testing.audit import audit_map
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
@@ -158,7 +158,7 @@ def test_another_process_reads_the_same_whatever_care_and_loads_do(tmp_path: Pat
         reader = start(READER, tmp_path / "pond", stop)
         wait_until_ready(reader)
         for turn in range(4):
-            care.condense(target.shard, target.definition, 60, clock=pond.clock, rows_per_change=24)
+            maintenance.condense(target.shard, target.definition, 60, clock=pond.clock, rows_per_change=24)
             assert target.info()["rows"] >= 24
             target.compact()
             target.freeze()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from millpond import errors
-from millpond.cli import exits
+from millpond.cli.terminal import exits
 from tests.docs.snippets import ROOT
 from tools import error_reference
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
-from millpond.maps.care import CareReport, compact, condense, retain
-from millpond.maps.kinds import Kind, MapDefinition, Scheme
-from millpond.maps.shard import Shard
-from millpond.maps.values import python_value
+from millpond.maps.maintenance.maintenance import CareReport, compact, condense, retain
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.model.values import python_value
+from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
-from millpond.maps.kinds import Kind
-from millpond.maps.merging import merge_waiting
+from millpond.maps.loads.merge_queue import merge_waiting
+from millpond.maps.model.definition import Kind
 from millpond.pond import open_pond
 from millpond.testing.audit import canonical_bits
 from millpond.testing.models import MapModel
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Map, Pond
-    from millpond.maps.log import Entry
-    from millpond.maps.parts import PartFile
+    from millpond.maps.log.log import Entry
+    from millpond.maps.parts.part import PartFile
     from millpond.testing.models import Row
 
 DAY = 86_400_000

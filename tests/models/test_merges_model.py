@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.kinds import Kind
-from millpond.maps.merge import Received, merge_parts, part_rows
-from millpond.maps.parts import PartWriter, verify_part
-from millpond.maps.shard import Shard
+from millpond.maps.loads.merge import Received, merge_parts, part_rows
+from millpond.maps.model.definition import Kind
+from millpond.maps.parts.part import PartWriter, verify_part
+from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
 from millpond.testing.audit import audit_shard, canonical_bits
 from millpond.testing.models import MapModel
@@ -22,7 +22,7 @@ from millpond.testing.scratch import scratch_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.model.definition import MapDefinition
     from millpond.testing.models import Row
 
 

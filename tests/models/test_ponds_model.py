@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import millpond
 from millpond.clock import ManualClock
-from millpond.maps import care
-from millpond.maps.kinds import Kind
+from millpond.maps.maintenance import maintenance
+from millpond.maps.model.definition import Kind
 from millpond.testing import strategies
 from millpond.testing.audit import audit_map, audit_sql
 from millpond.testing.models import MapModel, bits_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Map, Pond
-    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.model.definition import MapDefinition
     from millpond.testing.models import Row
     from millpond.testing.strategies import Pools
 
@@ -95,7 +95,7 @@ class Both:
 
     def condense(self, before: int, rows_per_change: int) -> None:
         fewer = self.model.condense(before)
-        report = care.condense(
+        report = maintenance.condense(
             self.map.shard, self.map.definition, before, clock=self.clock, rows_per_change=rows_per_change
         )
         assert report.rows_removed == fewer
@@ -106,7 +106,7 @@ class Both:
             # Rows whose age nobody kept count as put now.
             self.model.updated = dict.fromkeys(self.model.updated, self.clock.now)
         fewer = self.model.retain(before, by=self.retain_by or "update_time")
-        report = care.retain(
+        report = maintenance.retain(
             self.map.shard, self.map.definition, before, clock=self.clock, rows_per_change=rows_per_change
         )
         assert report.rows_removed == fewer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Conflict
-from millpond.maps.kinds import Kind
+from millpond.maps.model.definition import Kind
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
-from millpond.maps.columns import INSTANT, presented_schema
-from millpond.maps.kinds import Kind, MapDefinition, Scheme
-from millpond.maps.predicate_words import scan_elsewhere, worded
-from millpond.maps.predicates import predicate
+from millpond.maps.model.columns import INSTANT, presented_schema
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.predicates.predicate import predicate
+from millpond.maps.predicates.to_text import scan_elsewhere, worded
 from millpond.maps.scan import candidate_rows, scan
-from millpond.maps.shard import Shard
+from millpond.maps.shard.shard import Shard
 from millpond.maps.sql import query
 from millpond.testing import strategies
 from millpond.testing.models import MapModel
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millpond.maps.lookup import Snapshot
-    from millpond.maps.predicates import Where
+    from millpond.maps.predicates.predicate import Where
+    from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.testing.models import Row
     from millpond.testing.strategies import Pools
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -133,6 +136,7 @@ class SeriesInASpace(RuleBasedStateMachine):
         self.series = {name: Series(Prefix("queue")[name], Prefix("absorbed")[name]) for name in ("a", "ab")}
         self.manifests = dict.fromkeys(self.series, EMPTY)
         self.position = 0
+        self.adopted: dict[tuple[str, str], int] = {}
 
     @rule(where=st.sampled_from(["a", "ab"]), name=NAMES, about=st.dictionaries(NAMES, st.integers(), max_size=2))
     def adopt(self, where: str, name: str, about: dict[str, Any]) -> None:
@@ -142,6 +146,7 @@ class SeriesInASpace(RuleBasedStateMachine):
         assert self.space.write(lambda tx: self.series[where].adopt(tx, segment, about)) is not known
         self.manifests[where] = self.manifests[where].adopt(segment)
         if not known:
+            self.adopted[where, name] = self.position
             with self.space.read() as tx:
                 *_, last = self.series[where].listed(tx)
                 assert (last.segment, last.about) == (segment, about)
@@ -163,6 +168,14 @@ class SeriesInASpace(RuleBasedStateMachine):
             segment = data.draw(st.sampled_from(self.manifests[where].segments))
             assert self.space.write(lambda tx: self.series[where].remove(tx, segment))
             self.manifests[where] = self.manifests[where].remove(segment.id)
+
+    @rule(where=st.sampled_from(["a", "ab"]), back=st.integers(0, 4))
+    def forget(self, where: str, back: int) -> None:
+        before, manifest = self.position - back, self.manifests[where]
+        left = frozenset(name for name in manifest.absorbed if self.adopted[where, name] >= before)
+        gone = self.space.write(lambda tx: self.series[where].forget(tx, before))
+        assert gone == len(manifest.absorbed) - len(left)
+        self.manifests[where] = replace(manifest, absorbed=left)
 
     @rule()
     def clear(self) -> None:
@@ -229,6 +242,58 @@ def test_a_register_counts_its_swaps_and_knows_who_was_first() -> None:
     assert space.write(lambda tx: RISING.update(tx, lambda value: (value or 0) + 1)) == Held(7, 3)
     assert space.write(RISING.clear)
     assert not space.write(RISING.clear)
+
+
+def test_who_read_before_a_clear_cannot_swap_after_it() -> None:
+    space = MemorySpace()
+    before = space.write(lambda tx: RISING.swap(tx, 5, expected=0))
+    assert space.write(RISING.clear)
+    with space.read() as tx:
+        assert RISING.read(tx) is None
+    with pytest.raises(Conflict):
+        space.write(lambda tx: RISING.swap(tx, 6, expected=before.revision))
+    # What was cleared may be anything anew: rules compare with what is there.
+    assert space.write(lambda tx: RISING.swap(tx, 3, expected=0)) == Held(3, 2)
+    with pytest.raises(Conflict) as caught:
+        space.write(lambda tx: RISING.swap(tx, 6, expected=before.revision))
+    assert caught.value.values == {"expected": 1, "found": 2}
+    assert space.write(RISING.clear)
+    assert space.write(lambda tx: RISING.update(tx, lambda value: 1 if value is None else 2)) == Held(1, 3)
+
+
+def test_damage_is_found_without_assertions() -> None:
+    """Python's `-O` takes assertions out; what the disk says is checked all the same."""
+    code = """
+import sys
+from millpond.errors import Corrupt
+from millpond.kernel.keys import Prefix
+from millpond.kernel.registers import Register
+from millpond.kernel.series import Series
+from millpond.stores.memory import MemorySpace
+
+assert False, "assertions are on"
+rows = [b'{"revision": 0, "value": 5}', b'{"revision": -1, "value": 5}', b'{"revision": true, "value": 5}']
+segments = [b'{"id": "", "entries": 1, "about": {}}', b'{"id": "a", "entries": -1, "about": {}}',
+            b'{"id": 5, "entries": 1, "about": {}}', b'{"id": "a", "entries": 1, "about": []}']
+space, found = MemorySpace(), 0
+register, series = Register(Prefix("r").pack(), int, int), Series(Prefix("q"), Prefix("a"))
+for key, row in [*((register.key, row) for row in rows), *((Prefix("q").pack(7), row) for row in segments)]:
+    space.write(lambda tx: tx.put(key, row))
+    try:
+        with space.read() as tx:
+            register.read(tx) if key == register.key else list(series.listed(tx))
+    except Corrupt:
+        found += 1
+    space.write(lambda tx: tx.delete(key))
+space.write(lambda tx: tx.put(Prefix("q").pack("seven"), segments[0]))
+try:
+    with space.read() as tx:
+        list(series.listed(tx))
+except Corrupt:
+    found += 1
+sys.exit(found)
+"""
+    assert subprocess.run([sys.executable, "-O", "-c", code], check=False).returncode == 8
 
 
 def test_a_swap_that_breaks_a_rule_changes_nothing() -> None:

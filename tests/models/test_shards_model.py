@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.address import escape_key
-from millpond.maps.kinds import Kind
-from millpond.maps.shard import Shard
+from millpond.maps.model.address import escape_key
+from millpond.maps.model.definition import Kind
+from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
 from millpond.testing.audit import audit_shard
 from millpond.testing.models import MapModel

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.columns import INSTANT
-from millpond.maps.frozen import range_order_keys
-from millpond.maps.kinds import Kind
-from millpond.maps.lookup import Snapshot, answer_type
-from millpond.maps.snapshots import freeze
+from millpond.maps.model.columns import INSTANT
+from millpond.maps.model.definition import Kind
+from millpond.maps.snapshots.freeze import freeze
+from millpond.maps.snapshots.groups_of_rows import range_order_keys
+from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.stores.objects import open_objects
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
@@ -22,8 +22,8 @@ from millpond.testing.rows import canonical_of, presented
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millpond.maps.kinds import MapDefinition
-    from millpond.maps.snapshots import SnapshotManifest
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.stores.objects import Objects
     from millpond.testing.models import Address
     from millpond.testing.strategies import Pools, Question

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.maps.kinds import Kind
+from millpond.maps.model.definition import Kind
 from millpond.testing.models import Address, MapModel
 
 

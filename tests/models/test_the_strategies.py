@@ -8,9 +8,9 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from millpond.maps.columns import canonical_schema
 from millpond.maps.inputs.normalise import normalise
-from millpond.maps.kinds import Kind, MapDefinition, Scheme
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of, presented, presented_rows, table_of

@@ -13,10 +13,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from millpond.client.transport import Connection
 from millpond.clock import SystemClock
-from millpond.nodes.cloning import clone_map, clone_pond
-from millpond.nodes.peers import Peer
-from millpond.nodes.transport import Connection
+from millpond.nodes.replication.clone import clone_map, clone_pond
+from millpond.nodes.replication.peer import Peer
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from millpond.testing.faults import arm

@@ -18,11 +18,11 @@ from urllib3.exceptions import HTTPError
 
 import millpond
 from millpond.errors import Unavailable
-from millpond.maps.columns import INSTANT
-from millpond.maps.kinds import Kind
-from millpond.testing.broken_line import BrokenLine
+from millpond.maps.model.columns import INSTANT
+from millpond.maps.model.definition import Kind
 from millpond.testing.cluster import Cluster, wait_for
 from millpond.testing.cluster_audit import audit_cluster, audit_waiting, settle
+from millpond.testing.faulty_proxy import BrokenLine
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of, table_of
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millpond.maps.kinds import MapDefinition
-    from millpond.maps.loading import LoadResult
+    from millpond.maps.loads.load import LoadResult
+    from millpond.maps.model.definition import MapDefinition
     from millpond.testing.models import Row
 
 Done = TypeVar("Done")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.client.transport import Connection
 from millpond.clock import SystemClock
-from millpond.nodes.agreement import Agreement, agreement
-from millpond.nodes.peers import Peer
-from millpond.nodes.transport import Connection
+from millpond.nodes.replication.agreement import Agreement, agreement
+from millpond.nodes.replication.peer import Peer
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served

@@ -10,13 +10,13 @@ from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
+from millpond.client.connections import unreachable
+from millpond.client.snapshots.fetch import POND_HEADER
+from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader
+from millpond.client.transport import Response
 from millpond.clock import ManualClock
 from millpond.errors import MillpondError
-from millpond.nodes.lines import unreachable
-from millpond.nodes.publishing import Publisher
-from millpond.nodes.snapshot_fetch import POND_HEADER
-from millpond.nodes.snapshots import SnapshotCache, SnapshotReader
-from millpond.nodes.transport import Response
+from millpond.nodes.snapshots import Publisher
 from millpond.pond import Pond
 from millpond.settings import Settings, load_settings
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,6 +182,98 @@ def test_a_running_node_knows_new_and_revoked_tokens_at_once(node: Served) -> No
     file.revoke("a")
     assert node.get("/v1/maps", headers=shown("secret-a")).status == 401
     assert node.get("/v1/maps", headers=shown("secret-b")).status == 200
+
+
+def test_who_revokes_the_last_token_lets_nobody_in(serve: Callable[..., Served]) -> None:
+    node = serve()
+    file = TokenFile(node.pond.folder)
+    file.add("a", "secret-a", {"admin": ["*"]})
+    assert file.revoke("a") == 0
+    for headers in ({}, shown("secret-a"), shown("secret-b")):
+        assert node.get("/v1/maps", headers=headers).status == 401
+    assert "millpond token add" in node.get("/v1/maps").json()["hint"]
+    file.path.unlink()
+    assert node.get("/v1/maps").status == 401, "nobody opens a running node by taking its file away"
+    file.add("b", "secret-b", {"admin": ["*"]})
+    file.revoke("b")
+    node.close()
+    again = serve(data=str(node.pond.folder))
+    assert again.get("/v1/maps").status == 401, "also after the next start"
+    again.close()
+    opened = serve(data=str(node.pond.folder), access="open")
+    assert opened.get("/v1/maps").status == 200, "to be open is a setting"
+
+
+@pytest.mark.settings(access="tokens")
+def test_tokens_can_be_wanted_before_there_is_one(node: Served) -> None:
+    assert node.get("/v1/maps").status == 401
+    TokenFile(node.pond.folder).add("a", "secret-a", {"read": ["*"]})
+    assert node.get("/v1/maps", headers=shown("secret-a")).status == 200
+
+
+def test_an_address_others_can_reach_is_never_open(serve: Callable[..., Served]) -> None:
+    with pytest.raises(Denied) as refused:
+        serve(host="0.0.0.0", url="http://127.0.0.1:1", access="open")
+    assert refused.value.kind == "access_open"
+
+
+def test_processes_that_change_the_tokens_at_once_lose_none(tmp_path: Path) -> None:
+    """Each adds its own and revokes every other of them, as fast as it can."""
+    code = (
+        "import sys; from pathlib import Path; from millpond.nodes.tokens import TokenFile\n"
+        "file, me = TokenFile(Path(sys.argv[1])), sys.argv[2]\n"
+        "sys.stdin.readline()\n"
+        "for n in range(20):\n"
+        "    file.add(f'{me}{n}', f'secret{me}{n}', {'read': ['*']})\n"
+        "    if n % 2: file.revoke(f'{me}{n}')\n"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), who], stdin=subprocess.PIPE) for who in "ab"
+    ]
+    for child in children:
+        child.communicate(b"go\n")
+        assert child.returncode == 0
+    assert {token.name for token in TokenFile(tmp_path).read()} == {
+        f"{who}{n}" for who in "ab" for n in range(0, 20, 2)
+    }
+
+
+def test_the_file_is_its_owners_alone_from_its_first_byte_on(tmp_path: Path) -> None:
+    """Under any umask, and whatever the file was before; nothing else in the folder tells more."""
+    file = TokenFile(tmp_path)
+    seen: list[int] = []
+    before, real = os.umask(0), os.fsync
+
+    def fsync(handle: int) -> None:
+        found = os.fstat(handle)
+        if stat.S_ISREG(found.st_mode) and found.st_size:
+            seen.append(stat.S_IMODE(found.st_mode))
+        real(handle)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        try:
+            file.add("a", "one", {"read": ["*"]})
+            file.path.chmod(0o644)
+            file.add("b", "two", {"read": ["*"]})
+        finally:
+            os.umask(before)
+    assert seen == [0o600, 0o600], "before it has its name"
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("make", ["damaged", "folder", "dangling link"])
+def test_a_running_node_lets_nobody_in_by_a_file_it_cannot_read(node: Served, make: str) -> None:
+    file = TokenFile(node.pond.folder)
+    if make == "damaged":
+        file.path.write_text("[")
+    elif make == "folder":
+        file.path.mkdir()
+    else:
+        file.path.symlink_to(file.path.with_name("nowhere"))
+    answer = node.get("/v1/maps")
+    assert answer.status == (500 if make == "damaged" else 503)
+    assert answer.json()["kind"] == ("tokens_damaged" if make == "damaged" else "tokens_unreadable")
 
 
 def test_tokens_of_the_settings_and_of_the_folder_both_count(tmp_path: Path) -> None:

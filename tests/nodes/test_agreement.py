@@ -9,13 +9,13 @@ import pyarrow as pa
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
+from millpond.client.transport import Connection
 from millpond.clock import SystemClock
 from millpond.errors import Denied, NotFound, Unavailable
 from millpond.kernel.steps import listening
-from millpond.nodes.agreement import agreement
-from millpond.nodes.itself import Itself
-from millpond.nodes.peers import Peer
-from millpond.nodes.transport import Connection
+from millpond.nodes.replication.agreement import agreement
+from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.peer import Peer
 from millpond.pond import open_pond
 
 if TYPE_CHECKING:

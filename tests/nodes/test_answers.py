@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Closed, Invalid, NotFound
 from millpond.kernel.steps import listening
-from millpond.maps.kinds import Kind
-from millpond.maps.lookup import Snapshot
+from millpond.maps.map import Map
+from millpond.maps.model.definition import Kind
+from millpond.maps.snapshots.freeze import KEEP_MS
+from millpond.maps.snapshots.leased import current_leased, refreeze_leased
+from millpond.maps.snapshots.leases import Lease
+from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.nodes.answers import Answers, _from_shard, arrow_stream, read_arrow_stream
+from millpond.nodes.replication.local_peer import Itself
 from millpond.pond import Pond
+from millpond.stores.objects import FolderObjects
 from millpond.testing import strategies
 from millpond.testing.models import bits_of
 from millpond.testing.rows import table_of
@@ -100,7 +107,7 @@ def test_what_was_merged_since_is_laid_over_in_memory(pond: Pond) -> None:
 
 
 def test_a_layer_of_too_much_is_frozen_instead(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millpond.nodes.answers.OVERLAY_KEYS_MAX", 10)
+    monkeypatch.setattr("millpond.nodes.fresh_snapshots.OVERLAY_KEYS_MAX", 10)
     each = pond.create_map("m", kind="state", value="long")
     fill(each, range(1_000), 0)
     each.freeze()
@@ -144,6 +151,91 @@ def test_a_snapshot_that_nobody_asks_is_let_go(pond: Pond) -> None:
     assert answers.release_idle() == 1
     assert answers.lookup("m", asked).to_pylist() == [0] * 1_000
     answers.close()
+
+
+def test_nothing_is_known_of_maps_that_nobody_asks_any_more(pond: Pond) -> None:
+    answers, itself = Answers(pond, pond.clock, idle_ms=60_000), Itself(pond, pond.clock, "http://here")
+    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    for number in range(5):
+        fill(pond.create_map(f"m{number}", kind="state", value="long"), range(300), number)
+        answers.lookup(f"m{number}", asked)
+        itself.digest(f"m{number}")
+        pond.drop_map(f"m{number}")
+    fill(pond.create_map("m", kind="state", value="long"), range(300), 7)
+    itself.digest("m")
+    assert (len(itself._orders), len(itself._digests._known), len(itself._digests._busy)) == (1, 1, 1)
+    assert isinstance(pond.clock, ManualClock)
+    pond.clock.advance(60_000)
+    answers.release_idle()
+    assert answers._fresh._slots == {}
+    answers.close()
+
+
+def test_what_is_closed_begins_nothing_again(pond: Pond) -> None:
+    """Not even when its timer has gone off already, or a question is under way."""
+    fill(pond.create_map("m", kind="state", value="long"), range(1_000), 0)
+    answers = Answers(pond, pond.clock, idle_ms=60_000)
+    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    begun = answers.snapshot(pond.map("m"))
+    with answers._fresh._slot("m"):  # as who asks holds it
+        answers.close()
+    answers._fresh._wake()
+    assert (answers._fresh._timer, answers._fresh._slots) == (None, {})
+    assert begun.lookup(["k00001"]).to_pylist() == [0], "who has it reads to the end"
+    with pytest.raises(Closed):
+        answers.lookup("m", asked)
+    answers.close()
+    assert answers._fresh._timer is None
+
+
+class _Replaced(FolderObjects):
+    """The snapshots of a map that is frozen, and its old one collected, just before anybody takes a lease."""
+
+    def __init__(self, each: Map, replace: Callable[[], object], times: int) -> None:
+        super().__init__(Path(each.objects.where))
+        self._replace, self.left = replace, times
+
+    def local_path(self, name: str) -> Path | None:
+        if name.startswith("leases/") and self.left > 0:
+            self.left, left = 0, self.left - 1
+            self._replace()
+            self.left = left
+        return super().local_path(name)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_snapshot_that_is_chosen_cannot_be_collected(pond: Pond, again: bool) -> None:
+    """However often it is replaced, and what it was collected, before it is leased: far more often than retries."""
+    each = pond.create_map("m", kind="state", value="long")
+    values = iter(range(1, 100))
+
+    def replace() -> None:
+        assert isinstance(pond.clock, ManualClock)
+        pond.clock.advance(KEEP_MS + 1)
+        fill(each, range(10), next(values))
+        each.freeze()
+        pond.clock.advance(KEEP_MS + 1)
+        fill(each, range(10), next(values))
+        each.freeze()
+
+    fill(each, range(10), 0)
+    each.freeze()
+    objects = _Replaced(each, replace, 8)
+    take = (
+        partial(refreeze_leased, each.loading.space, pond.clock, objects, each.shard)
+        if again
+        else partial(current_leased, each.loading.space, objects, each.definition)
+    )
+    leased = take()
+    assert leased is not None
+    assert objects.left == 0
+    with leased:
+        replace()
+        with Snapshot.open(each.objects, leased.manifest) as snapshot:
+            assert snapshot.lookup(["k00001"]).to_pylist() == [16]
+    replace()
+    with pytest.raises(NotFound):
+        Lease(each.objects, leased.manifest.id)
 
 
 def test_a_map_made_again_is_another(pond: Pond) -> None:

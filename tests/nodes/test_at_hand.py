@@ -11,8 +11,9 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
-from millpond.nodes.at_hand import APART_SECONDS, CPU_SECONDS_MAX, AtHand, Effort, effort_of_thread
+from millpond.nodes.fast_get import APART_SECONDS, CPU_SECONDS_MAX, AtHand, Effort, effort_of_thread
 from millpond.pond import Pond, open_pond
+from millpond.stores.lmdb.space import LmdbSpace
 
 
 class Told:
@@ -87,6 +88,40 @@ def test_nobody_is_waited_for(pond: Pond) -> None:
         release.set()
         holder.join()
         assert hand.get("m", "a", None) is not None
+
+
+@pytest.mark.parametrize("where", ["space", "shard"])
+def test_a_map_that_is_about_to_move_is_not_waited_for(pond: Pond, where: str) -> None:
+    hand = AtHand(pond, pond.clock)
+    assert pond.map("m").get("a") == 1
+    assert hand.get("m", "a", None) is not None
+    space = pond.space
+    assert isinstance(space, LmdbSpace)
+    environment = space._environment if where == "space" else pond.map("m").shard._generation.env
+    assert environment is not None
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with environment.read():
+            held.set()
+            assert release.wait(60)
+
+    def move() -> None:
+        with environment._quiet():
+            pass
+
+    reader, mover = threading.Thread(target=hold), threading.Thread(target=move)
+    reader.start()
+    assert held.wait(60)
+    mover.start()
+    while not environment._waiting:
+        assert mover.is_alive()
+    assert hand.get("m", "a", None) is None
+    assert mover.is_alive(), "it was answered without waiting for the reader to end"
+    release.set()
+    reader.join()
+    mover.join()
+    assert hand.get("m", "a", None) is not None
 
 
 @pytest.mark.parametrize(("cpu", "pages"), [(2 * CPU_SECONDS_MAX, 0), (0.0, 1)])

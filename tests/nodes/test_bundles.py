@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Corrupt, Invalid, MillpondError
-from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
-from millpond.maps.parts import PartFile, PartWriter, verify_part
-from millpond.nodes import bundles
-from millpond.nodes.bundle_file import BundleFile, bytes_come
-from millpond.nodes.bundles import (
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.parts import bundle as bundles
+from millpond.maps.parts.bundle import (
     MEMBERS,
     bundle_size,
     open_bundle_stream,
@@ -26,6 +24,8 @@ from millpond.nodes.bundles import (
     unpack_bundle,
     write_bundle,
 )
+from millpond.maps.parts.part import PartFile, PartWriter, verify_part
+from millpond.nodes.uploads.partial_file import BundleFile, bytes_come
 from millpond.testing.rows import canonical_of
 
 MAP = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, value=parse_value_type("long"))

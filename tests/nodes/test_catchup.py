@@ -14,8 +14,8 @@ import pytest
 import millpond
 from millpond.clock import SystemClock
 from millpond.errors import Unavailable
-from millpond.nodes.catchup import Puller
-from millpond.nodes.peers import LogPage, Peer
+from millpond.nodes.replication.follower import Puller
+from millpond.nodes.replication.peer import LogPage, Peer
 from millpond.settings import load_settings
 from millpond.testing.faults import flip_byte
 from tests.nodes.following import SECONDS, caught_up, compared, load, rows, served_again, until
@@ -265,7 +265,7 @@ def test_a_primary_that_is_held_asks_its_peers_before_it_takes_changes(
 def test_a_node_that_always_has_more_to_enter_is_looked_after_too(
     cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millpond.nodes.catchup.REST_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("millpond.nodes.replication.follower.REST_SECONDS_MAX", 0.0)
     primary, replica, _ = cluster.nodes
     puller = replica.node.puller
     caught_up(replica, load(primary, "a"))

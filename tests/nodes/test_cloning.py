@@ -18,17 +18,17 @@ import lmdb
 import pyarrow as pa
 import pytest
 
+from millpond.client.transport import Connection
 from millpond.clock import SystemClock
-from millpond.errors import Conflict, Corrupt, Unavailable
+from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import listening
 from millpond.kernel.verify import Report
-from millpond.maps.clone import clone_folder
-from millpond.nodes.agreement import agreement
-from millpond.nodes.cloning import clone_map, clone_pond
-from millpond.nodes.itself import Itself
-from millpond.nodes.part_sources import PartSources
-from millpond.nodes.peers import Peer
-from millpond.nodes.transport import Connection
+from millpond.maps.log.clone import clone_folder
+from millpond.nodes.replication.agreement import agreement
+from millpond.nodes.replication.clone import clone_map, clone_pond
+from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.part_sources import PartSources
+from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond, open_pond
 from millpond.settings import load_settings
 from millpond.testing.faults import flip_byte, occurrences
@@ -142,7 +142,10 @@ def test_another_pond_becomes_a_copy_and_nothing_else(source: Served, other: Pat
         clone_pond(pond, peer_of(source), SystemClock())
         check_equal(pond, source)
         assert [each.name for each in pond.maps()] == sorted(MAPS)
-        assert held.get("mine") is None
+        with pytest.raises(NotFound) as dropped:  # it stands for the map that was here before
+            held.get("mine")
+        assert dropped.value.kind == "map_dropped"
+        assert pond.map("plain").get("mine") is None
         known = {each.name for each in (other / "shards").iterdir()}
         assert not [name for name in known if name.startswith("mine.")]
     with open_pond(other) as pond:

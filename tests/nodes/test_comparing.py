@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millpond.errors import Closed
-from millpond.nodes.scheduler import JobRun
+from millpond.nodes.jobs.scheduler import JobRun
 from tests.nodes.following import caught_up, load, until
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_a_map_that_differs_is_told_and_the_node_is_not_ready_until_it_is_mended
 
 
 def test_a_map_that_is_behind_does_not_differ(cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millpond.nodes.comparing.MAP_SECONDS", 0.2)
+    monkeypatch.setattr("millpond.nodes.replication.compare.MAP_SECONDS", 0.2)
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "a"))
     replica.node.scheduler.pause("merge")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.maps.kinds import Kind
-from millpond.testing.broken_line import Trouble
+from millpond.maps.model.definition import Kind
 from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import told
+from millpond.testing.faulty_proxy import Trouble
 from tests.nodes.fault_story import Story, rows_of, told_story
 
 if TYPE_CHECKING:

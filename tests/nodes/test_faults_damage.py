@@ -15,12 +15,12 @@ from xxhash import xxh3_128_hexdigest
 
 from millpond.cli.main import app
 from millpond.errors import Corrupt, Unavailable
-from millpond.maps.kinds import Kind
-from millpond.nodes.bundles import write_bundle
-from millpond.testing.broken_line import Trouble
+from millpond.maps.model.definition import Kind
+from millpond.maps.parts.bundle import write_bundle
 from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import parts_of, told
 from millpond.testing.faults import flip_byte
+from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import canonical_of, table_of
 from tests.nodes.fault_story import Story, patient, rows_of, told_story
 

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 
 import millpond
 from millpond.errors import Unavailable
-from millpond.maps.kinds import Kind
+from millpond.maps.model.definition import Kind
 from millpond.testing.cluster import Place, wait_for
 from millpond.testing.cluster_audit import parts_of, position_of, told
 from millpond.testing.rows import table_of

@@ -12,11 +12,11 @@ from xxhash import xxh3_128_hexdigest
 
 import millpond
 from millpond.errors import Unavailable
-from millpond.maps.kinds import Kind
-from millpond.nodes.bundles import write_bundle
-from millpond.testing.broken_line import Trouble
+from millpond.maps.model.definition import Kind
+from millpond.maps.parts.bundle import write_bundle
 from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import parts_of, position_of, settle
+from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import canonical_of, table_of
 from tests.nodes.fault_story import Story, patient, rows_of, told_story, wait_struck
 

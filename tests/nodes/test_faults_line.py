@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.testing.broken_line import BrokenLine, Trouble
+from millpond.testing.faulty_proxy import BrokenLine, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ from urllib3.exceptions import HTTPError
 import millpond
 from millpond.cli.main import app
 from millpond.errors import Unavailable
-from millpond.testing.broken_line import Trouble
 from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import position_of, told
+from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import table_of
 from tests.nodes.fault_story import Story, patient, rows_of, told_story
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import xxhash
 
+from millpond.client.download import CHECKSUM, fetch_file
+from millpond.client.transport import Connection
 from millpond.errors import Corrupt, Unavailable
-from millpond.nodes.fetching import CHECKSUM, fetch_file
-from millpond.nodes.transport import Connection
 from millpond.settings import load_settings
 
 DATA = bytes(range(256)) * 40_000

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Corrupt, Invalid, Unavailable
-from millpond.maps.parts import PartFile
-from millpond.nodes import bundles
-from millpond.nodes.bundle_file import BundleFile
-from millpond.nodes.bundles import MEMBERS, open_bundle_stream, unpack_bundle
+from millpond.maps.parts import bundle
+from millpond.maps.parts.bundle import MEMBERS, open_bundle_stream, unpack_bundle
+from millpond.maps.parts.part import PartFile
+from millpond.nodes.uploads.partial_file import BundleFile
 from tests.nodes.test_bundles import sealed
 
 WIDE = 0xFFFFFFFF
@@ -178,8 +178,8 @@ def test_a_bomb_that_fits_the_limit_must_fit_the_disk(
 ) -> None:
     file = tmp_path / "b.zip"
     file.write_bytes(forged([sound[0], Made(b"data.mdb", bytes(20 << 20), zipfile.ZIP_DEFLATED), sound[2]]))
-    usage = bundles.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(bundles.shutil, "disk_usage", lambda _: usage._replace(free=10 << 20))
+    usage = bundle.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(bundle.shutil, "disk_usage", lambda _: usage._replace(free=10 << 20))
     with pytest.raises(Unavailable) as told:
         unpack_bundle(file, tmp_path / "there")
     assert told.value.kind == "disk_full"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millpond.maps.loading import seal_data
+from millpond.maps.loads.load import seal_data
 from tests.nodes.conftest import ClusterHere, Served
 
 SECONDS = 30

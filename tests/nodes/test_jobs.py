@@ -13,19 +13,19 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import NotFound, Unavailable
-from millpond.maps.free_space import free_space
-from millpond.maps.handle import Map
-from millpond.maps.holding import Hold
-from millpond.maps.inputs.times import parse_instant
-from millpond.maps.loading import seal_data
-from millpond.maps.merger import Merger
-from millpond.nodes.agreement import Agreement, Finding
-from millpond.nodes.care_orders import CareOrders
-from millpond.nodes.catchup import PullStatus
-from millpond.nodes.jobs import node_jobs
-from millpond.nodes.scheduler import Outcome
+from millpond.maps.loads.load import seal_data
+from millpond.maps.loads.merger import Merger
+from millpond.maps.loads.pause import Hold
+from millpond.maps.map import Map
+from millpond.maps.shard.free_space import free_space
+from millpond.nodes.jobs.jobs import node_jobs
+from millpond.nodes.jobs.maintenance import CareOrders
+from millpond.nodes.jobs.scheduler import Outcome
+from millpond.nodes.replication.agreement import Agreement, Finding
+from millpond.nodes.replication.follower import PullStatus
 from millpond.pond import Pond, open_pond
 from millpond.settings import Settings, load_settings
+from millpond.times.instants import parse_instant
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOW = parse_instant("2025-06-01T00:00Z")

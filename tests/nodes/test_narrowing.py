@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.steps import listening
-from millpond.maps.columns import canonical_schema
-from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
-from millpond.maps.leases import Lease, pin
-from millpond.maps.lookup import Snapshot
-from millpond.maps.manifests import SnapshotManifest, list_manifests
-from millpond.maps.narrowed import collect_narrowed, narrowed, narrowed_objects
-from millpond.maps.narrowing import Narrowing, narrowing_of
-from millpond.maps.snapshots import collect, freeze
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.snapshots import subset as narrowing_of_snapshots
+from millpond.maps.snapshots.bounds import Narrowing, narrowing_of
+from millpond.maps.snapshots.freeze import collect, freeze
+from millpond.maps.snapshots.leases import Lease, pin
+from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests
+from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.maps.snapshots.subset import collect_narrowed, narrowed_objects
 from millpond.stores.objects import FolderObjects
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from millpond.testing.strategies import Pools, Question
 
 KEEP = 600_000
+
+
+def narrowed(objects: FolderObjects, base: SnapshotManifest, narrowing: Narrowing, *, now_ms: int) -> SnapshotManifest:
+    """The narrowed snapshot, its lease released at once."""
+    with narrowing_of_snapshots.narrowed(objects, base, narrowing, now_ms=now_ms) as leased:
+        return leased.manifest
 
 
 def frozen(objects: FolderObjects, definition: MapDefinition, model: MapModel, version: int = 1) -> SnapshotManifest:

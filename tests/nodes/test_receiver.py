@@ -13,12 +13,12 @@ import xxhash
 
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
-from millpond.maps.kinds import MapDefinition
-from millpond.maps.parts import PartFile
-from millpond.nodes import receiver as receiving
-from millpond.nodes.arriving import Arriving, Offer
-from millpond.nodes.bundles import open_bundle_stream
-from millpond.nodes.receiver import Receiver, UploadState
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.bundle import open_bundle_stream
+from millpond.maps.parts.part import PartFile
+from millpond.nodes.uploads import receiver as receiving
+from millpond.nodes.uploads.arriving import Arriving, Offer
+from millpond.nodes.uploads.receiver import Receiver, UploadState
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from tests.nodes.conftest import Served

@@ -18,9 +18,9 @@ import millpond
 from millpond.cli.main import app
 from millpond.cli.options import existing_pond
 from millpond.errors import AlreadyExists, Closed, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
-from millpond.maps.parts import read_manifest, verify_part
+from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.nodes.tokens import hash_token
-from millpond.testing.broken_line import BrokenLine, Trouble
+from millpond.testing.faulty_proxy import BrokenLine, Trouble
 from tests.nodes.acted import Stage, free_port, refuse, say
 
 if TYPE_CHECKING:
@@ -274,11 +274,11 @@ def test_a_folder_is_made_by_init_and_a_node_by_serve(node: Served) -> None:
 
 @pytest.mark.usefixtures("typed")
 def test_an_upload_shows_how_far_it_is(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from millpond.cli import screen
+    from millpond.cli.terminal import console
 
     shown: list[tuple[str, int | None, str]] = []
     counted: dict[str, int] = {}
-    real = screen.progress
+    real = console.progress
 
     def progress(what: str, *, total: int | None = None, unit: str = "rows", quiet: bool = False) -> Any:
         from contextlib import contextmanager
@@ -292,7 +292,7 @@ def test_an_upload_shows_how_far_it_is(node: Served, monkeypatch: pytest.MonkeyP
 
         return bar()
 
-    monkeypatch.setattr(screen, "progress", progress)
+    monkeypatch.setattr(console, "progress", progress)
     Path("m.csv").write_text("key,value\n" + "".join(f"k{n},{n}\n" for n in range(2000)))
     said("create", "m", "--kind", "state", "--value", "long", "--pond", node.url)
     said("load", "m", "m.csv", "--pond", node.url)

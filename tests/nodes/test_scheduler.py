@@ -13,7 +13,7 @@ import pytest
 
 from millpond.clock import SystemClock
 from millpond.errors import Closed, Corrupt, Invalid, NotFound, Unavailable
-from millpond.nodes.scheduler import Job, Outcome, Scheduler
+from millpond.nodes.jobs.scheduler import Job, Outcome, Scheduler
 
 SECONDS = 20.0
 Work = Callable[[threading.Event], Outcome]
@@ -232,7 +232,7 @@ class _Wrong(SystemClock):
 
 
 def test_a_clock_set_back_keeps_no_job_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millpond.nodes.scheduler.CLOCK_SECONDS", 0.02)
+    monkeypatch.setattr("millpond.nodes.jobs.scheduler.CLOCK_SECONDS", 0.02)
     ran, clock = threading.Semaphore(0), _Wrong()
 
     def work(_stopping: threading.Event) -> Outcome:
@@ -258,7 +258,7 @@ ENDS = """
 import sys, threading
 from pathlib import Path
 from millpond.clock import SystemClock
-from millpond.nodes.scheduler import Job, Outcome, Scheduler
+from millpond.nodes.jobs.scheduler import Job, Outcome, Scheduler
 
 def work(stopping):
     stopping.wait(0.3)

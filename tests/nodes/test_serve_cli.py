@@ -173,6 +173,7 @@ def test_tokens_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert token not in (tmp_path / "pond" / "tokens.json").read_text()
     told = json.loads(run("token", "add", "nodes", "--admin", "*", "--json").stdout)
     assert told["sha256"] == hash_token(told["token"])
+    assert run("token", "revoke", "loader", "--data", "other").returncode == 3
     assert "loader" in run("token", "list").stdout
     listed = [json.loads(line) for line in run("token", "list", "--json").stdout.splitlines()]
     assert [(each["name"], each["rights"]) for each in listed] == [
@@ -183,6 +184,10 @@ def test_tokens_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert run("token", "add", "nobody").returncode == 5
     assert run("token", "revoke", "nobody").returncode == 3
     assert run("token", "revoke", "loader").stdout == "revoked loader\n"
+    last = run("token", "revoke", "nodes")
+    assert (last.stdout, "nobody is let in" in last.stderr) == ("revoked nodes\n", True)
+    assert "nobody is let in" in run("token", "list").stdout
+    assert "may do everything" in run("token", "list", "--data", "fresh").stdout
     (tmp_path / "millpond.toml").write_text(
         f'[[tokens]]\nname = "shared"\nsha256 = "{told["sha256"]}"\nrights = {{admin = ["*"]}}\n'
     )

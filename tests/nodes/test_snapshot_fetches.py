@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from millpond.client.snapshots.reader import SnapshotCache
 from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.steps import listening
-from millpond.nodes.snapshots import SnapshotCache
+from millpond.ranges import verify
 from millpond.stores.objects import FolderObjects
-from millpond.stores.ranges import verify
 from millpond.testing.faults import KILL_AT, STEPS_LOG, flip_byte, occurrences
 from tests.nodes.staged import KEYS, MINUTE, Stage, value
 
@@ -205,7 +205,7 @@ from pathlib import Path
 from millpond.testing import faults
 from tests.nodes.staged import StagedNode, StagedNodes, settings
 from millpond.clock import ManualClock
-from millpond.nodes.snapshots import SnapshotCache
+from millpond.client.snapshots.reader import SnapshotCache
 from millpond.pond import Pond
 
 folder, now = Path(sys.argv[1]), int(sys.argv[2])

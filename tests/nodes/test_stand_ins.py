@@ -8,16 +8,17 @@ import pyarrow as pa
 import pytest
 
 import millpond
+from millpond.client.snapshots.pin import SnapshotPin
+from millpond.client.snapshots.planned import open_pinned, pinned_rows, pinned_spans, plan_snapshot
 from millpond.errors import Unavailable
-from millpond.maps.thawed import GroupSpan
-from millpond.nodes.pinned import open_pinned, pinned_rows, pinned_spans, plan_snapshot, remote_where
+from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from millpond.nodes.remote_pond import RemotePond
+    from millpond.client.pond import RemotePond
     from tests.nodes.conftest import ClusterHere
 
 KEYS = 100_000
@@ -42,9 +43,9 @@ def put(remote: RemotePond, value: int, keys: int = KEYS) -> None:
     remote.map("m").load(table, again=True)
 
 
-def plan(cluster: ClusterHere, reading: Settings) -> tuple[str, str]:
+def plan(cluster: ClusterHere, reading: Settings) -> tuple[SnapshotPin, str]:
     # The address of one node is enough.
-    where, manifest = plan_snapshot(remote_where([cluster[0].url], "m"), settings=reading)
+    where, manifest = plan_snapshot(SnapshotPin((cluster[0].url,), "m"), settings=reading)
     return where, manifest.id
 
 
@@ -92,7 +93,7 @@ def test_when_all_others_have_moved_on_it_says_so(
     cluster: ClusterHere, remote: RemotePond, reading: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(remote, 1)
-    monkeypatch.setattr("millpond.nodes.pinned._stand_in", lambda *_: "")  # nobody was asked in time
+    monkeypatch.setattr("millpond.client.snapshots.planned._stand_in", lambda *_: "")  # nobody was asked in time
     where, planned = plan(cluster, reading)
     monkeypatch.undo()
     put(remote, 2)

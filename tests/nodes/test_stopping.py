@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from millpond.clock import SystemClock
-from millpond.maps.parts import PartFile
-from millpond.nodes.bundles import open_bundle_stream
+from millpond.maps.parts.bundle import open_bundle_stream
+from millpond.maps.parts.part import PartFile
 from tests.nodes.conftest import Served
 from tests.nodes.test_uploads import HERE, Writer, until
 

@@ -16,13 +16,14 @@ import pytest
 import trustme
 
 from millpond import errors
+from millpond.client import connections, wire_errors
+from millpond.client.connections import node_urls
+from millpond.client.transport import Connection, Nodes
+from millpond.client.wire_errors import from_wire, to_wire
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Conflict, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
-from millpond.maps import api, typed
-from millpond.nodes import lines, refusals
-from millpond.nodes.lines import node_urls
-from millpond.nodes.refusals import from_wire, to_wire
-from millpond.nodes.transport import Connection, Nodes
+from millpond.maps import protocols
+from millpond.maps.model import json_values
 from millpond.settings import Settings, load_settings
 from tests.nodes.acted import Stage, cut, free_port, half, refuse, say, silence
 
@@ -35,7 +36,9 @@ def nobody() -> str:
     return f"http://127.0.0.1:{free_port()}"
 
 
-@pytest.mark.parametrize("module", [api, lines, refusals, typed], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [protocols, connections, wire_errors, json_values], ids=lambda module: module.__name__
+)
 def test_the_examples_hold(module: ModuleType) -> None:
     tested = doctest.testmod(module)
     assert tested.attempted

@@ -20,10 +20,10 @@ import pytest
 import xxhash
 
 from millpond.errors import Conflict
-from millpond.maps.kinds import MapDefinition
-from millpond.maps.parts import PartFile, PartWriter, verify_part
-from millpond.nodes import receiver as receiving
-from millpond.nodes.bundles import open_bundle_stream
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.bundle import open_bundle_stream
+from millpond.maps.parts.part import PartFile, PartWriter, verify_part
+from millpond.nodes.uploads import receiver as receiving
 from millpond.server import upload_routes
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from millpond.testing.rows import canonical_of

@@ -15,16 +15,16 @@ import pytest
 import xxhash
 
 import millpond
+from millpond.client import upload
+from millpond.client.transport import Nodes
+from millpond.client.upload import discard_parts, enter_load, upload_parts
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Denied, Invalid, NotFound, Unavailable
-from millpond.maps.kinds import Kind, MapDefinition
-from millpond.maps.parts import PartFile, PartWriter
-from millpond.nodes import uploads
-from millpond.nodes.bundles import bundle_size, open_bundle_stream
-from millpond.nodes.transport import Nodes
-from millpond.nodes.uploads import discard_parts, enter_load, upload_parts
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
+from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.settings import Settings, load_settings
-from millpond.testing.broken_line import BrokenLine, Trouble
+from millpond.testing.faulty_proxy import BrokenLine, Trouble
 from millpond.testing.rows import canonical_of
 from tests.nodes.acted import Asked, Stage, free_port, refuse, say
 from tests.nodes.conftest import free_ports
@@ -208,8 +208,8 @@ def test_a_node_that_has_not_heard_of_the_map_is_told(receivers: list[tuple[Rece
 
 def test_when_one_fails_the_others_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk, count = bytes(1 << 16), 1000
-    monkeypatch.setattr(uploads, "bundle_size", lambda _: len(chunk) * count)
-    monkeypatch.setattr(uploads, "open_bundle_stream", lambda _folder, _start=0: iter([chunk] * count))
+    monkeypatch.setattr(upload, "bundle_size", lambda _: len(chunk) * count)
+    monkeypatch.setattr(upload, "open_bundle_stream", lambda _folder, _start=0: iter([chunk] * count))
     begun, refused = threading.Event(), threading.Event()
     received: list[int] = []
 
@@ -437,5 +437,5 @@ def test_the_same_data_from_many_writers_at_once_is_one_load(cluster: ClusterHer
 def test_an_empty_load_asks_no_node(monkeypatch: pytest.MonkeyPatch, node: Served) -> None:
     with millpond.open(node.url) as pond:
         made = pond.create_map("m", kind="state")
-        monkeypatch.setattr(uploads, "upload_parts", None)
+        monkeypatch.setattr(upload, "upload_parts", None)
         assert made.load([]).rows == 0

@@ -9,12 +9,12 @@ from pathlib import Path
 import xxhash
 
 from millpond.clock import SystemClock
-from millpond.maps.kinds import MapDefinition
-from millpond.maps.parts import PartFile, PartWriter, read_manifest
-from millpond.nodes.arriving import Offer
-from millpond.nodes.bundles import open_bundle_stream
-from millpond.nodes.entrance import Entrance
-from millpond.nodes.receiver import Receiver
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.bundle import open_bundle_stream
+from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
+from millpond.nodes.uploads.arriving import Offer
+from millpond.nodes.uploads.commit import Entrance
+from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from millpond.stores.files import remove_tree

@@ -16,7 +16,7 @@ from typing import Any
 
 from millpond import spark as mp
 from millpond.kernel import steps
-from millpond.spark.ponds import Place, Rights
+from millpond.spark.places import Place, Rights
 from millpond.spark.sources import MapSource
 
 FILES_PER_EPOCH = 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyarrow import parquet
 
+from millpond.clock import SystemClock
 from tests.cli.conftest import Shell, millpond, weather  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
@@ -93,9 +96,80 @@ def test_mistakes_are_told_before_the_work(flights: Shell) -> None:
     assert not Path("out.csv").exists()
 
 
+KINDS = {
+    "state": ("value", "key,value\na,1\nb,2\n", "code"),
+    "temporal_state": (
+        "value", "key,effective_time,value\na,2013-02-08T12:00Z,1\na,2013-02-08T18:00Z,2\n", "code at at",
+    ),
+    "ranged_state": ("value", "key_start,key_end,value\n0,9,1\n20,29,2\n", "number"),
+    "temporal_ranged_state": (
+        "value", "key_start,key_end,effective_time,value\n0,29,2013-02-08T12:00Z,1\n5,5,2013-02-08T18:00Z,2\n",
+        "number at at",
+    ),
+    "session": ("", "key,start,end\na,2013-02-08T12:00Z,2013-02-08T13:00Z\nb,2013-02-08T12:00Z,2013-02-08T20:00Z\n",
+                "code at at"),
+}  # fmt: skip
+ODD_EVENTS = """\
+code,number,at,note,count
+a,5,2013-02-08T12:30:00Z,x,1
+b,25,2013-02-08T18:30:00Z,,2
+,,,"y, z",
+a,9999999999,1999-01-01T00:00:00Z,w,4
+"""
+
+
+def test_spark_and_one_process_answer_alike(millpond: Shell) -> None:  # noqa: F811 - the fixture
+    Path("events.csv").write_text(ODD_EVENTS)
+    lookups: list[str] = []
+    for kind, (value, rows, on) in KINDS.items():
+        millpond("create", kind, "--kind", kind, *(("--value", "long") if value else ()))
+        Path("rows.csv").write_text(rows)
+        millpond("load", kind, "rows.csv")
+        lookups += ["--with", f"{kind} on {on}"]
+    for suffix in ("parquet", "csv", "jsonl"):
+        told = {}
+        for where in ("--spark", "--no-spark"):
+            out = f"out{where}.{suffix}"
+            told[where] = millpond("enrich", "events.csv", *lookups, where, "--out", out, "--json").object["lookups"]
+        assert told["--spark"] == told["--no-spark"]
+        if suffix == "parquet":
+            here, there = (parquet.read_table(f"out{where}.parquet") for where in ("--no-spark", "--spark"))
+            assert here.to_pylist() == there.to_pylist()
+            assert here.schema.names == there.schema.names
+        else:
+            assert Path(f"out--spark.{suffix}").read_text() == Path(f"out--no-spark.{suffix}").read_text()
+
+
+def test_columns_of_several_types_are_read_by_spark(flights: Shell) -> None:
+    Path("events.jsonl").write_text('{"tail": "N1", "n": 1}\n{"tail": "7", "n": "x"}\n')
+    flights("enrich", "events.jsonl", "--with", "planes on tail as plane", "--out", "out.jsonl")
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [(row["n"], row["plane"]) for row in rows] == [("1", "One"), ("x", "Seven")]
+
+
+def test_what_fails_in_spark_is_one_sentence(flights: Shell) -> None:
+    flights("create", "blocks", "--kind", "ranged_state", "--value", "string")
+    Path("blocks.csv").write_text("key_start,key_end,value\n0,10,small\n")
+    flights("load", "blocks", "blocks.csv")
+    Path("odd.csv").write_text("address\n5\nabc\n")
+    Path("damaged.parquet").write_bytes(b"PAR1 and nothing more")
+    for events, column in (("odd.csv", "address"), ("damaged.parquet", "address")):
+        # in a process of its own: Spark's logs and its workers' do not pass through this one's standard error
+        command = ["enrich", events, "--with", f"blocks on {column}", "--spark", "--out", "out.csv"]
+        done = subprocess.run([sys.executable, "-m", "millpond", *command], capture_output=True, text=True, check=False)
+        assert done.returncode in (5, 7), done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert done.stderr.startswith("error: ")
+        assert "Traceback" not in done.stderr
+        assert "at org.apache" not in done.stderr
+
+
 def test_spark_loads_what_one_process_loads(flights: Shell, spark: SparkSession) -> None:
     flights("create", "again", "--kind", "temporal_state", "--value", "temp double, wind_speed double")
+    clock = SystemClock()
+    began = clock.monotonic()
     told = flights("load", "again", "weather.csv", "--key", "airport", "--spark", "--json").object
+    assert told["seconds"] > (clock.monotonic() - began) / 2, "it is what the user waited, not what adopting took"
     assert told["maps"] == {"again": 3}
     assert flights("scan", "again", "--json").out == flights("scan", "weather", "--json").out
     assert spark.range(1).count() == 1, "the session goes on"

@@ -85,10 +85,20 @@ def test_only_what_is_asked_with_is_sent(flights: DataFrame, known: Pond) -> Non
 def test_columns_may_be_computed_and_replaced(flights: DataFrame, known: Pond) -> None:
     key, at = sf.lower(sf.col("origin")), sf.lit(moment(START_MS + 7))
     known.map("weather").load([{"key": "jfk", "effective_time": moment(START_MS + 6), "temp": -1.0, "seen": None}])
-    enriched = mp.enrich(flights, pond=known, map="weather", key=key, at=at, into="hour")
+    enriched = mp.enrich(flights, pond=known, map="weather", key=key, at=at, into="hour", overwrite=True)
     assert [plain(row.hour) for row in enriched.collect()] == [{"temp": -1.0, "seen": None}, None, None]
     two = [mp.Lookup("weather", key, at), mp.Lookup("planes", "tailnum", into="tailnum")]
-    assert [row.tailnum for row in mp.enrich(flights, two, pond=known).collect()] == ["1999", "2013", None]
+    enriched = mp.enrich(flights, two, pond=known, overwrite=True)
+    assert [row.tailnum for row in enriched.collect()] == ["1999", "2013", None]
+
+
+@pytest.mark.parametrize("into", ["tailnum", "TailNum", "hour", "flight"])
+def test_a_column_is_overwritten_only_when_that_is_said(flights: DataFrame, known: Pond, into: str) -> None:
+    with pytest.raises(Invalid, match="column is there already") as caught:
+        mp.enrich(flights, pond=known, map="planes", key="tailnum", into=into)
+    assert (caught.value.kind, caught.value.values["column"]) == ("column_taken", into)
+    with pytest.raises(Invalid, match="overwrite=True"):
+        mp.enrich(flights.withColumnRenamed("origin", "planes"), pond=known, map="planes", key="tailnum")
 
 
 def test_without_a_time_it_is_now(flights: DataFrame, known: Pond) -> None:
@@ -117,21 +127,65 @@ def test_the_sessions_pond_is_meant_where_none_is_named(spark: SparkSession, fli
 
 
 def test_wrong_questions_are_refused_at_once(spark: SparkSession, flights: DataFrame, known: Pond) -> None:
-    odd = spark.sql("select 1.5D number, timestamp_ntz '2013-01-01 00:00:00' naive, date '2013-01-01' day, 'JFK' key")
+    odd = spark.sql(
+        "select array(1) list, timestamp '2013-01-01 00:00:00' stamp, true yes, "
+        "timestamp_ntz '2013-01-01 00:00:00' naive, "
+        "date '2013-01-01' day, 'JFK' key"
+    )
     for told, kind in [
-        (mp.Lookup("weather", "number", "day"), "key_type"),
+        (mp.Lookup("weather", "list", "day"), "key_type"),
+        (mp.Lookup("weather", "day", "list"), "time_type"),
+        (mp.Lookup("weather", "stamp"), "key_type"),
+        (mp.Lookup("blocks", "key"), None),
+        (mp.Lookup("blocks", "day"), "key_type"),
+        (mp.Lookup("blocks", "yes"), "key_type"),
         (mp.Lookup("weather", "key", "naive"), "time_naive"),
         (mp.Lookup("weather", "key", "day"), "time_type"),
         ([mp.Lookup("weather", "key"), mp.Lookup("weather", "key")], "lookup_names"),
         ([], "lookup_missing"),
+        (mp.Lookup("weather", "key", on_invalid="null"), "on_invalid"),  # type: ignore[arg-type]
     ]:
+        if kind is None:
+            mp.enrich(odd, told, pond=known)  # whether the text is a number, only its rows can tell
+            continue
         with pytest.raises(Invalid) as caught:
             mp.enrich(odd, told, pond=known)
         assert caught.value.kind == kind
+    assert _refused(odd, known, "key", "naive") == {"map": "weather", "column": "naive", "type": "timestamp_ntz"}
     with pytest.raises(NotFound):
         mp.enrich(flights, pond=known, map="wether", key="origin")
     with pytest.raises(PySparkException, match="orign"):
         mp.enrich(flights, pond=known, map="weather", key="orign")
+
+
+def _refused(frame: DataFrame, pond: Pond, key: str, at: str) -> dict[str, object]:
+    with pytest.raises(Invalid) as caught:
+        mp.enrich(frame, pond=pond, map="weather", key=key, at=at)
+    return caught.value.values
+
+
+def test_a_value_that_is_no_key_or_time_is_an_error_or_a_miss(spark: SparkSession, known: Pond) -> None:
+    rows = spark.createDataFrame([("60", "JFK", str(START_MS)), ("sixty", "JFK", "soon"), (None, "JFK", None)],
+                                 "block string, origin string, hour string")  # fmt: skip
+    for lookup, told in [
+        (mp.Lookup("blocks", "block"), "the key is not a whole number. map=blocks column=block key='sixty'"),
+        (mp.Lookup("weather", "origin", "hour"), "time is not understood. map=weather column=hour time='soon'"),
+    ]:
+        with pytest.raises(PySparkException) as caught:
+            mp.enrich(rows, lookup, pond=known).collect()
+        assert told in str(caught.value)
+        assert "on_invalid='miss'" in str(caught.value)
+    both = [mp.Lookup("blocks", "block", on_invalid="miss"), mp.Lookup("weather", "origin", "hour", on_invalid="miss")]
+    answered = mp.enrich(rows, both, pond=known).collect()
+    assert [row.blocks for row in answered] == [2, None, None]
+    assert [row.weather and row.weather.temp for row in answered] == [39.5, None, None]
+    single = mp.enrich(rows, pond=known, map="blocks", key="block", on_invalid="miss")
+    assert [row.blocks for row in single.collect()] == [2, None, None]
+
+
+def test_a_condition_is_judged_where_the_frame_is_made(session: SparkSession) -> None:
+    with pytest.raises(PySparkException, match="value does not go with the column"):
+        session.read.format("millpond").option("map", "weather").option("where", "temp = 'warm'").load()
 
 
 # -- SQL ----------------------------------------------------------------------------------------------
@@ -181,8 +235,12 @@ def test_get_state_may_stand_anywhere(session: SparkSession, known: Pond) -> Non
         ("get_state('planes')", "takes a map, a key and a time"),
         ("get_state(origin, tailnum)", "text literal"),
         ("get_state('weather', origin, date(hour))", "zone"),
+        ("get_state('weather', hour)", "column cannot be read as keys: .* map=weather column=.*hour type=timestamp"),
+        ("get_state('blocks', true)", "whole numbers, in a ranged map. map=blocks column=true type=boolean"),
+        ("get_state('weather', origin, 1.5D)", "a time is a timestamp. map=weather column=1.5D type=double"),
     ],
 )
 def test_what_is_wrong_in_sql_is_said(session: SparkSession, call: str, said: str) -> None:
-    with pytest.raises(PySparkException, match=said):
-        session.sql(f"select {call} from flights").collect()
+    with pytest.raises(PySparkException, match=said) as caught:
+        session.sql(f"select {call} from flights")  # while it is planned: nothing is collected
+    assert "Traceback" not in str(caught.value)

@@ -8,9 +8,9 @@ import pytest
 
 import millpond
 from millpond.clock import SystemClock
-from millpond.spark.followed import BEHIND_SECONDS, FollowedMap
+from millpond.spark.change_log import BEHIND_SECONDS, FollowedMap
 from millpond.spark.options import pond_option
-from millpond.spark.ponds import Place, Rights, named_place
+from millpond.spark.places import Place, Rights, named_place
 from tests.nodes.conftest import cluster as cluster
 from tests.nodes.conftest import serve as serve
 

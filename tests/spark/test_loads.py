@@ -18,9 +18,9 @@ from millpond.clock import SystemClock
 from millpond.errors import Conflict, Invalid
 from millpond.maps.inputs.normalise import normalise
 from millpond.spark.attempts import Attempt, TaskParts, run_attempt
-from millpond.spark.jobs import LoadSettings, adopt, begin_job
-from millpond.spark.landings import FolderLanding
-from millpond.spark.ponds import place_of
+from millpond.spark.places import place_of
+from millpond.spark.staging import FolderLanding
+from millpond.spark.write_jobs import LoadSettings, adopt, begin_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from millpond import Map, Pond
-    from millpond.spark.landings import Landing
+    from millpond.spark.staging import Landing
 
 pytestmark = pytest.mark.spark
 

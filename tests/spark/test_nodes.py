@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from millpond.nodes.remote_pond import RemotePond
+    from millpond.client.pond import RemotePond
     from tests.nodes.conftest import ClusterHere, Served
 
 pytestmark = pytest.mark.spark

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 
 import millpond
 from millpond import spark as mp
-from millpond.maps.thawed import thaw
+from millpond.maps.snapshots.rows_of_groups import thaw
 from millpond.spark.sources import MapReader, MapSource, PushingReader
 from tests.spark.worlds import START_MS, moment
 

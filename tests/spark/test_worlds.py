@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millpond import spark as mp
-from millpond.maps.columns import presented_schema
+from millpond.maps.model.columns import presented_schema
 from millpond.testing.rows import presented, presented_rows
 from tests.spark.worlds import WORLDS, World, create, plain
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millpond import Pond
-    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.model.definition import MapDefinition
 
 pytestmark = pytest.mark.spark
 

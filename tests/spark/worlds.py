@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.maps.kinds import Kind, MapDefinition, ScalarType, Scheme, ValueType, parse_value_type
+from millpond.maps.model.definition import Kind, MapDefinition, ScalarType, Scheme, ValueType, parse_value_type
 from millpond.testing.models import MapModel
 from millpond.testing.rows import table_of
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from millpond.ranges import Boundaries, Index, RangeReader
 from millpond.stores.objects import Objects
-from millpond.stores.ranges import Boundaries, Index, RangeReader
 
 SCHEMA = pa.schema(
     [

@@ -6,13 +6,14 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from millpond.clock import ManualClock
 from millpond.kernel.steps import listening
-from millpond.maps.care import compact, condense, retain
-from millpond.maps.kinds import Kind, MapDefinition, Scheme, parse_value_type
-from millpond.maps.shard import Shard
+from millpond.maps.maintenance.maintenance import compact, condense, retain
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
+from millpond.maps.shard.shard import Shard
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
 
@@ -227,3 +228,64 @@ def test_a_group_is_cut_in_the_order_it_is_read(
     condense(opened, opened.definition, 1_000, clock=CLOCK, rows_per_change=rows_per_change)
     assert opened.stats().rows == 3
     opened.close()
+
+
+def drawn_rows(kind: Kind, seed: int) -> list[Row]:
+    """Rows of few keys on both sides of 1970, with runs of values of which some are too long for table `hashed`."""
+    random = np.random.default_rng(seed)
+    keys = [f"{'long ' * 30 if number % 2 else ''}key{number}" for number in range(12)]
+    values = ["a", "b", "x" * 600, "y" * 600]
+    rows: dict[tuple[str | int, ...], object] = {}
+    for number in random.integers(0, len(keys), 700).tolist():
+        time = int(random.integers(-40, 40))
+        if kind is Kind.SESSION:
+            rows[keys[number], time, time + int(random.integers(0, 4))] = None
+        elif kind is Kind.TEMPORAL_STATE:
+            rows[keys[number], time] = values[int(random.integers(0, 4)) if time % 3 else number % 4]
+        else:
+            rows[number - 20, number + int(random.integers(0, 2)), time] = values[number % 4 if time % 3 else 0]
+    return list(rows.items())
+
+
+@pytest.mark.parametrize("kind", [Kind.TEMPORAL_STATE, Kind.TEMPORAL_RANGED_STATE, Kind.SESSION])
+@pytest.mark.parametrize(
+    ("scheme", "hash_bytes", "hash_bits"),
+    [(Scheme.AUTO, 8, 64), (Scheme.AUTO, 8, 2), (Scheme.DIRECT, 8, 64), (Scheme.HASH, 8, 64), (Scheme.HASH, 8, 3),
+     (Scheme.HASH, 4, 64), (Scheme.HASH, 4, 2), (Scheme.LOOKUP, 8, 64), (Scheme.LOOKUP, 8, 2)],
+)  # fmt: skip
+@pytest.mark.parametrize("rows_per_change", [60, 100_000])
+def test_every_kind_and_scheme_condenses_and_retains_as_the_model(
+    tmp_path: Path, kind: Kind, scheme: Scheme, hash_bytes: int, hash_bits: int, rows_per_change: int
+) -> None:
+    shape = replace(definition(kind, scheme), hash_bytes=hash_bytes, hash_bits=hash_bits)
+    opened, model = Shard(tmp_path / "shard", shape), MapModel(kind)
+    model.put(drawn_rows(kind, rows_per_change))
+    put(opened, model.scan())
+    report = condense(opened, shape, 25, clock=CLOCK, rows_per_change=rows_per_change)
+    assert report.rows_removed == model.condense(25) > 20
+    check = [tuple(row.values()) for row in canonical_of(shape, model.scan()).to_pylist()]
+    assert sorted(tuple(row.values()) for batch in opened.read_rows() for row in batch.to_pylist()) == sorted(check)
+    assert condense(opened, shape, 25, clock=CLOCK, rows_per_change=rows_per_change).changes == 0
+    report = retain(opened, shape, -5, clock=CLOCK, rows_per_change=rows_per_change)
+    assert report.rows_removed == model.retain(-5) > 20
+    check = [tuple(row.values()) for row in canonical_of(shape, model.scan()).to_pylist()]
+    assert sorted(tuple(row.values()) for batch in opened.read_rows() for row in batch.to_pylist()) == sorted(check)
+    if kind is Kind.TEMPORAL_RANGED_STATE:
+        with opened.view() as view:
+            assert view.tx is not None
+            ranges = {address[:2] for address in model.rows}
+            assert view.tx.stat(view.store.dbs["widths"])["entries"] == len(ranges)
+    opened.close()
+
+
+def test_what_a_change_touches_is_every_group_it_changes(tmp_path: Path) -> None:
+    for scheme in Scheme:
+        opened = Shard(tmp_path / scheme, definition(scheme=scheme))
+        put(opened, [((f"key{key}" * 30, time), "v") for key in range(50) for time in range(1 + key % 2)])
+        version = opened.version
+        condense(opened, opened.definition, 1_000, clock=CLOCK, rows_per_change=16)
+        with opened.view() as view:
+            touched = view.touched_since(version)
+        assert touched is not None
+        assert sorted(touched.to_pylist()) == sorted(b"key%d" % key * 30 for key in range(1, 50, 2))
+        opened.close()

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from millpond.errors import Corrupt
-from millpond.maps.columns import canonical_schema
-from millpond.maps.digest import Digest, DigestCache, digest_of_rows, digest_of_view
-from millpond.maps.kinds import Kind, MapDefinition, Scheme, parse_value_type
-from millpond.maps.shard import Shard, ShardView
-from millpond.maps.values import encode_mixed
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
+from millpond.maps.model.values import encode_mixed
+from millpond.maps.shard.digest import Digest, DigestCache, digest_of_rows, digest_of_view
+from millpond.maps.shard.shard import Shard, ShardView
 from millpond.testing import strategies
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
@@ -226,7 +226,7 @@ def test_who_asks_at_once_is_answered_by_one_count(monkeypatch: pytest.MonkeyPat
         counted.append(view)
         return digest_of_view(view)
 
-    monkeypatch.setattr("millpond.maps.digest.digest_of_view", count)
+    monkeypatch.setattr("millpond.maps.shard.digest.digest_of_view", count)
     cache = DigestCache()
     with scratch_folder() as folder, closing(Shard(folder, _plain(Kind.STATE))) as shard:
         put(shard, [(("a",), 1)])

@@ -21,8 +21,8 @@ import lmdb
 import pytest
 import xxhash
 
-from millpond.maps.kinds import Kind, MapDefinition, Scheme, parse_value_type
-from millpond.maps.shard import Shard
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
+from millpond.maps.shard.shard import Shard
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.arrays.xxh3 import fold32, hash_key, hash_keys
 from millpond.errors import Invalid
-from millpond.maps.hashing import fold32, hash_key, hash_keys
 
 
 def expected(keys: list[bytes]) -> list[int]:

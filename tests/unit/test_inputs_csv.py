@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import Invalid
-from millpond.maps.inputs import delimited
-from millpond.maps.inputs.delimited import CsvForm, csv_form, holds_long_records
-from millpond.maps.inputs.files import find_files
+from millpond.maps.inputs.formats import delimited
+from millpond.maps.inputs.formats.delimited import CsvForm, csv_form, holds_long_records
+from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.mapping import ColumnMapping
-from millpond.maps.kinds import Kind
+from millpond.maps.model.definition import Kind
 from tests.unit.test_inputs_files import a_map, read_file, reading, write
 
 

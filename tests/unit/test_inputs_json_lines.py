@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
-from millpond.maps.inputs import json_lines
+from millpond.maps.inputs.formats import json_lines
 from millpond.maps.inputs.mapping import ColumnMapping
-from millpond.maps.kinds import Kind
+from millpond.maps.model.definition import Kind
 from tests.unit.test_inputs_files import a_map, read_file, reading, write
 
 
@@ -63,7 +63,7 @@ def test_only_bad_lines(tmp_path: Path) -> None:
 def test_a_column_that_a_later_block_leaves_out_is_null_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "BLOCK_BYTES", 120)
     session = a_map(Kind.SESSION, None)
-    told = [{"key": "a", "start": at * 1000, **({"end": at * 1000 + 1} if at % 7 else {})} for at in range(40)]
+    told = [{"key": "a", "start": at * 1000, **({"timeout": 1} if at % 7 else {})} for at in range(40)]
     rows, rejects = read_file(write(tmp_path, "a.jsonl", lines(*told)), reading(session))
     assert rejects == []
     assert [row["end"] - row["start"] for row in rows] == [1 if at % 7 else 0 for at in range(40)]

@@ -18,8 +18,8 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.tables import BATCH_ROWS_MAX, batches_of
-from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
-from millpond.maps.values import python_value
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.model.values import python_value
 
 ROWS = [{"key": "a", "value": 1}, {"key": "b", "value": 2}]
 TABLE = pa.Table.from_pylist(ROWS)
@@ -147,3 +147,11 @@ def test_what_holds_no_rows_is_told_with_the_way_out(data: Any, told_of: str) ->
     with pytest.raises(Invalid) as caught:
         told(data)
     assert told_of in str(caught.value)
+
+
+@pytest.mark.parametrize("other", [np.int64(5), np.bool_(True), np.str_("a"), np.float32(1)])
+def test_datetimes_of_numpy_beside_its_other_scalars_are_refused_before_arrow_sees_them(other: Any) -> None:
+    for values in ([np.datetime64("2020-01-01", "ms"), other], [np.datetime64("NaT"), None, other]):
+        with pytest.raises(Invalid) as caught:
+            told({"key": values})
+        assert caught.value.kind == "column_values"

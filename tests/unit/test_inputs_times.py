@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
-from millpond.maps.inputs import times
-from millpond.maps.inputs.times import INSTANT_MAX, INSTANT_MIN, parse_instant, to_millis
+from millpond.times import instants
+from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, parse_instant, to_millis
 
 GOOD = {
     "1970-01-01T00:00:00Z": 0,
@@ -49,11 +49,11 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=[0, times.FEW_ROWS], ids=["compiled", "few"], autouse=True, scope="module")
+@pytest.fixture(params=[0, instants.FEW_ROWS], ids=["compiled", "few"], autouse=True, scope="module")
 def _both_readers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Columns of text are read by machine code, or one by one: both speak the same language."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(times, "FEW_ROWS", request.param)
+        patch.setattr(instants, "FEW_ROWS", request.param)
         yield
 
 

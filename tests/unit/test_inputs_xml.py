@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
-from millpond.maps.inputs import references, xml
-from millpond.maps.inputs.files import Piece, find_files
-from millpond.maps.inputs.readers import Reading, read_piece
-from millpond.maps.inputs.xml import Element, read_elements
-from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
-from millpond.maps.values import python_value
+from millpond.maps.inputs.formats import references, xml
+from millpond.maps.inputs.formats.files import Piece, find_files
+from millpond.maps.inputs.formats.readers import Reading, read_piece
+from millpond.maps.inputs.formats.xml import Element, read_elements
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.model.values import python_value
 
 MAPS = {
     "site": (Kind.STATE, None),

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.stores.lmdb_bulk import BulkTable, write_environment
-from millpond.stores.lmdb_probe import MAIN, read_through
+from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
+from millpond.stores.lmdb.probe import MAIN, read_through
 
 
 def table(name: str, rows: dict[bytes, bytes], *, duplicates: bool = False) -> BulkTable:

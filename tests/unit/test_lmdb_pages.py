@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.errors import Corrupt
-from millpond.stores.lmdb_bulk import BulkTable, write_environment
-from millpond.stores.lmdb_format import PAGE
-from millpond.stores.lmdb_pages import Piece, Rest, read_pieces
+from millpond.stores.lmdb.bulk_read import Piece, Rest, read_from, read_pieces
+from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
+from millpond.stores.lmdb.page_format import PAGE
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -175,3 +175,91 @@ def test_no_byte_of_the_file_leads_outside_it(tmp_path: Path) -> None:
             told(read_pieces(tmp_path / "data.mdb", bytes(wrong), 50))
         except Corrupt:
             refused += 1
+
+
+def piece_rows(piece: Piece) -> Rows:
+    return list(
+        zip(cut(piece.key_offsets, piece.keys), cut(piece.value_offsets, piece.values), strict=True)
+    )  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(
+    rows=ROWS, many=st.integers(0, 2_000), removed=st.integers(0, 400), first=st.binary(max_size=12),
+    rows_max=st.integers(1, 300),
+)  # fmt: skip
+def test_rows_from_a_key_on(
+    tmp_path_factory: pytest.TempPathFactory, rows: dict[bytes, bytes], many: int, removed: int, first: bytes,
+    rows_max: int,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("lmdb")
+    rows |= {b"%06d" % (n * 7919 % 10_000): b"y" * (n % 90) for n in range(many)}
+    with environment(folder) as env:
+        table = env.open_db(b"rows")
+        with env.begin(write=True, db=table) as tx:
+            tx.cursor().putmulti(rows.items())
+        with env.begin(write=True, db=table) as tx:
+            for key in sorted(rows)[10 : 10 + removed]:
+                del rows[key]
+                tx.delete(key)
+        with env.begin() as tx:
+            for start in (first, b"%05d" % len(first), b"", *sorted(rows)[:: max(1, len(rows) // 5)]):
+                found = read_from(folder / "data.mdb", tx.get(b"rows"), start, rows_max)
+                assert not isinstance(found, Rest)
+                expected = [row for row in sorted(rows.items()) if row[0] >= start]
+                following = expected[rows_max][0] if len(expected) > rows_max else None
+                assert (piece_rows(found[0]), found[1]) == (expected[:rows_max], following)
+
+
+def test_rows_from_a_key_on_are_bounded_in_bytes(tmp_path: Path) -> None:
+    with environment(tmp_path) as env:
+        table = env.open_db(b"rows")
+        with env.begin(write=True, db=table) as tx:
+            for number in range(400):
+                tx.put(b"%03d" % number, b"z" * 400_000)
+        with env.begin() as tx:
+            found = read_from(tmp_path / "data.mdb", tx.get(b"rows"), b"", 1000)
+            assert not isinstance(found, Rest)
+            assert 1 <= len(found[0]) < 400
+            assert found[1] == b"%03d" % len(found[0])
+
+
+def test_rows_from_a_key_on_end_before_several_under_one_key(tmp_path: Path) -> None:
+    with environment(tmp_path) as env:
+        table = env.open_db(b"rows", dupsort=True)
+        with env.begin(write=True, db=table) as tx:
+            for number in range(3_000):
+                tx.put(b"%06d" % number, b"v" * 40)
+            tx.put(b"001500", b"w")
+        with env.begin() as tx:
+            found = read_from(tmp_path / "data.mdb", tx.get(b"rows"), b"000007", 5_000)
+            assert not isinstance(found, Rest)
+            piece, following = found
+            assert following is not None
+            assert [key for key, _ in piece_rows(piece)] == [b"%06d" % n for n in range(7, int(following))]
+            assert int(following) <= 1_500
+            assert read_from(tmp_path / "data.mdb", tx.get(b"rows"), following, 10) == Rest(following)
+            assert read_from(tmp_path / "data.mdb", tx.get(b"rows"), b"001500", 10) == Rest(b"001500")
+
+
+def test_damage_below_a_key_is_told(tmp_path: Path) -> None:
+    with environment(tmp_path) as env:
+        table = env.open_db(b"rows")
+        with env.begin(write=True, db=table) as tx:
+            for number in range(3_000):
+                tx.put(b"%06d" % number, b"v" * 40)
+        with env.begin() as tx:
+            record = tx.get(b"rows")
+    data = bytearray((tmp_path / "data.mdb").read_bytes())
+    spoiled = tmp_path / "spoiled.mdb"
+    random = np.random.default_rng(7)
+    for _ in range(300):
+        harmed = bytearray(data)
+        for place in random.integers(2 * PAGE, len(data), 200):
+            harmed[place] = random.integers(0, 256)
+        spoiled.write_bytes(harmed)
+        try:
+            found = read_from(spoiled, record, b"%06d" % random.integers(0, 3_000), 500)
+        except Corrupt:
+            continue
+        assert isinstance(found, Rest) or len(found[0]) <= 500

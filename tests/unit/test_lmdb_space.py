@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-import threading
 from typing import TYPE_CHECKING
 
 import lmdb
 import pytest
 
 from millpond.errors import Closed, Corrupt, Internal, NotFound, Unavailable
-from millpond.kernel.keys import EVERYTHING
-from millpond.stores.lmdb_environment import Environment
-from millpond.stores.lmdb_probe import MAIN, read_through
-from millpond.stores.lmdb_space import Limits, LmdbSpace
+from millpond.stores.lmdb.environment import Environment
+from millpond.stores.lmdb.probe import MAIN, read_through
+from millpond.stores.lmdb.space import Limits, LmdbSpace
+from tests.unit.lmdb_spaces import BIG, SMALL, environment_of, put, python, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from millpond.kernel.space import Transaction
-
-SMALL = Limits(map_bytes=16384)
-BIG = bytes(100_000)
 
 
 @pytest.fixture
@@ -38,21 +32,6 @@ def space(path: Path) -> Iterator[LmdbSpace]:
     space = LmdbSpace(path, durable=False, limits=SMALL)
     yield space
     space.close()
-
-
-def rows(space: LmdbSpace) -> dict[bytes, bytes]:
-    with space.read() as transaction:
-        return dict(transaction.scan(EVERYTHING))
-
-
-def put(space: LmdbSpace, key: bytes, value: bytes = b"") -> None:
-    space.write(lambda transaction: transaction.put(key, value))
-
-
-def python(code: str, *arguments: object) -> subprocess.Popen[str]:
-    """Another Python that runs `code`; it reads from and writes to pipes."""
-    command = [sys.executable, "-c", "from millpond.stores.lmdb_space import *\nimport sys, os\n" + code]
-    return subprocess.Popen([*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 # --- growing
@@ -76,29 +55,6 @@ def test_a_write_that_fills_the_map_is_run_again_from_its_start(space: LmdbSpace
     assert space.write(change) == len(runs) > 1
     assert set(runs) == {b"0"}
     assert rows(space) == {b"n": b"%d" % len(runs), b"big": BIG}
-
-
-def test_growing_waits_for_the_readers_of_other_threads(space: LmdbSpace) -> None:
-    put(space, b"k")
-    writer = threading.Thread(target=put, args=(space, b"big", BIG))
-    with space.read() as reader:
-        writer.start()
-        while not _environment(space)._waiting:
-            assert writer.is_alive()
-        # A reader inside a reader is let in: to keep it out would make both wait for ever.
-        with space.read() as nested:
-            assert nested.get(b"big") is None
-        assert reader.get(b"k") == b""
-    writer.join()
-    assert rows(space)[b"big"] == BIG
-
-
-def test_a_thread_that_reads_cannot_move_the_map_under_itself(space: LmdbSpace) -> None:
-    put(space, b"k")
-    with space.read(), pytest.raises(Unavailable) as caught:
-        put(space, b"big", BIG)
-    assert caught.value.kind == "space_in_use"
-    assert rows(space) == {b"k": b""}
 
 
 def test_the_map_grows_no_further_than_it_may(path: Path) -> None:
@@ -208,9 +164,9 @@ def test_a_forked_child_is_told_to_open_it_itself(space: LmdbSpace) -> None:
 # --- sharing, opening, closing
 
 
-def test_one_process_shares_one_environment(space: LmdbSpace, path: Path) -> None:
+def test_one_process_shares_oneenvironment_of(space: LmdbSpace, path: Path) -> None:
     other = LmdbSpace(path.parent / "." / "space")
-    assert _environment(other) is _environment(space)
+    assert environment_of(other) is environment_of(space)
     put(space, b"k")
     space.close()
     assert rows(other) == {b"k": b""}
@@ -336,7 +292,7 @@ def test_a_file_that_is_short_but_whole_is_opened(path: Path) -> None:
     for _ in range(4):  # the pages of the last round are free for the bookkeeping of the next
         put(space, b"k", b"")
     space.write(change)
-    environment = _environment(space).handle
+    environment = environment_of(space).handle
     told = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     space.close()
     assert (path / "data.mdb").stat().st_size < told
@@ -364,8 +320,3 @@ def test_named_tables_are_read_through(path: Path) -> None:
             for value in (b"1", b"2", b"3"):
                 transaction.put(b"a", value, db=two)
     assert read_through(path) == {MAIN: 2, "one": 1, "two": 3}
-
-
-def _environment(space: LmdbSpace) -> Environment:
-    assert space._environment is not None
-    return space._environment

@@ -12,8 +12,8 @@ import pytest
 from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.steps import listening
-from millpond.maps import kept
-from millpond.maps.log import HEAD, LOG, Entry
+from millpond.maps.loads import retention
+from millpond.maps.log.log import HEAD, LOG, Entry
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Pond
-    from millpond.maps.parts import PartFile
+    from millpond.maps.parts.part import PartFile
 
 DAY = 86_400_000
 
@@ -161,7 +161,7 @@ def test_a_pond_from_before_there_were_logs_begins_trimmed(pond: Pond) -> None:
             tx.delete(key)  # type: ignore[attr-defined]
         tx.delete(HEAD)  # type: ignore[attr-defined]
 
-    pond._space.write(forget)
+    pond.space.write(forget)
     shard = pond.map("m").shard
     with shard.exclusive():
         shard.change(lambda tx: tx.delete(b"position", db=shard._generation.info), None)
@@ -305,8 +305,8 @@ def test_who_keeps_parts_lets_go_of_old_ones_while_loading(pond: Pond) -> None:
 
 
 def test_a_pond_that_keeps_no_parts_keeps_a_bounded_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "LOG_ENTRIES_MAX", 3)
-    monkeypatch.setattr(kept, "TRIM_EVERY", 5)
+    monkeypatch.setattr(retention, "LOG_ENTRIES_MAX", 3)
+    monkeypatch.setattr(retention, "TRIM_EVERY", 5)
     with open_pond(tmp_path / "pond", clock=ManualClock()) as pond:
         pond.create_map("m", kind="state", value="long")
         for value in range(9):

@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.maps.columns import canonical_schema
-from millpond.maps.frozen import range_order_keys
-from millpond.maps.kinds import Kind, MapDefinition, parse_value_type
-from millpond.maps.lookup import Snapshot
-from millpond.maps.snapshots import freeze
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.snapshots.freeze import freeze
+from millpond.maps.snapshots.groups_of_rows import range_order_keys
+from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.stores.objects import open_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millpond.maps.snapshots import SnapshotManifest
+    from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.stores.objects import Objects
 
 KEYS = 12_000

@@ -10,9 +10,9 @@ import pytest
 from millpond.clock import SystemClock
 from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.steps import listening
-from millpond.maps import merging
-from millpond.maps.merger import Merger
-from millpond.maps.shard import Shard
+from millpond.maps.loads import merge_queue
+from millpond.maps.loads.merger import Merger
+from millpond.maps.shard.shard import Shard
 from millpond.pond import open_pond
 from millpond.testing.rows import canonical_of
 
@@ -83,7 +83,7 @@ def test_small_loads_are_folded_into_one_change(pond: Pond, merger: Merger, monk
     assert pond.map("one").shard.version == 2
     assert [pond.map("one").get("b", at=5), pond.map("one").get("a", at=7)] == [8, 7]
     merger.stop()
-    monkeypatch.setattr(merging, "FOLD_ROWS", 4)
+    monkeypatch.setattr(merge_queue, "FOLD_ROWS", 4)
     for value in range(10, 14):
         last = bring(pond, "one", value)
     merger.start()
@@ -169,7 +169,7 @@ def test_who_waits_is_not_told_what_is_over(pond: Pond) -> None:
 
 
 def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "FOLD_ROWS", 1)
+    monkeypatch.setattr(merge_queue, "FOLD_ROWS", 1)
     for value in range(5):
         last = bring(pond, "one", value)
     merger = Merger(pond)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.errors import Invalid, NotFound, Unavailable
+from millpond.stores.files import unfinished_file
 from millpond.stores.objects import FolderObjects, Named, Objects, open_objects
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ def test_a_writer_killed_anywhere_leaves_the_old_or_the_new(tmp_path: Path) -> N
 
 def test_sweeping_leaves_what_a_living_writer_holds(tmp_path: Path) -> None:
     folder = FolderObjects(tmp_path)
-    with folder._partial() as partial:
+    (tmp_path / ".partial").mkdir()
+    with unfinished_file(tmp_path / ".partial") as partial:
         (tmp_path / ".partial" / "dead").write_bytes(b"left")
         assert folder.sweep_partial() == 1
         assert [str(left) for left in (tmp_path / ".partial").iterdir()] == [partial.name]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
-from millpond.stores.range_arrays import bare, canonical, equal_rows, row_sizes
-from millpond.stores.range_index import write_batch
+from millpond.ranges.canonical import bare, canonical, equal_rows, row_sizes
+from millpond.ranges.files import write_batch
 
 UTC = datetime.timezone.utc  # noqa: UP017 - read aloud beside Arrow's "UTC"
 PLAIN: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [

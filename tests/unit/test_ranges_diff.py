@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond import ranges
 from millpond.errors import Invalid
-from millpond.stores import ranges
-from millpond.stores.ranges import Boundaries, Index
+from millpond.kernel.keys import encode
+from millpond.ranges import Boundaries, Index
+from millpond.ranges.walk import Cursor
 from tests.unit.range_entries import (
     SMALL,
     Model,
@@ -107,3 +109,115 @@ def test_indexes_of_different_columns_are_not_compared() -> None:
     other = ranges.write(objects, [pa.record_batch({"key": pa.array([b"a"], pa.binary())})])
     with pytest.raises(Invalid, match="different columns"):
         ranges.diff(objects, written(objects, {}), other)
+
+
+# -- pages --------------------------------------------------------------------------------------------
+
+
+def differing(found: list[ranges.Difference]) -> list[bytes]:
+    """The keys of each stretch in order, stretch by stretch."""
+    stretches = (pa.concat_batches([each.removed, each.added, each.after]).column("key") for each in found)
+    return [key for stretch in stretches for key in sorted(stretch.to_pylist())]
+
+
+@given(large_models, large_models, boundaries, st.integers(1, 40), keys | st.just(b"") | st.just(b"k1"))
+def test_pages_joined_are_the_whole(old: Model, new: Model, limits: Boundaries, limit: int, prefix: bytes) -> None:
+    objects = Watched()
+    a, b = written(objects, old, limits), written(objects, new, limits)
+    expected = [key for key in sorted({*old, *new}) if key.startswith(prefix) and old.get(key) != new.get(key)]
+    assert differing(list(ranges.diff(objects, a, b, prefix=prefix))) == expected
+    after: bytes | None = None
+    joined: list[bytes] = []
+    while page := list(ranges.diff(objects, a, b, prefix=prefix, after=after, limit=limit)):
+        found = differing(page)
+        assert len(found) <= limit
+        assert len(found) == limit or joined + found == expected
+        joined += found
+        after = page[-1].last_key
+        assert after == found[-1]
+    assert joined == expected
+
+
+@given(large_models, large_models, st.none() | keys)
+def test_a_page_begins_behind_a_key(old: Model, new: Model, after: bytes | None) -> None:
+    objects = Watched()
+    found = ranges.diff(objects, written(objects, old), written(objects, new), after=after)
+    wanted = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key) and (after is None or key > after)]
+    assert differing(list(found)) == wanted
+
+
+def test_a_page_opens_what_it_shows() -> None:
+    objects = Watched()
+    old = {b"%06d" % n: plain(n) for n in range(2000)}
+    new = {key: plain(-1) for key in old}
+    a, b = written(objects, old), written(objects, new)
+    objects.forget()
+    (page,) = [list(ranges.diff(objects, a, b, after=b"001000", limit=3))]
+    assert differing(page) == [b"001001", b"001002", b"001003"]
+    assert len(objects.ranges_read()) <= 6
+    objects.forget()
+    assert differing(list(ranges.diff(objects, a, b, prefix="00150"))) == [b"00150%d" % n for n in range(10)]
+    assert len(objects.ranges_read()) <= 16
+    assert list(ranges.diff(objects, a, b, limit=0)) == []
+    with pytest.raises(Invalid, match="below zero"):
+        ranges.diff(objects, a, b, limit=-1)
+
+
+# -- walking and bounds -------------------------------------------------------------------------------
+
+
+@given(large_models, st.lists(keys, max_size=8), boundaries)
+def test_a_cursor_is_sought_forward(model: Model, sought: list[bytes], limits: Boundaries) -> None:
+    objects = Watched()
+    cursor = Cursor(objects, written(objects, model, limits))
+    floor = b""
+    for key in sought:
+        objects.forget()
+        cursor.seek(key)
+        assert objects.read == []
+        floor = max(floor, key)
+        coming = sorted(held for held in model if held >= floor)
+        assert cursor.done == (not coming)
+        if coming:
+            assert cursor.next_key == coming[0]
+            assert len(objects.read) <= 1
+    if not cursor.done:
+        last = cursor.entry.last
+        taken = cursor.take(last).column("key").to_pylist()
+        assert taken == [key for key in sorted(model) if floor <= key <= last]
+
+
+def test_folders_are_listed_by_seeking() -> None:
+    """A listing shows what lies in a folder and jumps over what lies deeper, unread."""
+    objects = Watched()
+    index = written(objects, {f"{folder}/{n:04d}".encode(): plain(n) for folder in "abc" for n in range(400)})
+    cursor, found = Cursor(objects, index), []
+    objects.forget()
+    while not cursor.done:
+        folder = cursor.next_key.partition(b"/")[0] + b"/"
+        found.append(folder)
+        stop = ranges.starting(folder).stop
+        assert stop is not None
+        cursor.seek(stop)
+    assert found == [b"a/", b"b/", b"c/"]
+    assert len(objects.ranges_read()) <= 2
+
+
+@given(st.binary(max_size=4), st.binary(max_size=5))
+def test_bounds_hold_what_starts_so(prefix: bytes, key: bytes) -> None:
+    assert ranges.starting(prefix).holds(key) == key.startswith(prefix)
+
+
+@given(st.text(max_size=3), st.text(max_size=4), st.sampled_from(["main", "main2", ""]), st.integers())
+def test_texts_within_keys_start_so(prefix: str, text: str, branch: str, number: int) -> None:
+    key = encode((branch, text, number % 7))
+    within = ranges.starting(ranges.text_prefix(prefix, "main"))
+    assert within.holds(key) == (branch == "main" and text.startswith(prefix))
+
+
+def test_a_scan_takes_bounds() -> None:
+    objects = Watched()
+    index = written(objects, {b"a/1": plain(1), b"a/2": plain(2), b"b/1": plain(3)})
+    for reverse in (False, True):
+        (found,) = ranges.scan(objects, index, *ranges.starting("a/"), reverse=reverse)
+        assert found.column("key").to_pylist() == ([b"a/2", b"a/1"] if reverse else [b"a/1", b"a/2"])

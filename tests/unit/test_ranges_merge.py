@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond import ranges
 from millpond.errors import Invalid, NotFound
-from millpond.stores import ranges
-from millpond.stores.ranges import Boundaries, Index
+from millpond.ranges import Boundaries, Index
 from tests.unit.range_entries import (
     SMALL,
     Model,

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond import ranges
 from millpond.errors import Invalid, NotFound
-from millpond.stores import ranges
+from millpond.ranges import Boundaries, RangeReader
+from millpond.ranges.files import content_id, read_batch, sealed_bytes, write_batch
+from millpond.ranges.key_columns import hash_of_key
 from millpond.stores.objects import Objects, open_objects
-from millpond.stores.range_index import content_id, read_batch, write_batch
-from millpond.stores.range_keys import hash_of_key
-from millpond.stores.ranges import Boundaries, RangeReader
 from tests.unit.range_entries import (
     SCHEMA,
     SMALL,
@@ -208,7 +208,7 @@ def test_a_refused_write_leaves_no_index(tmp_path: Path) -> None:
 def test_columns_that_ranges_do_not_keep_are_named() -> None:
     key = pa.array([b"a"], pa.binary())
     for column in (
-        pa.array(["a"]).dictionary_encode(),
+        pa.array([["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
         pa.array([[{"a": "x"}]], pa.list_(pa.struct([("a", pa.string_view())]))),
         pa.array(["a"], pa.binary_view()),
         pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
@@ -220,6 +220,17 @@ def test_columns_that_ranges_do_not_keep_are_named() -> None:
         ranges.write(in_memory(), [pa.record_batch({"key": pa.array(["a"])})])
     with pytest.raises(Invalid, match="one name"):
         ranges.write(in_memory(), [pa.RecordBatch.from_arrays([key, key], names=["key", "key"])])
+
+
+def test_dictionaries_are_written_out() -> None:
+    """A dictionary is a way to lie in memory: the same entries, the same ids."""
+    names = ["EWR", None, "EWR", "JFK"]
+    key = pa.array([b"a", b"b", b"c", b"d"], pa.binary())
+    plain = pa.record_batch({"key": key, "name": pa.array(names)})
+    coded = pa.record_batch({"key": key.dictionary_encode(), "name": pa.array(names).dictionary_encode()})
+    objects = in_memory()
+    assert ranges.write(objects, [coded]) == ranges.write(in_memory(), [plain])
+    assert ranges.write(in_memory(), [plain.slice(0, 2), coded.slice(2)]) == ranges.write(in_memory(), [plain])
 
 
 def test_nulls_where_none_are_admitted_are_refused() -> None:
@@ -244,14 +255,31 @@ def test_boundaries_that_make_no_sense_are_refused(wrong: dict[str, int]) -> Non
         Boundaries(**wrong)
 
 
-def test_an_index_of_a_newer_format_is_refused() -> None:
+def test_files_of_another_format_are_refused_by_name() -> None:
+    """A whole file of another format is not damaged: it is refused, with its number."""
     objects = in_memory()
     index = ranges.write(objects, [batch_of({b"a": plain(1)})])
-    batch = read_batch(objects.get(ranges.index_name(index.id)), "index")
-    newer = write_batch(batch.replace_schema_metadata({**batch.schema.metadata, b"millpond.index": b"9"}))
-    objects.put(ranges.index_name(content_id(newer)), newer)
-    with pytest.raises(Invalid, match="another format"):
-        ranges.load_index(objects, content_id(newer))
+    (entry,) = index.entries
+    for subject, name, load in (
+        ("index", ranges.index_name(index.id), lambda: ranges.load_index(objects, index.id)),
+        ("range", ranges.range_name(entry.id), lambda: ranges.open_range(objects, entry)),
+    ):
+        batch = read_batch(objects.get(name), name)
+        objects.put(name, sealed_bytes(subject, Path(name).stem, batch, format_number=9))  # type: ignore[arg-type]
+        with pytest.raises(Invalid, match="another format") as caught:
+            load()
+        assert (caught.value.values["object"], caught.value.values["format"]) == (name, 9)
+
+
+def test_a_file_of_the_first_format_is_refused_by_name() -> None:
+    """Its name was the hash of its bytes, and it had no seal."""
+    objects = in_memory()
+    first = write_batch(pa.record_batch({"key": pa.array([b"a"], pa.binary())}))
+    id_ = content_id(first)
+    objects.put(ranges.index_name(id_), first)
+    with pytest.raises(Invalid, match="another format") as caught:
+        ranges.load_index(objects, id_)
+    assert (caught.value.values["object"], caught.value.values["format"]) == (ranges.index_name(id_), 1)
 
 
 # -- the format is stable -----------------------------------------------------------------------------

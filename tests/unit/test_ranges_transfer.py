@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond import ranges
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import listening
 from millpond.kernel.verify import checked
-from millpond.stores import ranges
+from millpond.ranges import FetchReport, Index, Verifier
+from millpond.ranges.files import sealed_bytes
+from millpond.ranges.ids import columns_id
+from millpond.ranges.index import RangeEntry, store_index
 from millpond.stores.objects import FolderObjects, Objects, open_objects
-from millpond.stores.range_index import RangeEntry, content_id, store_index, write_batch
-from millpond.stores.ranges import FetchReport, Index, Verifier
 from millpond.testing.faults import flip_byte, truncate
 from tests.unit.range_entries import (
     SCHEMA,
@@ -222,8 +224,8 @@ def test_a_missing_index_is_a_problem(folder: FolderObjects) -> None:
 
 def store(objects: Objects, batch: pa.RecordBatch, **told: object) -> RangeEntry:
     """A range as a broken writer might store it."""
-    data = write_batch(batch)
-    name = content_id(data)
+    name = columns_id("range", batch)
+    data = sealed_bytes("range", name, batch)
     objects.put(ranges.range_name(name), data)
     held = batch.column("key").to_pylist()
     entry = {"first": held[0], "last": held[-1], "count": batch.num_rows, "size": data.size} | told
@@ -231,7 +233,7 @@ def store(objects: Objects, batch: pa.RecordBatch, **told: object) -> RangeEntry
 
 
 def test_checksums_are_not_the_only_check(folder: FolderObjects) -> None:
-    """What was written wrong has a right checksum, and is told all the same."""
+    """What was written wrong has a right checksum and a right id, and is told all the same."""
     good = batch_of({b"%02d" % n: plain(n) for n in range(4)})
     backwards = good.take(pa.array([3, 2, 1, 0]))
     other = pa.record_batch({"key": pa.array([b"k1", b"k2"], pa.binary())})

@@ -14,7 +14,7 @@ import pytest
 
 import millpond
 from millpond.clock import ManualClock
-from millpond.maps.columns import INSTANT
+from millpond.maps.model.columns import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

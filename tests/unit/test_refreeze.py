@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import millpond
+from millpond import ranges
 from millpond.clock import ManualClock
-from millpond.maps.handle import Map
-from millpond.stores import ranges
+from millpond.maps.map import Map
 from millpond.stores.objects import Objects, open_objects
 
 KEYS = 60_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millpond.maps.sorting import order_of_strings, taken
+from millpond.arrays.sorting import order_of_strings, taken
 
 # Few and nasty bytes and shared beginnings, so that ties, prefixes of one another and zeros turn up often.
 STRINGS = st.one_of(

@@ -11,7 +11,7 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, NotFound
-from millpond.maps.columns import INSTANT
+from millpond.maps.model.columns import INSTANT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.columns import value_arrow
-from millpond.maps.kinds import ScalarType, ValueType, parse_value_type
-from millpond.maps.pieces import bytes_of
-from millpond.maps.values import decode_values, encode_mixed, encode_values, present_values, python_value
+from millpond.arrays.byte_columns import bytes_of
+from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.definition import ScalarType, ValueType, parse_value_type
+from millpond.maps.model.values import decode_values, encode_mixed, encode_values, present_values, python_value
 
 SCALARS: dict[ScalarType, st.SearchStrategy[Any]] = {
     ScalarType.STRING: st.text(st.characters(codec="utf-8")),

@@ -16,9 +16,9 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Internal
 from millpond.kernel.verify import Problem, Report, checked, problem
-from millpond.maps.current import SNAPSHOT, Current, current_snapshot
-from millpond.maps.loads import QUEUE
-from millpond.maps.log import LOG
+from millpond.maps.loads.loads import QUEUE
+from millpond.maps.log.log import LOG
+from millpond.maps.model.snapshot_pointer import SNAPSHOT, Current, current_snapshot
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 
@@ -52,7 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with millpond.open(folder, clock=CLOCK) as opened:
         for name, (kind, value, scheme) in MAPS.items():
             made = opened.create_map(name, kind=kind, value=value, scheme=scheme)
-            made.load(ROWS[name])
+            made.load(ROWS[name], time_unit="ms")
             made.freeze()
     return folder
 
@@ -181,7 +181,7 @@ def test_a_snapshot_whose_manifest_is_gone_is_frozen_anew(loaded: Pond) -> None:
 
 
 def test_rows_of_maps_that_do_not_exist_are_told(loaded: Pond) -> None:
-    loaded._space.write(lambda tx: tx.put(SNAPSHOT.pack("gone"), b"x"))
+    loaded.space.write(lambda tx: tx.put(SNAPSHOT.pack("gone"), b"x"))
     assert "gone" in only_problem(loaded.verify()).place
 
 
@@ -193,7 +193,7 @@ def test_a_queue_that_disagrees_with_itself_is_told(loaded: Pond) -> None:
         value = tx.get(QUEUE.pack("weather", queued.number))
         tx.put(QUEUE.pack("weather", queued.number + 100), value)
 
-    loaded._space.write(renumber)
+    loaded.space.write(renumber)
     assert "queue" in {found.subject for found in loaded.verify().problems}
 
 
@@ -208,7 +208,7 @@ def test_an_older_snapshot_never_replaces_a_newer_one(loaded: Pond) -> None:
     manifest = loaded.map("weather").freeze()
     older = Current(manifest.id, manifest.incarnation, manifest.shard_version - 1)
     with pytest.raises(Internal):
-        loaded._space.write(lambda tx: current_snapshot("weather").update(tx, lambda _: older))
+        loaded.space.write(lambda tx: current_snapshot("weather").update(tx, lambda _: older))
 
 
 def test_a_shard_that_was_restored_from_a_copy_is_frozen_anew(loaded: Pond, tmp_path: Path) -> None:
@@ -234,12 +234,12 @@ def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
         assert pond.verify(full=True).ok
         told = pond.entries(0)
         changed = json.dumps(replace(told[1], stamp_ms=told[1].stamp_ms - 10).to_dict()).encode()
-        pond._space.write(lambda tx: tx.put(LOG.pack(2), changed))
+        pond.space.write(lambda tx: tx.put(LOG.pack(2), changed))
         assert {problem.subject for problem in pond.verify().problems} == {"log"}
         row = json.dumps(told[1].to_dict()).encode()
-        pond._space.write(lambda tx: tx.put(LOG.pack(2), row))
+        pond.space.write(lambda tx: tx.put(LOG.pack(2), row))
         assert pond.verify().ok
-        pond._space.write(lambda tx: tx.delete(LOG.pack(3)))
+        pond.space.write(lambda tx: tx.delete(LOG.pack(3)))
         assert "the next entry is 4" in str(pond.verify().problems[0])
 
 

@@ -12,7 +12,7 @@ from lxml import etree
 import millpond
 from millpond import xslt
 from millpond.clock import ManualClock
-from millpond.maps.inputs.times import parse_instant
+from millpond.times.instants import parse_instant
 
 REFERENCE = """<?xml version="1.0"?>
 <plan-b xmlns="plan-b:2" xmlns:evt="event-logging:3" version="2.0">

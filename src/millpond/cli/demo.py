@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli import screen
 from millpond.cli.options import Json, Master, examples
+from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ def demo(
     json: Json = False,
 ) -> None:
     """Load a year of real flights and their weather with Spark, and enrich every flight. Takes a minute or two."""
-    from millpond.cli.events import running
+    from millpond.cli.enrich.by_spark import running
     from millpond.clock import SystemClock
     from millpond.demo.plan import register_views, warm_up
     from millpond.demo.sources import prepare
@@ -49,17 +49,17 @@ def demo(
     clock = SystemClock()
     began = clock.monotonic()
     _clear(folder)
-    with screen.working("unpacking a year of flights", quiet=json):
+    with console.working("unpacking a year of flights", quiet=json):
         sources = prepare(folder / "data")
     with running(master, quiet=json) as session:
-        with screen.working("warming up", quiet=json):
+        with console.working("warming up", quiet=json):
             register_views(session, sources)
             warm_up(session)
         run = _Run(session, folder, clock, quiet=json)
         told = {"maps": _load_maps(run), "flights": _enrich_flights(run), "addresses": _place_addresses(run)}
     seconds = clock.monotonic() - began
     if json:
-        screen.print_json({**told, "folder": str(folder), "seconds": round(seconds, 1)})
+        console.print_json({**told, "folder": str(folder), "seconds": round(seconds, 1)})
     else:
         _say_what_next(folder, seconds)
 
@@ -115,14 +115,14 @@ def _load_maps(run: _Run) -> list[dict[str, Any]]:
     loaded = []
     with (
         millpond.open(run.pond) as pond,
-        screen.progress("loading", total=len(MAPS), unit="maps", quiet=run.quiet) as on,
+        console.progress("loading", total=len(MAPS), unit="maps", quiet=run.quiet) as on,
     ):
         for planned in MAPS:
             pond.create_map(planned.name, kind=planned.kind, value=planned.value)
             loaded.append(_load_map(run, planned, pond))
             on(1)
     if not run.quiet:
-        screen.print_table(
+        console.print_table(
             ["map", "kind", "rows", "seconds", "rows/s"],
             [[e.map, e.kind, f"{e.rows:,}", f"{e.seconds:.1f}", _speed(e)] for e in loaded],
             title="Maps, loaded by Spark",
@@ -147,20 +147,20 @@ def _load_map(run: _Run, planned: PlannedMap, pond: Any) -> _Loaded:
 
 
 def _enrich_flights(run: _Run) -> dict[str, Any]:
-    from millpond.cli.events import enrich_frame, write_events
+    from millpond.cli.enrich.by_spark import enrich_frame, write_events
     from millpond.demo.plan import LOOKUPS
 
     out = run.folder / "flights.parquet"
     began = run.clock.monotonic()
     wanted = [_wanted(lookup) for lookup in LOOKUPS]
-    with screen.working("enriching every flight", quiet=run.quiet):
+    with console.working("enriching every flight", quiet=run.quiet):
         enriched = enrich_frame(run.session.table("flights"), run.pond, wanted)
         done = write_events(enriched, wanted, str(out))
     seconds = run.clock.monotonic() - began
     rows = done["rows"]
     if not run.quiet:
         _show_lookups(LOOKUPS, done)
-        screen.say(
+        console.say(
             f"{rows:,} flights read, looked up {len(wanted)} times each and written in {seconds:.1f} s: "
             f"{rows / seconds:,.0f} flights a second, {rows * len(wanted) / seconds:,.0f} lookups a second\n"
         )
@@ -169,13 +169,13 @@ def _enrich_flights(run: _Run) -> dict[str, Any]:
 
 
 def _wanted(lookup: Lookup) -> Any:
-    from millpond.cli.phrases import Wanted
+    from millpond.cli.terminal.messages import Wanted
 
     return Wanted(lookup.map, lookup.key, lookup.at, lookup.into, textual=True)
 
 
 def _show_lookups(lookups: tuple[Lookup, ...], done: dict[str, int]) -> None:
-    screen.print_table(
+    console.print_table(
         ["question", "map", "found", "of all"],
         [[each.asks, each.map, f"{done[each.into]:,}", f"{done[each.into] / done['rows']:.1%}"] for each in lookups],
         title="Every flight, looked up",
@@ -187,7 +187,7 @@ def _show_sample(flights: DataFrame) -> None:
 
     flights.createOrReplaceTempView("enriched")
     rows = flights.sparkSession.sql(SAMPLE).toArrow()
-    screen.print_table(rows.schema.names, [list(row.values()) for row in rows.to_pylist()], title="Some of them")
+    console.print_table(rows.schema.names, [list(row.values()) for row in rows.to_pylist()], title="Some of them")
 
 
 # -- addresses ----------------------------------------------------------------------------------------
@@ -195,21 +195,21 @@ def _show_sample(flights: DataFrame) -> None:
 
 def _place_addresses(run: _Run) -> dict[str, Any]:
     """Where on earth a million addresses are: the ranged map at work."""
-    from millpond.cli.events import enrich_frame
-    from millpond.cli.phrases import Wanted
+    from millpond.cli.enrich.by_spark import enrich_frame
+    from millpond.cli.terminal.messages import Wanted
 
     began = run.clock.monotonic()
     step = (1 << 32) // ADDRESSES
     addresses = run.session.range(0, step * ADDRESSES, step).withColumnRenamed("id", "address")
     wanted = [Wanted("ipv4_country", "address", None, "country", textual=False)]
-    with screen.working(f"placing {ADDRESSES:,} addresses", quiet=run.quiet):
+    with console.working(f"placing {ADDRESSES:,} addresses", quiet=run.quiet):
         counted = enrich_frame(addresses, run.pond, wanted).groupBy("country").count().toArrow().to_pylist()
     seconds = run.clock.monotonic() - began
     counts = {row["country"]: row["count"] for row in counted}
     nowhere = counts.pop(None, 0)
     largest = sorted(counts.items(), key=lambda pair: -pair[1])[:6]
     if not run.quiet:
-        screen.print_table(
+        console.print_table(
             ["country", "share of all addresses"],
             [[country, f"{count / ADDRESSES:.1%}"] for country, count in [*largest, ("reserved or unknown", nowhere)]],
             title=f"{ADDRESSES:,} IPv4 addresses placed in {seconds:.1f} s",
@@ -223,7 +223,7 @@ def _place_addresses(run: _Run) -> dict[str, Any]:
 def _say_what_next(folder: Path, seconds: float) -> None:
     # A virtual environment that is not active is not searched for the commands named below.
     path = "" if shutil.which("millpond") else f'\n  export PATH="{Path(sys.executable).parent}:$PATH"'
-    screen.say(
+    console.say(
         f"""Done in {seconds:.0f} s. The enriched flights are in {folder}/flights.parquet. Try next:
 {path}
   export MILLPOND_POND={folder}/pond

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli import exits, screen
 from millpond.cli.options import Json, examples
+from millpond.cli.terminal import console, exits
 
 if TYPE_CHECKING:
-    from millpond.nodes.transport import Connection, Nodes, Outcome
+    from millpond.client.transport import Connection, Nodes, Outcome
 
 __all__ = ("jobs", "pause", "register", "resume", "run")
 
@@ -55,13 +55,11 @@ def jobs(
         outcomes = nodes.all(lambda node: node.request("GET", "/v1/jobs").json())
     answers = _answered(outcomes)
     if json:
-        for told in answers:
-            for job in told["jobs"]:
-                screen.print_json({"node": told["node"]} | job)
+        console.print_json_list({"node": told["node"]} | job for told in answers for job in told["jobs"])
     for told in () if json else answers:
         if len(outcomes) > 1:
-            screen.say(told["node"])
-        screen.print_table(*_table(told["jobs"], told["clock_ms"], purpose), whole=("job", "every", "last", "next"))
+            console.say(told["node"])
+        console.print_table(*_table(told["jobs"], told["clock_ms"], purpose), whole=("job", "every", "last", "next"))
     _raise_first(outcomes)
 
 
@@ -73,7 +71,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a job now, also when it is paused. Ends with 1 when the run went wrong."""
-    with _nodes(pond, everywhere) as nodes, screen.working(f"running {name}", quiet=json):
+    with _nodes(pond, everywhere) as nodes, console.working(f"running {name}", quiet=json):
         outcomes = nodes.all(lambda node: _run(node, name, wait=wait))
     failed = False
     for each in outcomes:
@@ -110,9 +108,9 @@ def _switch(name: str, act: str, told: str, pond: str | None, everywhere: bool, 
 
 @contextmanager
 def _nodes(pond: str | None, everywhere: bool) -> Iterator[Nodes]:
+    from millpond.client.transport import Nodes
     from millpond.errors import Invalid
-    from millpond.maps.api import is_url
-    from millpond.nodes.transport import Nodes
+    from millpond.maps.protocols import is_url
     from millpond.settings import load_settings
 
     settings = load_settings()
@@ -155,9 +153,9 @@ def _raise_first(outcomes: Sequence[Outcome[Any]]) -> None:
 
 def _tell(node: str, job: dict[str, Any], told: str, *, as_json: bool, named: bool) -> None:
     if as_json:
-        screen.print_json({"node": node} | job)
+        console.print_json({"node": node} | job)
     else:
-        screen.say(f"{node}: {job['name']}: {told}" if named else f"{job['name']}: {told}")
+        console.say(f"{node}: {job['name']}: {told}" if named else f"{job['name']}: {told}")
 
 
 def _ended(last: dict[str, Any]) -> str:
@@ -183,7 +181,7 @@ def _table(jobs: Sequence[dict[str, Any]], now_ms: int, purpose: bool) -> tuple[
 
 def _last(job: dict[str, Any], now_ms: int) -> str:
     last = job["last"]
-    return "" if last is None else f"{screen.human_span(now_ms - last['began_ms'])} ago"
+    return "" if last is None else f"{console.human_span(now_ms - last['began_ms'])} ago"
 
 
 def _result(job: dict[str, Any]) -> str:
@@ -195,9 +193,9 @@ def _result(job: dict[str, Any]) -> str:
 
 def _next(job: dict[str, Any], now_ms: int) -> str:
     if job["running_since_ms"] is not None:
-        return f"runs, {screen.human_span(now_ms - job['running_since_ms'])}"
+        return f"runs, {console.human_span(now_ms - job['running_since_ms'])}"
     if job["paused"]:
         return "paused"
     if job["next_ms"] is None:
         return "when told"
-    return f"in {screen.human_span(job['next_ms'] - now_ms)}"
+    return f"in {console.human_span(job['next_ms'] - now_ms)}"

@@ -7,22 +7,41 @@ together are larger than `HERE_BYTES_MAX`; it says which on a terminal.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from millpond.cli import screen
-from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, Zone, comma_list, examples, existing_pond
+from millpond.cli.options import (
+    InputFormat,
+    Json,
+    Master,
+    Null,
+    PondPlace,
+    TimeUnit,
+    Zone,
+    comma_list,
+    examples,
+    existing_pond,
+)
+from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millpond.maps.api import PondLike
-    from millpond.maps.loading import LoadResult
+    from millpond.maps.loads.load import LoadResult
+    from millpond.maps.protocols import PondLike
 
 __all__ = ("HERE_BYTES_MAX", "load", "register", "split_targets")
+
+MaxRejects = Annotated[
+    int, typer.Option("--max-rejects", metavar="N", min=0, help="Rows that may be rejected before the load fails.")
+]
+RejectFile = Annotated[
+    Path | None, typer.Option("--rejects", metavar="FILE", help="JSON lines file for rejected rows and why.")
+]
 
 HERE_BYTES_MAX = 1 << 30
 """Above this, Spark reads in parallel what one process would read alone; below it, starting Spark costs more."""
@@ -60,13 +79,10 @@ def load(
     timeout: Annotated[str | None, _column("--timeout", "Column of how long a session lasts.")] = None,
     key_start: Annotated[str | None, _column("--key-start", "Column of a range's first number.")] = None,
     key_end: Annotated[str | None, _column("--key-end", "Column of a range's last number.")] = None,
-    max_rejects: Annotated[
-        int, typer.Option("--max-rejects", metavar="N", min=0, help="Rows that may be rejected before the load fails.")
-    ] = 0,
-    rejects: Annotated[
-        Path | None, typer.Option("--rejects", metavar="FILE", help="JSON lines file for rejected rows and why.")
-    ] = None,
+    max_rejects: MaxRejects = 0,
+    rejects: RejectFile = None,
     zone: Zone = None,
+    time_unit: TimeUnit = None,
     effective_time: Annotated[
         str | None, typer.Option("--effective-time", metavar="TIME", help="Time of XML elements that have none.")
     ] = None,
@@ -86,6 +102,7 @@ def load(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
+    from millpond.clock import SystemClock
     from millpond.maps.inputs.mapping import ColumnMapping, value_columns
 
     name, files = split_targets(targets)
@@ -95,14 +112,16 @@ def load(
     )  # fmt: skip
     options = {
         "columns": columns, "written": file_format, "max_rejects": max_rejects, "rejects": rejects,
-        "effective_time": effective_time, "zone": zone, "null": null, "again": again,
+        "effective_time": effective_time, "zone": zone, "time_unit": time_unit, "null": null, "again": again,
     }  # fmt: skip
+    clock = SystemClock()
+    began = clock.monotonic()
     with existing_pond(pond, synchronise=synchronise or None) as opened:
         if _by_spark(spark, master, files, file_format):
             result = _load_by_spark(opened, files, name, master, options, quiet=json)
         else:
             result = _load_here(opened, files, name, options, quiet=json)
-    _tell(result, rejects, as_json=json)
+    _tell(replace(result, seconds=clock.monotonic() - began), rejects, as_json=json)
 
 
 def _by_spark(spark: bool | None, master: str | None, files: list[str], written: str | None) -> bool:
@@ -113,7 +132,7 @@ def _by_spark(spark: bool | None, master: str | None, files: list[str], written:
 
 
 def _bytes_of(files: list[str], written: str | None) -> int:
-    from millpond.maps.inputs.files import find_files
+    from millpond.maps.inputs.formats.files import find_files
 
     return sum(file.size for file in find_files(files, written))
 
@@ -137,15 +156,15 @@ class _Bars:
 
     def __init__(self, total: int, *, quiet: bool) -> None:
         self._quiet, self._bar = quiet, ExitStack()
-        self.read = self._bar.enter_context(screen.progress("loading", total=total, quiet=quiet))
-        self._sending: screen.Advance | None = None
+        self.read = self._bar.enter_context(console.progress("loading", total=total, quiet=quiet))
+        self._sending: console.Advance | None = None
 
     def sent(self, count: int, total: int) -> None:
         """So many bytes more of all that go to the nodes."""
         if self._sending is None:
             self._bar.close()
             self._sending = self._bar.enter_context(
-                screen.progress("uploading", total=total, unit="bytes", quiet=self._quiet)
+                console.progress("uploading", total=total, unit="bytes", quiet=self._quiet)
             )
         self._sending(count)
 
@@ -165,10 +184,10 @@ def _bars(total: int, *, quiet: bool) -> Iterator[_Bars]:
 def _load_by_spark(
     pond: PondLike, files: list[str], name: str | None, master: str | None, options: dict[str, Any], *, quiet: bool
 ) -> LoadResult:
-    from millpond.cli.events import running
+    from millpond.cli.enrich.by_spark import running
     from millpond.spark.files import load_files
 
-    with running(master, quiet=quiet) as session, screen.working("loading", quiet=quiet):
+    with running(master, quiet=quiet) as session, console.working("loading", quiet=quiet):
         return load_files(session, files, cast(Any, pond), name, **options)
 
 
@@ -176,19 +195,21 @@ def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
     if as_json:
         from dataclasses import asdict
 
-        screen.print_json(asdict(result))
+        console.print_json(asdict(result))
         return
     if result.duplicate_parts and not result.parts:
         names = ", ".join(result.maps)
-        screen.say(f"{names}: the same data was loaded before, so nothing was changed; --again loads it once more")
+        console.say(f"{names}: the same data was loaded before, so nothing was changed; --again loads it once more")
     else:
         for name, count in result.maps.items():
             merging = "" if result.synchronised else "; the nodes are merging them"
             told = f"loaded {count:,} {'row' if count == 1 else 'rows'} into {name} in {result.seconds:.1f} s"
-            screen.say(told + merging)
+            console.say(told + merging)
+    for path in result.empty:
+        console.say(f"{path} holds no rows")
     if result.rejected:
         where = f", see {rejects}" if rejects else "; --rejects FILE writes them down with their reasons"
-        screen.say(f"rejected {result.rejected:,} {'row' if result.rejected == 1 else 'rows'}{where}")
+        console.say(f"rejected {result.rejected:,} {'row' if result.rejected == 1 else 'rows'}{where}")
 
 
 def split_targets(targets: list[str]) -> tuple[str | None, list[str]]:

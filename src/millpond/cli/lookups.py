@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
 
-from millpond.cli import exits, screen
 from millpond.cli.options import At, Json, MapName, PondPlace, examples, existing_pond
+from millpond.cli.terminal import console, exits
 
 __all__ = ("get", "register")
 
@@ -39,9 +40,10 @@ def get(
     if json:
         from millpond.cli.rows import plain
 
-        screen.print_json({"map": found.name, "key": key, "at": at, "value": plain(value)})
+        console.print_json({"map": found.name, "key": key, "at": at, "value": plain(value)})
     elif value is None:
-        screen.note(f"no value for {key}")
+        when = f" at {at}" if at is not None else ""
+        sys.stderr.write(f"no value for {key}{when} in {found.name}\n")
     else:
         _print(value)
     if value is None:
@@ -64,6 +66,6 @@ def _print(value: Any) -> None:
     from millpond.cli.rows import plain
 
     if isinstance(value, dict):
-        screen.print_facts({field: plain(inner) for field, inner in value.items()})
+        console.print_facts({field: plain(inner) for field, inner in value.items()})
     else:
-        screen.say(str(plain(value)))
+        console.say(str(plain(value)))

@@ -15,14 +15,13 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from millpond.arrays.compiled import watch
 from millpond.cli import (
-    care,
     demo,
-    enrichments,
-    exits,
     jobs,
     loads,
     lookups,
+    maintenance,
     maps,
     options,
     parts,
@@ -31,13 +30,16 @@ from millpond.cli import (
     repair,
     serve,
     verify,
+    warm,
 )
+from millpond.cli.enrich import command
+from millpond.cli.terminal import exits
 
 __all__ = ("app", "main")
 
 _ORDER = (
     "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "serve", "config",
-    "token", "parts", "jobs", "verify", "repair", "demo", "version",
+    "token", "parts", "jobs", "verify", "repair", "warm", "demo", "version",
 )  # fmt: skip
 
 
@@ -51,7 +53,8 @@ class _Front(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; its errors become a sentence."""
         try:
-            return super().invoke(ctx)
+            with watch(lambda: warm.compile_all(quiet=options.wants_json(ctx))):
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.stderr.write("interrupted; nothing is half-loaded\n")
             raise typer.Exit(exits.EXIT_INTERRUPTED) from None
@@ -94,7 +97,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _noun in (ponds, maps, loads, lookups, queries, enrichments, care, parts, jobs, verify, repair, serve, demo):
+for _noun in (
+    ponds,
+    maps,
+    loads,
+    lookups,
+    queries,
+    command,
+    maintenance,
+    parts,
+    jobs,
+    verify,
+    repair,
+    serve,
+    warm,
+    demo,
+):
     _noun.register(app)
 
 

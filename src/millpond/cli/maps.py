@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli import screen
 from millpond.cli.options import Json, MapName, PondPlace, examples, existing_pond
+from millpond.cli.terminal import console
+from millpond.times.durations import format_duration
 
 if TYPE_CHECKING:
-    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("KindChoice", "SchemeChoice", "alter", "create", "drop", "maps", "register")
 
@@ -57,7 +58,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "millpond alter weather --retain 10y --retain-by effective_time",
             "millpond alter weather --suspend-care",
-            "millpond alter weather --resume-care --condense never",
+            "millpond alter weather --resume-care --condense off",
         )
     )(alter)
     app.command(epilog=examples("millpond drop weather", "millpond drop weather --yes --json"))(drop)
@@ -65,11 +66,11 @@ def register(app: typer.Typer) -> None:
 
 Condense = Annotated[
     str | None,
-    typer.Option("--condense", metavar="AGE", help="Drop repeats older than this, such as 30d; 'never' turns it off."),
+    typer.Option("--condense", metavar="AGE", help="Drop repeats older than this, such as 30d; 'off' turns it off."),
 ]
 Retain = Annotated[
     str | None,
-    typer.Option("--retain", metavar="AGE", help="Delete rows older than this, such as 10y; 'never' turns it off."),
+    typer.Option("--retain", metavar="AGE", help="Delete rows older than this, such as 10y; 'off' turns it off."),
 ]
 RetainBy = Annotated[_RetainBy | None, typer.Option("--retain-by", help="Which time makes a row old.")]
 Overwrite = Annotated[
@@ -112,9 +113,9 @@ def create(
         )
         definition = made.definition
     if json:
-        screen.print_json(definition.to_dict())
+        console.print_json(definition.to_dict())
     else:
-        screen.say(f"created {definition.name}: {_in_words(definition)}")
+        console.say(f"created {definition.name}: {_in_words(definition)}")
 
 
 def _settings(
@@ -123,9 +124,9 @@ def _settings(
     """Only the settings that were given: the rest keep what they are."""
     given: dict[str, Any] = {}
     if condense is not None:
-        given["condense"] = None if condense == "never" else condense
+        given["condense"] = condense
     if retain is not None:
-        given["retain"] = None if retain == "never" else retain
+        given["retain"] = retain
     if retain_by is not None:
         given["retain_by"] = str(retain_by)
     if overwrite is not None:
@@ -150,17 +151,16 @@ def maps(
     with existing_pond(pond) as opened:
         listed = [(each.definition, each.info()) for each in opened.maps()]
     if json:
-        for definition, info in listed:
-            screen.print_json(definition.to_dict() | _plain(info))
+        console.print_json_list(definition.to_dict() | _plain(info) for definition, info in listed)
     elif not listed:
-        screen.say("there are no maps yet; 'millpond create' makes one")
+        console.say("there are no maps yet; 'millpond create' makes one")
     else:
-        screen.print_table(
+        console.print_table(
             ["map", "kind", "rows", "size", "value"],
             [
                 [
-                    definition.name, str(definition.kind), screen.human_count(info["rows"]),
-                    screen.human_bytes(info["shard_bytes"]),
+                    definition.name, str(definition.kind), console.human_count(info["rows"]),
+                    console.human_bytes(info["shard_bytes"]),
                     str(definition.value or "any") if definition.kind.valued else "",
                 ]
                 for definition, info in listed
@@ -173,10 +173,10 @@ def _show(name: str, pond: str, *, as_json: bool) -> None:
         found = opened.map(name)
         told = found.definition.to_dict() | _plain(found.info())
     if as_json:
-        screen.print_json(told)
+        console.print_json(told)
     else:
         told.pop("hash_bits")  # 64, but in tests
-        screen.print_facts({name.removesuffix("_ms"): _readable(name, value) for name, value in told.items()})
+        console.print_facts({name.removesuffix("_ms"): _readable(name, value) for name, value in told.items()})
 
 
 def _plain(info: dict[str, Any]) -> dict[str, Any]:
@@ -187,19 +187,12 @@ def _plain(info: dict[str, Any]) -> dict[str, Any]:
 
 def _readable(name: str, value: Any) -> Any:
     if name.endswith("_ms") and isinstance(value, int):
-        return _age(value)
+        return format_duration(value)
     if name.endswith("_bytes") and isinstance(value, int) and name != "hash_bytes":
-        return screen.human_bytes(value)
+        return console.human_bytes(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return screen.human_count(value)
+        return console.human_count(value)
     return value
-
-
-def _age(milliseconds: int) -> str:
-    for unit, size in (("y", 365 * 86_400_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if milliseconds % size == 0 and milliseconds:
-            return f"{milliseconds // size}{unit}"
-    return f"{milliseconds}ms"
 
 
 def alter(
@@ -225,9 +218,9 @@ def alter(
         opened.alter_map(name, **settings)
         definition = opened.map(name).definition
     if json:
-        screen.print_json(definition.to_dict())
+        console.print_json(definition.to_dict())
     else:
-        screen.say(f"changed {definition.name}: {', '.join(sorted(settings))}")
+        console.say(f"changed {definition.name}: {', '.join(sorted(settings))}")
 
 
 def drop(
@@ -244,9 +237,9 @@ def drop(
         if not yes:
             if json or not sys.stdin.isatty():
                 raise Invalid("dropping a map is for ever", kind="not_confirmed", map=found.name, hint="say --yes")
-            typer.confirm(f"drop {found.name} with {screen.human_count(found.info()['rows'])} rows?", abort=True)
+            typer.confirm(f"drop {found.name} with {console.human_count(found.info()['rows'])} rows?", abort=True)
         opened.drop_map(found.name)
     if json:
-        screen.print_json({"map": found.name, "dropped": True})
+        console.print_json({"map": found.name, "dropped": True})
     else:
-        screen.say(f"dropped {found.name}")
+        console.say(f"dropped {found.name}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from millpond.maps.api import PondLike
+    from millpond.maps.protocols import PondLike
 
 __all__ = (
     "AllMaps",
@@ -93,6 +93,11 @@ Null = Annotated[
 Zone = Annotated[
     str | None, typer.Option("--zone", metavar="ZONE", help="Zone of times that name none: UTC, Europe/Berlin.")
 ]
+TimeUnit = Annotated[
+    str | None,
+    typer.Option("--time-unit", metavar="UNIT", help="Unit of times that are numbers: s, ms, us or ns.",
+                 show_default="ms, and numbers that could be seconds are refused"),
+]  # fmt: skip
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://host:7077.",
@@ -120,7 +125,7 @@ def existing_pond(place: str | Path, **settings: Any) -> PondLike:
     Raises: `NotFound` when there is none; only `millpond init` makes one. `Unavailable` when no node can be reached.
     """
     import millpond
-    from millpond.maps.api import is_url
+    from millpond.maps.protocols import is_url
 
     if "://" in str(place) and not is_url(place):
         raise millpond.Invalid(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli import screen
 from millpond.cli.options import Json, PondPlace, examples, existing_pond
+from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
-    from millpond.maps.api import PondLike
-    from millpond.maps.waiting import PartStatus
+    from millpond.maps.log.queue import PartStatus
+    from millpond.maps.protocols import PondLike
 
 __all__ = ("State", "parts", "register", "retry")
 
@@ -67,8 +67,7 @@ def parts(
     found = [(node, part) for node, part in found if wanted in (None, part.map)]
     shown = [(node, part) for node, part in found if part.state == state or (state is None and part.state != "kept")]
     if json:
-        for node, part in shown:
-            screen.print_json(({"node": node} if node else {}) | asdict(part))
+        console.print_json_list(({"node": node} if node else {}) | asdict(part) for node, part in shown)
     else:
         _show(shown, now_ms)
         if state is None:
@@ -82,12 +81,11 @@ def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> 
     with existing_pond(pond) as opened:
         told, error = _retry(opened, ids)
     if json:
-        for node, part in told:
-            screen.print_json(({"node": node} if node else {}) | asdict(part))
+        console.print_json_list(({"node": node} if node else {}) | asdict(part) for node, part in told)
     elif not told:
-        screen.say("no part was put aside")
+        console.say("no part was put aside")
     for node, part in () if json else told:
-        screen.say(f"{_called(node, part)}: {_became(part)}")
+        console.say(f"{_called(node, part)}: {_became(part)}")
     if error is not None:
         raise error
 
@@ -97,8 +95,8 @@ def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> 
 
 def _found(opened: PondLike) -> tuple[list[tuple[str, PartStatus]], Exception | None]:
     """The parts, each with its node where there are several; and why one of the nodes could not be asked."""
-    from millpond.maps.waiting import PartStatus
-    from millpond.nodes.remote_pond import RemotePond
+    from millpond.client.pond import RemotePond
+    from millpond.maps.log.queue import PartStatus
 
     if not isinstance(opened, RemotePond):
         return [("", part) for part in opened.parts()], None
@@ -112,8 +110,8 @@ def _found(opened: PondLike) -> tuple[list[tuple[str, PartStatus]], Exception | 
 
 def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str, PartStatus]], Exception | None]:
     """Take parts again, each on the nodes that put it aside; how they stand, and why a node could not be asked."""
-    from millpond.maps.waiting import PartStatus
-    from millpond.nodes.remote_pond import RemotePond
+    from millpond.client.pond import RemotePond
+    from millpond.maps.log.queue import PartStatus
 
     found, error = _found(opened)
     aside = [(node, part) for node, part in found if part.state == "quarantined"]
@@ -163,12 +161,12 @@ def _one(known: Sequence[str], told: str) -> str:
 
 def _show(shown: Sequence[tuple[str, PartStatus]], now_ms: int) -> None:
     if not shown:
-        screen.say("no part waits, and none was put aside")
+        console.say("no part waits, and none was put aside")
         return
     for node in dict.fromkeys(node for node, _ in shown):
         if node:
-            screen.say(node)
-        screen.print_table(
+            console.say(node)
+        console.print_table(
             ["part", "state", "map", "rows", "size", "age", "source"],
             [_row(part, now_ms) for where, part in shown if where == node],
             whole=("part", "state", "rows", "size", "age"),
@@ -177,18 +175,18 @@ def _show(shown: Sequence[tuple[str, PartStatus]], now_ms: int) -> None:
     for (node, name), reason in waiting.items():
         if reason:
             where = f" on {_short(node)}" if node else ""
-            screen.say(f"{name} cannot be merged{where}, and is tried again: {reason}")
+            console.say(f"{name} cannot be merged{where}, and is tried again: {reason}")
     for node, part in shown:
         if part.state == "quarantined":
-            screen.say(f"{_called(node, part)} was put aside: {part.reason}")
+            console.say(f"{_called(node, part)} was put aside: {part.reason}")
     if any(part.state == "quarantined" for _, part in shown):
-        screen.say("when the cause is gone: millpond parts retry")
+        console.say("when the cause is gone: millpond parts retry")
 
 
 def _row(part: PartStatus, now_ms: int) -> list[str]:
     return [
-        part.part[:_ID_LETTERS], part.state, part.map, f"{part.rows:,}", screen.human_bytes(part.bytes),
-        screen.human_span(now_ms - part.since_ms), part.source,
+        part.part[:_ID_LETTERS], part.state, part.map, f"{part.rows:,}", console.human_bytes(part.bytes),
+        console.human_span(now_ms - part.since_ms), part.source,
     ]  # fmt: skip
 
 
@@ -202,9 +200,9 @@ def _short(node: str) -> str:
 
 def _tell_kept(kept: Sequence[PartStatus]) -> None:
     if kept:
-        size = screen.human_bytes(sum(part.bytes for part in kept))
+        size = console.human_bytes(sum(part.bytes for part in kept))
         parts = "part is" if len(kept) == 1 else "parts are"
-        screen.say(f"{len(kept):,} merged {parts} kept, {size}: --state kept lists them")
+        console.say(f"{len(kept):,} merged {parts} kept, {size}: --state kept lists them")
 
 
 def _became(part: PartStatus) -> str:

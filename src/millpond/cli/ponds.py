@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli import screen
 from millpond.cli.options import Json, PondFolder, examples
+from millpond.cli.terminal import console
 
 __all__ = ("init", "register", "version")
 
@@ -34,9 +34,9 @@ def init(
     with millpond.open(place):
         pass
     if json:
-        screen.print_json({"pond": str(place), "made": made})
+        console.print_json({"pond": str(place), "made": made})
     else:
-        screen.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
+        console.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
 
 
 def version(json: Json = False) -> None:
@@ -53,9 +53,9 @@ def version(json: Json = False) -> None:
         "pyspark": _pyspark_version(),
     }
     if json:
-        screen.print_json(known)
+        console.print_json(known)
     else:
-        screen.print_facts(known)
+        console.print_facts(known)
 
 
 def _pyspark_version() -> str | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli import screen
 from millpond.cli.options import Json, MapName, Out, PondPlace, comma_list, examples, existing_pond
+from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,10 +80,10 @@ def _answer(
     if out is None:
         rows.show(schema, batches, as_json=as_json)
         return
-    with screen.progress(f"writing {out}", total=total, quiet=as_json) as advance:
+    with console.progress(f"writing {out}", total=total, quiet=as_json) as advance:
         count = rows.write_file(out, schema, batches, advance)
     if as_json:
-        screen.print_json({"out": str(out), "rows": count, "bytes": out.stat().st_size})
+        console.print_json({"out": str(out), "rows": count, "bytes": out.stat().st_size})
     else:
-        size = screen.human_bytes(out.stat().st_size)
-        screen.say(f"wrote {screen.human_count(count)} rows ({size}) to {out}")
+        size = console.human_bytes(out.stat().st_size)
+        console.say(f"wrote {console.human_count(count)} rows ({size}) to {out}")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli import screen
 from millpond.cli.options import Json, examples
+from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
-    from millpond.nodes.transport import Connection
+    from millpond.client.transport import Connection
 
 __all__ = ("register", "repair")
 
@@ -57,9 +57,9 @@ def repair(
     for url in urls:
         told = _repair(url, source, settings, quiet=json)
         if json:
-            screen.print_json(told)
+            console.print_json(told)
         elif not told["done"]:
-            screen.say(f"{told['node']}: nothing was to be done")
+            console.say(f"{told['node']}: nothing was to be done")
 
 
 def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict[str, Any]:
@@ -67,16 +67,16 @@ def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict
 
     Raises: what made it fail.
     """
-    from millpond.nodes.lines import node_urls
-    from millpond.nodes.refusals import from_wire
-    from millpond.nodes.transport import Connection
+    from millpond.client.connections import node_urls
+    from millpond.client.transport import Connection
+    from millpond.client.wire_errors import from_wire
 
     connection = Connection(node_urls(url)[0], settings)
     body = {"source": source, "over": source is not None}
     told = connection.request("POST", "/v1/repair", json=body, repeatable=False).json()
     shown = 0
     never = threading.Event()
-    with screen.progress(f"repairing {url}", quiet=quiet):
+    with console.progress(f"repairing {url}", quiet=quiet):
         while True:
             shown = _show(connection, told, shown, quiet=quiet)
             if told["state"] != "running":
@@ -93,5 +93,5 @@ def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict
 def _show(connection: Connection, told: dict[str, Any], shown: int, *, quiet: bool) -> int:
     for line in told["done"][shown:]:
         if not quiet:
-            screen.say(f"{connection.url}: {line}")
+            console.say(f"{connection.url}: {line}")
     return len(told["done"])

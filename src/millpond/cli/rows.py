@@ -25,7 +25,7 @@ from typing import Any, TextIO
 
 import pyarrow as pa
 
-from millpond.cli import screen
+from millpond.cli.terminal import console
 from millpond.errors import Invalid, NotFound
 
 __all__ = ("check_writable", "limited", "plain", "show", "write_file")
@@ -62,11 +62,11 @@ def show(schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, as_json: bool,
         if more:
             break
     if not kept:
-        screen.note(empty)
+        console.note(empty)
         return 0
-    screen.print_table(schema.names, ([_shown(cell) for cell in row] for row in kept))
+    console.print_table(schema.names, ([_shown(cell) for cell in row] for row in kept))
     if more:
-        screen.say(f"the first {SCREEN_ROWS_MAX:,} rows; --out FILE takes them all")
+        console.say(f"the first {SCREEN_ROWS_MAX:,} rows; --out FILE takes them all")
     return len(kept)
 
 
@@ -103,6 +103,8 @@ def _instant(value: datetime.datetime) -> str:
     if value.tzinfo is None:
         return value.isoformat()
     precision = "milliseconds" if value.microsecond else "seconds"
+    if value.microsecond % 1000:
+        precision = "microseconds"
     return value.astimezone(datetime.UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
@@ -121,7 +123,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_file(
-    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], on_rows: screen.Advance = screen.unseen
+    path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], on_rows: console.Advance = console.unseen
 ) -> int:
     """Write rows to a file by the ending of its name; answers how many.
 

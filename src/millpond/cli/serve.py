@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli import screen
 from millpond.cli.options import Json, comma_list, examples
+from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
     import logging
@@ -100,7 +100,7 @@ def serve(
     _log(settings)
     _warn_of(unknown_in_environment())
 
-    from millpond.nodes.memory import keep_memory
+    from millpond.nodes.jobs.malloc import keep_memory
     from millpond.server.run import Service
 
     keep_memory()
@@ -153,10 +153,10 @@ def _announce(node: Node, *, as_json: bool) -> None:
 
     maps = [each.name for each in node.pond.maps()]
     if as_json:
-        screen.print_json({"url": node.url, "data": node.settings.data, "role": node.role, "maps": maps})
+        console.print_json({"url": node.url, "data": node.settings.data, "role": node.role, "maps": maps})
     else:
         count = f"{len(maps)} map{'' if len(maps) == 1 else 's'}"
-        screen.say(f"serving {node.settings.data} at {node.url} ({node.role}, {count}); its routes: {node.url}/docs")
+        console.say(f"serving {node.settings.data} at {node.url} ({node.role}, {count}); its routes: {node.url}/docs")
     sys.stdout.flush()
 
 
@@ -187,13 +187,12 @@ def config(
     for name in unknown_in_environment():
         typer.echo(f"{name} in the environment is no setting", err=True)
     if json:
-        for each in told:
-            screen.print_json(each._asdict())
+        console.print_json_list(each._asdict() for each in told)
         return
     if not told:
-        screen.say("every setting is its default")
+        console.say("every setting is its default")
         return
-    screen.print_table(
+    console.print_table(
         ["setting", "value", "default", "from", "meaning"],
         [[each.name, _shown(each.value), _shown(each.default), each.origin, each.meaning] for each in told],
     )
@@ -238,10 +237,10 @@ def add(
         millpond.open(str(folder)).close()
     made = TokenFile(folder).add(name, token, rights)
     if json:
-        screen.print_json({"token": token, **made.model_dump(mode="json")})
+        console.print_json({"token": token, **made.model_dump(mode="json")})
     else:
-        screen.say(token)
-        screen.note("it is not shown again; clients take it from MILLPOND_TOKEN, or `token` in millpond.toml")
+        console.say(token)
+        console.note("it is not shown again; clients take it from MILLPOND_TOKEN, or `token` in millpond.toml")
 
 
 def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
@@ -253,12 +252,13 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
     found = [(each, str(file.path)) for each in file.read()]
     found += [(each, "settings") for each in settings.tokens]
     if json:
-        for each, origin in found:
-            screen.print_json({"name": each.name, "rights": dict(each.rights), "from": origin})
+        console.print_json_list(
+            {"name": each.name, "rights": dict(each.rights), "from": origin} for each, origin in found
+        )
     elif not found:
-        screen.say("there are no tokens: on this machine's own address, everybody may do everything")
+        console.say(_nobody(wanted=file.exists(), access=settings.access))
     else:
-        screen.print_table(
+        console.print_table(
             ["token", *RIGHTS, "from"],
             [
                 [each.name, *(", ".join(each.rights.get(right, ())) or None for right in RIGHTS), origin]
@@ -271,11 +271,21 @@ def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, 
     """Let a token in no more. A running node knows it at once."""
     from millpond.nodes.tokens import TokenFile
 
-    TokenFile(_folder(data, config)).revoke(name)
+    settings = _settings(data, config)
+    left = TokenFile(Path(settings.data)).revoke(name) + len(settings.tokens)
     if json:
-        screen.print_json({"token": name, "revoked": True})
+        console.print_json({"token": name, "revoked": True})
     else:
-        screen.say(f"revoked {name}")
+        console.say(f"revoked {name}")
+        if not left:
+            typer.echo(_nobody(wanted=True, access=settings.access), err=True)
+
+
+def _nobody(*, wanted: bool, access: str) -> str:
+    """The sentence for a node that knows no tokens."""
+    if access == "open" or (access == "auto" and not wanted):
+        return "there are no tokens: on this machine's own address, everybody may do everything"
+    return 'there are no tokens: nobody is let in; add one, or set access = "open" for this machine\'s own address'
 
 
 def _settings(data: str | None, config: Path | None) -> Settings:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli import exits, screen
 from millpond.cli.options import Json, PondPlace, examples, existing_pond
+from millpond.cli.terminal import console, exits
 
 if TYPE_CHECKING:
-    from millpond.maps.api import PondLike
-    from millpond.nodes.agreement import Agreement
+    from millpond.maps.protocols import PondLike
+    from millpond.nodes.replication.agreement import Agreement
 
 __all__ = ("register", "verify")
 
@@ -40,14 +40,14 @@ def verify(
     each node checks itself, and the rows of every map are compared between them.
     """
     with existing_pond(pond) as opened:
-        with screen.progress("verifying", quiet=json):
+        with console.progress("verifying", quiet=json):
             report = opened.verify(full=full)
         problems = [str(problem) for problem in report.problems]
-        with screen.progress("comparing nodes", quiet=json):
+        with console.progress("comparing nodes", quiet=json):
             compared = _compare(opened, wait, problems)
     if json:
         told = {"pond": str(pond), "checked": report.checked, "counts": dict(report.counts), "problems": problems}
-        screen.print_json(told if compared is None else told | {"agreement": compared.to_dict()})
+        console.print_json(told if compared is None else told | {"agreement": compared.to_dict()})
     else:
         _show(report.checked, problems, compared)
     if problems or (compared is not None and not compared.ok):
@@ -56,10 +56,10 @@ def verify(
 
 def _compare(opened: PondLike, wait: int, problems: list[str]) -> Agreement | None:
     """What its nodes hold, against each other; None when it lies in a folder, or that cannot be found out."""
+    from millpond.client.pond import RemotePond
     from millpond.errors import MillpondError
-    from millpond.nodes.agreement import agreement
-    from millpond.nodes.peers import Peer
-    from millpond.nodes.remote_pond import RemotePond
+    from millpond.nodes.replication.agreement import agreement
+    from millpond.nodes.replication.peer import Peer
 
     if not isinstance(opened, RemotePond) or len(opened.nodes.connections) < 2:
         return None
@@ -72,12 +72,12 @@ def _compare(opened: PondLike, wait: int, problems: list[str]) -> Agreement | No
 
 def _show(checked: int, problems: list[str], compared: Agreement | None) -> None:
     if problems:
-        screen.print_table(["problem"], [[problem] for problem in problems])
+        console.print_table(["problem"], [[problem] for problem in problems])
     else:
-        screen.say(f"all is well: {checked:,} things checked")
+        console.say(f"all is well: {checked:,} things checked")
     if compared is None or not compared.findings:
         return
-    screen.print_table(
+    console.print_table(
         ["map", "node", "state", "rows", "position", "behind", "digest", "reason"],
         [
             [
@@ -89,9 +89,9 @@ def _show(checked: int, problems: list[str], compared: Agreement | None) -> None
         whole=("node", "state"), spared=("behind", "reason"),
     )  # fmt: skip
     if compared.ok:
-        screen.say("all nodes agree")
+        console.say("all nodes agree")
     elif compared.differing:
-        screen.say("nodes differ: 'millpond repair URL' makes a node equal to the primary")
+        console.say("nodes differ: 'millpond repair URL' makes a node equal to the primary")
 
 
 def _brief(digest: str | None) -> str | None:

@@ -2,10 +2,11 @@
 
 A register is read, its value changed, and swapped in; the swap fails when somebody else was there in between.
 Every swap is checked against the register's invariants, so that no path through the code can forget one. The row is
-JSON: `{"revision": n, "value": …}`, where n counts the swaps from 1.
+JSON: `{"revision": n, "value": …}`, where n counts the swaps from 1; a register that was cleared has no `value` there.
 
 Invariants:
-* the revision grows by one with each swap; a value once replaced never counts again;
+* the revision grows by one with each swap, also across a clear; a value once replaced never counts again: nobody who
+  read it before the register was cleared and filled anew can swap as if nothing had happened;
 * a swap that breaks an invariant changes nothing.
 """
 
@@ -49,35 +50,28 @@ class Register(Generic[V]):
     rules: tuple[Rule[V], ...] = field(default=())
 
     def read(self, tx: ReadTransaction) -> Held[V] | None:
-        """What it holds; None before the first swap.
+        """What it holds; None before the first swap, and after it was cleared.
 
         Raises:
             Corrupt: the row is not what a register writes.
         """
-        told = tx.get(self.key)
-        if told is None:
-            return None
-        try:
-            row = json.loads(told)
-            return Held(self.from_json(row["value"]), int(row["revision"]))
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise Corrupt("a register cannot be read", kind="register_damaged", key=self.key.hex()) from error
+        return self._row(tx)[1]
 
     def swap(self, tx: Transaction, value: V, *, expected: int) -> Held[V]:
-        """Put `value` in place of the one with revision `expected` (0: none yet).
+        """Put `value` in place of the one with revision `expected` (0: none now).
 
         Raises:
             Conflict: it holds another revision.
             Internal: the value breaks a rule.
         """
-        current = self.read(tx)
+        revision, current = self._row(tx)
         found = 0 if current is None else current.revision
         if found != expected:
             raise Conflict(
                 "the register moved", kind="register_moved", expected=expected, found=found,
                 hint="read again, then retry",
             )  # fmt: skip
-        return self._put(tx, current, value)
+        return self._put(tx, revision, current, value)
 
     def update(self, tx: Transaction, change: Callable[[V | None], V]) -> Held[V]:
         """Put what `change` makes of the value it holds; the transaction keeps everybody else out.
@@ -85,19 +79,41 @@ class Register(Generic[V]):
         Raises:
             Internal: the value breaks a rule.
         """
-        current = self.read(tx)
-        return self._put(tx, current, change(None if current is None else current.value))
+        revision, current = self._row(tx)
+        return self._put(tx, revision, current, change(None if current is None else current.value))
 
     def clear(self, tx: Transaction) -> bool:
-        """Forget the value and its revision; whether there was one."""
-        return tx.delete(self.key)
+        """Forget the value, but not its revision; whether there was one."""
+        revision, current = self._row(tx)
+        if current is not None:
+            tx.put(self.key, json.dumps({"revision": revision}).encode())
+        return current is not None
 
-    def _put(self, tx: Transaction, current: Held[V] | None, value: V) -> Held[V]:
+    def _row(self, tx: ReadTransaction) -> tuple[int, Held[V] | None]:
+        """How often it was swapped, and what it holds."""
+        stored = tx.get(self.key)
+        if stored is None:
+            return 0, None
+        try:
+            row = json.loads(stored)
+            revision = row["revision"]
+            value = (self.from_json(row["value"]),) if "value" in row else None
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged() from error
+        # What the disk says is checked, not asserted: it is no mistake of ours.
+        if type(revision) is not int or revision < 1:
+            raise self._damaged()
+        return revision, None if value is None else Held(value[0], revision)
+
+    def _damaged(self) -> Corrupt:
+        return Corrupt("a register cannot be read", kind="register_damaged", key=self.key.hex())
+
+    def _put(self, tx: Transaction, revision: int, current: Held[V] | None, value: V) -> Held[V]:
         for rule in self.rules:
             wrong = rule(None if current is None else current.value, value)
             if wrong is not None:
                 raise Internal(wrong, kind="register_rule", key=self.key.hex())
-        held = Held(value, 1 if current is None else current.revision + 1)
+        held = Held(value, revision + 1)
         tx.put(self.key, json.dumps({"revision": held.revision, "value": self.to_json(value)}).encode())
         assert self.read(tx) == held, "what was put is what is read"
         return held

@@ -1,14 +1,15 @@
 """A series: a manifest in a space, one row a segment, so that adopting one more costs one row however many wait.
 
     (segments…, position)   JSON of the segment, and of what its part wants to say about it
-    (absorbed…, id)         the position it had: it was compacted, retired, or is still listed
+    (absorbed…, id)         the position it had: it was compacted, retired, or is still listed; until it is forgotten
 
 The rows are the manifest: `read` assembles it, the others change it by the rules of `segments.py`, in the caller's
 transaction, together with whatever must be true at the same moment.
 
 Invariants:
 * every listed segment has its id among `absorbed`, with its own position: adopted twice it is one segment;
-* a segment leaves from the oldest end, or is removed with all memory of it; one that left may be put back in its place.
+* a segment leaves from the oldest end, or is removed with all memory of it; one that left may be put back in its place;
+* what a part has forgotten may be adopted again: how far back it remembers is for the part to say.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Series:
             yield self._parse(key, value)
 
     def read(self, tx: ReadTransaction) -> Manifest:
-        """The manifest, with all that was absorbed: it costs a look at every row."""
+        """The manifest, with all that is known to be absorbed: it costs a look at every row."""
         segments = tuple(each.segment for each in self.listed(tx))[::-1]
         ids = {segment.id for segment in segments}
         known = {str(self.absorbed.unpack(key)[0]) for key, _ in tx.scan(self.absorbed.range())}
@@ -106,6 +107,15 @@ class Series:
         tx.delete(self.absorbed.pack(segment.id))
         return tx.delete(self.segments.pack(segment.position))
 
+    def forget(self, tx: Transaction, before: int) -> int:
+        """Forget the absorbed segments with a position less than `before` that are not listed; how many."""
+        gone = 0
+        for key, position in tx.scan(self.absorbed.range()):
+            number = int.from_bytes(position, "big")
+            if number < before and tx.get(self.segments.pack(number)) is None:
+                gone += tx.delete(key)
+        return gone
+
     def clear(self, tx: Transaction) -> None:
         """Forget everything."""
         for prefix in (self.segments, self.absorbed):
@@ -115,8 +125,17 @@ class Series:
     def _parse(self, key: bytes, value: bytes) -> Listed:
         try:
             (position,) = self.segments.unpack(key)
-            told = json.loads(value)
-            assert isinstance(position, int)
-            return Listed(Segment(told["id"], position, told["entries"]), told["about"])
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise Corrupt("a row of a series cannot be read", kind="series_damaged", key=key.hex()) from error
+            row = json.loads(value)
+            id_, entries, about = row["id"], row["entries"], row["about"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(key) from error
+        # What the disk says is checked, not asserted: it is no mistake of ours.
+        sound = type(position) is int and position >= 0 and isinstance(id_, str) and bool(id_)
+        if not sound or type(entries) is not int or entries < 0 or not isinstance(about, dict):
+            raise _damaged(key)
+        assert isinstance(position, int)
+        return Listed(Segment(id_, position, entries), about)
+
+
+def _damaged(key: bytes) -> Corrupt:
+    return Corrupt("a row of a series cannot be read", kind="series_damaged", key=key.hex())

@@ -1,12 +1,14 @@
 """A space: ordered bytes with transactions, where all small truths of a pond live.
 
 Every public write of every part takes a `Transaction` first, so "finish this step, move the cursor, append the
-event" is one atomic write. What a driver must keep is written as tests in `millpond.testing.space_contract`.
+event" is one atomic write. What a driver must keep is written as tests in `millpond.testing.contracts.spaces`.
 
 Invariants every driver keeps:
 * A read transaction sees one moment: what was committed before it began, all of it, and nothing later.
 * Writes happen one after another, each wholly or not at all; a committed one survives a crash, if the driver is
   durable.
+* Of three outcomes a write has one: it returns, and was made; it raises, and was not; it raises `Uncertain`, and was
+  made or not, as the space will tell whoever looks.
 * A write is a *function* of its transaction, and a driver may run it again: when the map must grow, when another
   server's transaction got in between. So it acts on nothing but the transaction.
 * A scan sees the transaction as it is at each step; to write while scanning is safe.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from millpond.errors import Closed, Internal, Invalid
+from millpond.errors import Closed, Internal, Invalid, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 __all__ = (
     "KEY_BYTES_MAX",
     "VALUE_BYTES_MAX",
+    "CountedSpace",
     "ReadTransaction",
     "Space",
     "Transaction",
+    "WouldBlock",
     "already_writing",
     "check_row",
     "transaction_over",
@@ -42,6 +46,15 @@ VALUE_BYTES_MAX = 64 * 1024 * 1024
 """Small truths are small; what is larger belongs into a segment's file."""
 
 T = TypeVar("T")
+
+
+class WouldBlock(Unavailable):
+    """A read that would have to wait, begun by a caller that must not. Nothing was done: read where waiting is allowed.
+
+    It stays between a space and its caller; a read that may wait never raises it.
+    """
+
+    kind = "would_block"
 
 
 class ReadTransaction(Protocol):
@@ -71,12 +84,15 @@ class Transaction(ReadTransaction, Protocol):
 class Space(Protocol):
     """Ordered bytes with transactions. Safe to share between threads."""
 
-    def read(self) -> AbstractContextManager[ReadTransaction]:
-        """A transaction that reads; it never waits for a writer, nor a writer for it.
+    def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
+        """A transaction that reads. It waits for no write to end, and no write waits for it.
+
+        But a driver whose storage must move keeps both waiting meanwhile, up to a limit; without `wait` it never does.
 
         Raises:
+            WouldBlock: without `wait`, and it would have to.
             Closed: the space was closed.
-            Unavailable: there are too many readers.
+            Unavailable: there are too many readers, or the storage is being moved for long.
             Corrupt: the file is damaged.
         """
 
@@ -88,12 +104,23 @@ class Space(Protocol):
         Raises:
             Closed: the space was closed.
             Internal: `change` itself called `write`.
+            Uncertain: whether it was committed is not known.
             Unavailable: the disk is full, or the space was opened for reading only. Nothing was changed.
             Corrupt: the file is damaged.
         """
 
     def close(self) -> None:
         """Let go of the space; closing twice is harmless."""
+
+
+class CountedSpace(Space, Protocol):
+    """A space that also tells, for less than a transaction costs, whether anything was written at all."""
+
+    def last_change(self) -> int:
+        """A number that every committed write changes, of any process; as long as it is the same, so is all else.
+
+        Raises: as `read`.
+        """
 
 
 def check_row(key: bytes, value: bytes) -> None:

@@ -16,18 +16,18 @@ old pages until it is read to its end or dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from millpond.arrays.longs import LONG_MAX, LONG_MIN
 from millpond.errors import Invalid
-from millpond.maps.columns import presented_schema
-from millpond.maps.kinds import Kind, MapDefinition
-from millpond.maps.longs import LONG_MAX, LONG_MIN
-from millpond.maps.predicates import Predicate, Where, predicate
-from millpond.maps.present import check_columns, present
-from millpond.maps.shard import Shard, ShardView
-from millpond.maps.spans import Span, both
+from millpond.maps.model.columns import presented_schema
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.display import check_columns, present
+from millpond.maps.predicates.bounds import Span, both
+from millpond.maps.predicates.predicate import Predicate, Where, predicate
+from millpond.maps.shard.shard import Shard, ShardView
 
 __all__ = ("candidate_rows", "scan")
 
@@ -62,7 +62,7 @@ def _batches(shard: Shard, definition: MapDefinition, wanted: Predicate, names: 
 def _filtered(batch: pa.RecordBatch, wanted: Predicate) -> pa.RecordBatch:
     try:
         return batch.filter(wanted.expression)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
+    except (pa.ArrowException, TypeError) as error:
         raise Invalid("condition does not go with the map's columns", kind="condition", reason=error) from error
 
 
@@ -103,6 +103,11 @@ def _time_bounds(view: ShardView, definition: MapDefinition, wanted: Predicate) 
 
 
 def _whole(span: Span) -> tuple[int | None, int | None]:
-    lower = None if span.lower is None or span.lower <= LONG_MIN else min(math.floor(span.lower), LONG_MAX)
-    upper = None if span.upper is None or span.upper >= LONG_MAX else max(math.ceil(span.upper), LONG_MIN)
+    lower = None if span.lower is None or span.lower <= LONG_MIN else _clipped(span.lower, math.floor)
+    upper = None if span.upper is None or span.upper >= LONG_MAX else _clipped(span.upper, math.ceil)
     return lower, upper
+
+
+def _clipped(bound: float, rounded: Callable[[float], int]) -> int:
+    """A bound as a whole number of 64 bits; the infinities are no number at all."""
+    return LONG_MAX if bound >= LONG_MAX else LONG_MIN if bound <= LONG_MIN else rounded(bound)

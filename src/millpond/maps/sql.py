@@ -23,13 +23,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
-from millpond.maps.columns import INSTANT, presented_schema
-from millpond.maps.lookup import answer_type
+from millpond.maps.inputs.key_columns import is_utf8
+from millpond.maps.model.columns import INSTANT, MOMENT, presented_schema
+from millpond.maps.snapshots.snapshot import answer_type
+from millpond.maps.sql_keys import add_macro, check_plan
+from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.maps.kinds import MapDefinition
-    from millpond.maps.predicates import Where
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Where
 
 __all__ = ("Asked", "AskedMap", "Lookups", "query")
 
@@ -37,8 +40,6 @@ _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
     "python_enable_replacements": "false",
 }  # fmt: skip
-# Functions take and give Arrow columns, in which null means no answer.
-_BULK = {"type": "arrow", "null_handling": "special"}
 # Whatever may hide a name (strings, quoted names, comments), and calls of get_state with the map they name.
 _TOKEN = re.compile(
     r"""[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | (\$\w*\$).*?\1
@@ -80,15 +81,19 @@ def query(pond: Asked, text: str) -> pa.Table:
         Invalid: the query is not understood, asks for what is not there, or would do more than read.
         Unavailable: it needs more memory than there is.
     """
+    if not is_utf8(text):
+        raise Invalid("the query is no text", kind="sql", query=shown(text))
     maps = {each.name: each for each in pond.maps()}
     with duckdb.connect(config=_LOCKED) as connection:
         connection.execute("set timezone = 'UTC'")
         run = _Run(maps, pond.clock.now_ms())
         try:
-            _check_statement(connection, text)
+            kind = _check_statement(connection, text)
             text = run.with_lookups(connection, text)
             run.add_tables(connection)
             connection.execute("set lock_configuration = true")
+            if kind == "SELECT" and run.looks_up:
+                check_plan(connection, text, run.definition)
             table = connection.sql(text).to_arrow_table()
             return table.rename_columns([_as_written(name) for name in table.column_names])
         except duckdb.Error as error:
@@ -96,7 +101,7 @@ def query(pond: Asked, text: str) -> pa.Table:
             raise (run.failures[0] if run.failures else _told(error, maps)) from error
 
 
-def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> None:
+def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     statements = connection.extract_statements(text)
     if len(statements) != 1:
         raise Invalid("one query at a time", kind="sql", statements=len(statements))
@@ -106,6 +111,7 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> None:
             "a query only reads", kind="sql_not_a_query", statement=kind.lower().replace("_", " "),
             hint="start with select or from; maps are changed by loading into them",
         )  # fmt: skip
+    return kind
 
 
 def _told(error: duckdb.Error, maps: Mapping[str, AskedMap]) -> MillpondError:
@@ -129,6 +135,7 @@ class _Run:
     maps: Mapping[str, AskedMap]
     now_ms: int
     failures: list[BaseException] = field(default_factory=list)
+    looks_up: bool = False
 
     # -- tables ---------------------------------------------------------------------------------------
 
@@ -166,36 +173,33 @@ class _Run:
             if name not in made:
                 made.add(name)
                 self._add_lookup(connection, self.maps[name])
+                self.looks_up = True
             return f'"get_state:{name}"('
 
         return _TOKEN.sub(retargeted, text)
 
     def _add_lookup(self, connection: Any, asked: AskedMap) -> None:
         """Make `get_state:<map>`, of a key or of a key and a time."""
-        name, key = asked.name, "VARCHAR" if asked.definition.kind.keyed else "BIGINT"
-        answer = _duckdb_type(answer_type(asked.definition))
-        by_key, by_time = self._lookup(asked)
-        connection.create_function(f"get_state1:{name}", by_key, [key], answer, **_BULK)
-        connection.create_function(f"get_state2:{name}", by_time, [key, "TIMESTAMPTZ"], answer, **_BULK)
-        connection.execute(
-            f'create macro "get_state:{name}"(k) as "get_state1:{name}"(k::{key}), '
-            f'(k, t) as "get_state2:{name}"(k::{key}, t::TIMESTAMPTZ)'
-        )
+        add_macro(connection, asked.definition, _duckdb_type(answer_type(asked.definition)), self._lookup(asked))
 
-    def _lookup(self, asked: AskedMap) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
+    def _lookup(self, asked: AskedMap) -> Callable[[Any, Any], Any]:
         opened: list[Lookups] = []
         timed = asked.definition.kind.timed
 
-        def by_time(keys: Any, at: Any) -> Any:
+        def lookup(keys: Any, at: Any) -> Any:
             try:
                 if not opened:
                     opened.append(asked.snapshot())
-                return opened[0].lookup(keys, at if timed else None)
+                return opened[0].lookup(keys, (self.now_ms if at is None else at) if timed else None)
             except Exception as error:
                 self.failures.append(error)
                 raise
 
-        return (lambda keys: by_time(keys, self.now_ms)), by_time
+        return lookup
+
+    def definition(self, name: str) -> MapDefinition:
+        """The definition of a map."""
+        return self.maps[name].definition
 
 
 def _as_written(text: str) -> str:
@@ -209,7 +213,7 @@ def _duckdb_type(kind: pa.DataType) -> str:
         return f"STRUCT({', '.join(fields)})"
     return {
         pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.bool_(): "BOOLEAN",
-        INSTANT: "TIMESTAMPTZ", pa.binary(): "BLOB",
+        INSTANT: "TIMESTAMPTZ", MOMENT: "TIMESTAMPTZ", pa.binary(): "BLOB",
     }[kind]  # fmt: skip
 
 

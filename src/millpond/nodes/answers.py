@@ -18,39 +18,32 @@ from __future__ import annotations
 
 import io
 import re
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millpond.clock import Clock
-from millpond.errors import Invalid, NotFound
-from millpond.maps.columns import value_arrow
-from millpond.maps.inputs.times import parse_instant
-from millpond.maps.kinds import Kind
-from millpond.maps.questions import instants_of, numbers_of, one_array, single_key
-from millpond.maps.typed import typed_value
-from millpond.maps.values import NULL, decode_values, present_values
+from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import instants_of, keys_of, single_key
+from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.definition import Kind
+from millpond.maps.model.json_values import typed_value
+from millpond.maps.model.values import NULL, decode_values, present_values
+from millpond.nodes.fresh_snapshots import FreshSnapshots
+from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
-    from millpond.maps.handle import Map
-    from millpond.maps.kinds import MapDefinition
-    from millpond.maps.lookup import Snapshot
-    from millpond.maps.shard import Shard
-    from millpond.maps.snapshots import SnapshotManifest
+    from millpond.maps.map import Map
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.pond import Pond
-    from millpond.stores.objects import Objects
 
 __all__ = ("Answers", "arrow_stream", "read_arrow_stream", "single_question")
 
 SHARD_KEYS_MAX = 256
 """So many keys are read from a shard in about the time that it takes to lay one merge over a snapshot."""
-
-OVERLAY_KEYS_MAX = 50_000
-"""A layer of so many keys is made in some tens of milliseconds; beyond that a freeze pays, for all who come later."""
 
 IDLE_MS = 60_000
 
@@ -58,23 +51,7 @@ SHARD_ROWS_BYTES = 32 << 20
 """So much is held in memory for one answer: most answers are smaller, and need no snapshot."""
 
 BATCH_ROWS = 65_536
-_ATTEMPTS = 5
 _MILLIS = re.compile(r"-?[0-9]{1,18}")
-
-
-@dataclass(slots=True)
-class _Fresh:
-    """What answers bulk questions to one map: a snapshot of a version of the shard, and what it lies on.
-
-    The shard is told by its object, too: one that was replaced by a copy of another node's may have a version again.
-    """
-
-    shard: Shard
-    version: int
-    snapshot: Snapshot
-    base: Snapshot
-    objects: Objects
-    used: float = 0.0
 
 
 class Answers:
@@ -84,16 +61,13 @@ class Answers:
     """
 
     def __init__(self, pond: Pond, clock: Clock, idle_ms: int = IDLE_MS) -> None:
-        self.pond, self.clock, self.idle_ms = pond, clock, idle_ms
-        self._timer: threading.Timer | None = None
-        self._fresh: dict[str, _Fresh] = {}
-        self._locks: dict[str, threading.Lock] = {}
-        self._lock = threading.Lock()
+        self.pond, self.clock = pond, clock
+        self._fresh = FreshSnapshots(clock, idle_ms)
 
     # -- one value ------------------------------------------------------------------------------------
 
     def get(self, each: Map, key: str | bytes, at: str | None) -> dict[str, Any]:
-        """The value of a key (of a number, for ranged maps) at a time, in the form of `maps/typed.py`.
+        """The value of a key (of a number, for ranged maps) at a time, in the form of `maps/model/json_values.py`.
 
         Raises: `Invalid` for a key or time the map cannot have.
         """
@@ -112,79 +86,20 @@ class Answers:
         times: Any = _column(asked, "at") if "at" in asked.column_names else None
         if times is None and each.kind.timed:
             times = self.clock.now_ms() if at is None else parse_instant(_whole(at))
-        known = self._fresh.get(each.name)
-        current = known is not None and known.shard is each.shard and known.version == each.shard.version
-        if not current and len(keys) <= SHARD_KEYS_MAX:
+        if len(keys) <= SHARD_KEYS_MAX and self._fresh.known(each) is None:
             return _from_shard(each, keys, times)
         return self.snapshot(each).lookup(keys, times)
 
     def snapshot(self, each: Map) -> Snapshot:
-        """A snapshot of all that is applied to a map, open; one thread makes it, others wait for it."""
-        return self._newest(each).snapshot
+        """A snapshot of all that is applied to a map, open; one thread makes it, others wait for it.
 
-    def _newest(self, each: Map) -> _Fresh:
-        with self._lock:
-            lock = self._locks.setdefault(each.name, threading.Lock())
-        with lock:
-            known = self._fresh.get(each.name)
-            version = each.shard.version
-            if known is None or known.shard is not each.shard or known.version != version:
-                known = self._fresh[each.name] = self._make(each)
-            known.used = self.clock.monotonic()
-        self._expect_idle()
-        return known
-
-    def _expect_idle(self) -> None:
-        with self._lock:
-            if self._timer is None:
-                self._timer = threading.Timer(max(self.idle_ms / 1000, 1.0), self._wake)
-                self._timer.daemon = True
-                self._timer.start()
-
-    def _wake(self) -> None:
-        with self._lock:
-            self._timer = None
-        self.release_idle()
-        if self._fresh:
-            self._expect_idle()
+        Raises: `Closed`; `Unavailable` when the disk is full, or another process freezes the map for long.
+        """
+        return self._fresh.of(each).snapshot
 
     def release_idle(self) -> int:
         """Let go of the snapshots that nobody asked lately; how many."""
-        before = self.clock.monotonic() - self.idle_ms / 1000
-        idle = [name for name, known in list(self._fresh.items()) if known.used <= before]
-        for name in idle:
-            self._fresh.pop(name, None)
-        return len(idle)
-
-    def _make(self, each: Map) -> _Fresh:
-        for attempt in range(_ATTEMPTS):
-            # Another process, or the job that freezes, may replace and collect what we were just told of.
-            with suppress(NotFound):
-                return self._laid_over(each) or self._frozen(each)
-            if attempt + 1 == _ATTEMPTS:
-                break
-        return self._frozen(each)
-
-    def _frozen(self, each: Map) -> _Fresh:
-        from millpond.maps.freezing import refreeze
-        from millpond.maps.lookup import Snapshot
-
-        manifest = refreeze(each.loading, each.objects, each.shard)
-        snapshot = Snapshot.open(each.objects, manifest)
-        return _Fresh(each.shard, manifest.shard_version, snapshot, snapshot, each.objects)
-
-    def _laid_over(self, each: Map) -> _Fresh | None:
-        """The snapshot that counts with what was merged since on top; None when a freeze pays."""
-        from millpond.maps.freezing import current_manifest
-        from millpond.maps.lookup import Snapshot
-
-        manifest = current_manifest(each.loading, each.objects, each.definition)
-        if manifest is None:
-            return None
-        known = self._fresh.get(each.name)
-        base = known.base if known is not None and known.base.manifest.id == manifest.id else None
-        base = base or Snapshot.open(each.objects, manifest)
-        return _lay_over(each, manifest, base, self.clock.now_ms())
+        return self._fresh.release_idle()
 
     # -- rows -----------------------------------------------------------------------------------------
 
@@ -202,13 +117,13 @@ class Answers:
         return pa.RecordBatchReader.from_batches(schema, self._rows(each, told, schema.names))
 
     def _rows(self, each: Map, where: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
-        from millpond.maps.predicates import predicate
-        from millpond.maps.present import present
-        from millpond.maps.thawed import GroupSpan, thaw
+        from millpond.maps.model.display import present
+        from millpond.maps.predicates.predicate import predicate
+        from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
 
         wanted = predicate(each.definition, where)
         needed = names + [name for name in wanted.columns if name not in names]
-        newest = self._newest(each)  # held until the last row: its files stay
+        newest = self._fresh.of(each)  # held until the last row: its files stay
         for rows in thaw(newest.objects, newest.snapshot.manifest, GroupSpan()):
             batch = present(each.definition, rows, needed)
             if wanted.expression is not None:
@@ -217,12 +132,8 @@ class Answers:
                 yield batch.slice(start, BATCH_ROWS).select(names)
 
     def close(self) -> None:
-        """Let go of all snapshots. Asking again opens them again."""
-        with self._lock:
-            timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-        self._fresh.clear()
+        """Let go of all snapshots, for good: questions that need one are `Closed` from then on."""
+        self._fresh.close()
 
 
 def single_question(
@@ -236,25 +147,6 @@ def single_question(
     if definition.kind.timed:
         instant = clock.now_ms() if at is None else parse_instant(_whole(at))
     return single_key(definition, key), instant
-
-
-def _lay_over(each: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int) -> _Fresh | None:
-    from millpond.maps.lookup import Snapshot
-    from millpond.maps.overlay import Overlay
-    from millpond.maps.snapshots import freeze
-
-    with each.shard.view() as view:
-        if view.version == manifest.shard_version:
-            return _Fresh(each.shard, view.version, base, base, each.objects)
-        touched = view.touched_since(manifest.shard_version) if view.version > manifest.shard_version else None
-        if touched is None or len(touched) > OVERLAY_KEYS_MAX:
-            return None
-        overlay = Overlay(each.objects)
-        laid = freeze(
-            overlay, each.definition, view.read_rows(touched), base=manifest, touched=touched,
-            shard_version=view.version, created_ms=now_ms,
-        )  # fmt: skip
-        return _Fresh(each.shard, view.version, Snapshot.open(overlay, laid), base, overlay)
 
 
 def _few(reader: pa.RecordBatchReader) -> list[pa.RecordBatch] | None:
@@ -272,18 +164,12 @@ def _few(reader: pa.RecordBatchReader) -> list[pa.RecordBatch] | None:
 
 
 def _from_shard(each: Map, keys: pa.Array, times: Any) -> pa.Array:
-    from millpond.maps.hashing import key_array
-    from millpond.maps.lookup import answer_type
-    from millpond.maps.pieces import bytes_of
+    from millpond.arrays.byte_columns import bytes_of
+    from millpond.maps.snapshots.snapshot import answer_type
 
     definition = each.definition
     instants, known = instants_of(definition, times, len(keys))
-    if definition.kind.keyed:
-        told = one_array(key_array(keys)).to_pylist()
-        asked: list[Any] = [key.encode() if isinstance(key, str) else key for key in told]
-    else:
-        numbers, there = numbers_of(keys)
-        asked = [int(n) if not len(there) or there[i] else None for i, n in enumerate(numbers)]
+    asked = [key.encode() if isinstance(key, str) else key for key in keys_of(definition, keys).to_pylist()]
     found: list[Any] = []
     for row, key in enumerate(asked):
         missing = key is None or (len(known) and not known[row])
@@ -303,7 +189,7 @@ def _from_shard(each: Map, keys: pa.Array, times: Any) -> pa.Array:
 # -- Arrow over a line --------------------------------------------------------------------------------
 
 
-def read_arrow_stream(body: bytes) -> pa.Table:
+def read_arrow_stream(body: bytes | bytearray) -> pa.Table:
     """What somebody sent, checked to the last offset: kernels read it by its addresses.
 
     Raises: `Invalid` when it is no Arrow stream, or one that contradicts itself.

@@ -14,17 +14,18 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, Unavailable
-from millpond.maps.merger import Merger
-from millpond.nodes.catchup import Puller
-from millpond.nodes.comparing import Comparing
-from millpond.nodes.copies import Copies
-from millpond.nodes.entrance import Entrance
-from millpond.nodes.itself import Itself
-from millpond.nodes.jobs import node_jobs
-from millpond.nodes.receiver import Receiver
-from millpond.nodes.repair import Repairs
-from millpond.nodes.scheduler import Scheduler
+from millpond.maps.loads.merger import Merger
+from millpond.nodes.answers import Answers
+from millpond.nodes.jobs.jobs import node_jobs
+from millpond.nodes.jobs.scheduler import Scheduler
+from millpond.nodes.replication.compare import Comparing
+from millpond.nodes.replication.copies import Copies
+from millpond.nodes.replication.follower import Puller
+from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.repair import Repairs
 from millpond.nodes.tokens import TokenFile, Tokens
+from millpond.nodes.uploads.commit import Entrance
+from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import Pond
 from millpond.settings import Settings
 
@@ -41,7 +42,10 @@ class Node:
         self.pond, self.settings, self.clock = pond, settings, clock
         self.url = settings.own_url()
         self.nodes = tuple(url.rstrip("/") for url in settings.nodes)
-        self.tokens = Tokens(TokenFile(pond.folder), settings.tokens, required=not is_loopback(settings.host))
+        self.tokens = Tokens(
+            TokenFile(pond.folder), settings.tokens, everybody=settings.access == "open",
+            required=settings.access == "tokens" or not is_loopback(settings.host),
+        )  # fmt: skip
         self.started, self.stopping = False, False
         self._ending = threading.Lock()
         self.receiver = Receiver(pond, settings, clock, decides=self.leads())
@@ -49,6 +53,7 @@ class Node:
         self.merger = Merger(pond)
         self.puller = Puller(pond, settings, self.receiver, clock)
         self.itself = Itself(pond, clock, self.url)
+        self.answers = Answers(pond, clock, settings.min_time_to_keep_env_open)
         self.copies = Copies(pond, clock)
         self.comparing = Comparing(pond, self.puller, self.itself, clock)
         self.repairs = Repairs(pond, self.puller, self.itself, clock, mended=self.comparing.mended)
@@ -108,6 +113,8 @@ class Node:
     def stop(self) -> None:
         """End all work, each after what it is at; the pond stays open. Stopping twice is harmless."""
         self.stopping = True
+        # Before anything is waited for: who starts, a job or a repair may be waiting for another node.
+        self.puller.interrupt()
         with self._ending:
             if self.started:
                 self.scheduler.stop()

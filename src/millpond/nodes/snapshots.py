@@ -1,407 +1,152 @@
-"""Reading maps of nodes from snapshots: one copy for all processes of a machine, as fresh as is asked for.
+"""What a node gives out of its maps: the snapshot that counts, and the files that it names.
 
-    cache = SnapshotCache("cache", nodes, settings, clock)
-    cache.reader("weather").snapshot().lookup(keys, at=times)
+A snapshot is frozen when somebody asks for one, the map moved on, and the last freeze is `min_time_to_keep_snapshots`
+ago; or at once, for who says that only the newest will do. Everybody else gets the one that counts, so however many
+ask, a map is frozen about once in that time.
 
-| a read finds | it |
-|---|---|
-| nothing | waits for the first fetch, at most `snapshot_fetch_timeout` |
-| a snapshot that a node confirmed less than `min_time_to_keep_snapshots` ago | takes it; no node is asked |
-| one confirmed less than twice as long ago | takes it, and one refresh begins in the background |
-| an older one | waits for a refresh, and takes the old one when that fails |
-| that a fetch failed in the last `snapshot_retry_interval` | takes what there is, else fails at once with that cause |
-
-A node that says that the snapshot is still the same confirms it. A node that says that there is no such map, or that
-we may not read it, ends it: what was fetched before is not shown any more. When no node can be reached, what is there
-keeps being shown.
-
-A reader that is not used for `min_time_to_keep_env_open` lets go of its files; they stay in the cache, and are mapped
-again by the next read. The files of a replaced snapshot go when its last reader, of any process, lets go of it.
+Snapshots of one map differ from node to node, in their layers and their ids, though they hold the same rows. What two
+nodes have in common is the log: the last entry that shaped the rows tells which snapshot of one node can stand in for
+which of another.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
-import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import re
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from millpond.clock import Clock
-from millpond.errors import Closed, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
-from millpond.maps.inputs.times import parse_instant
-from millpond.maps.narrowing import pair_of
-from millpond.nodes.snapshot_fetch import FILE_LOST, Asked, Brought, SnapshotFetch
-from millpond.nodes.snapshot_store import SnapshotStore
+from millpond.errors import NotFound, Unavailable
+from millpond.maps.snapshots.bounds import narrowing_of
+from millpond.maps.snapshots.leased import current_leased, refreeze_leased
+from millpond.maps.snapshots.leases import Leased, pin, pinned_at, pinned_entry
+from millpond.maps.snapshots.manifest import load_manifest
+from millpond.maps.snapshots.subset import narrowed, narrowed_objects
+from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
-    from millpond.maps.lookup import Snapshot
-    from millpond.nodes.transport import Nodes
-    from millpond.settings import Settings
+    from collections.abc import Callable, Sequence
 
-__all__ = ("SnapshotCache", "SnapshotReader", "bounds_query", "snapshot_folder")
+    from millpond.clock import Clock
+    from millpond.maps.map import Map
+    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.pond import Pond
 
-_LOG = logging.getLogger(__name__)
-STALE_TIMES = 2
-"""A snapshot that was not confirmed for so many times `min_time_to_keep_snapshots` is not shown without asking."""
+__all__ = ("PIN_MS_MAX", "Publisher")
 
-SWEEP_MS = 3_600_000
-"""How often copies that nobody wants any more are looked for."""
+PIN_MS_MAX = 24 * 3_600_000
+"""The longest time that a reader may keep a snapshot from being removed."""
 
-
-@dataclass(slots=True)
-class _Fetch:
-    """One fetch on its way, in a thread of its own."""
-
-    fresh: bool
-    process: int = field(default_factory=os.getpid)
-    done: threading.Event = field(default_factory=threading.Event)
-    error: MillpondError | None = None
+_FILE = re.compile(
+    r"(narrowed/[0-9a-f]{16}/)?"
+    r"((ranges|indexes)/[0-9a-f]{64}\.arrow|intervals/[0-9a-f]{40}\.arrow|manifests/[0-9a-f]{40}\.json)"
+)
 
 
-class SnapshotReader:
-    """The current snapshot of one map, or of a narrowing of it. Threads may share it; get it from a cache."""
+def _unknown(name: str, version: int) -> int:
+    return 0
 
-    def __init__(self, fetch: SnapshotFetch, asked: Asked, replaced: Callable[[], None]) -> None:
-        self.asked = asked
-        self._fetch, self._settings, self._clock = fetch, fetch.settings, fetch.clock
-        self._replaced = replaced
-        self._lock = threading.Lock()
-        self._held: Brought | None = None
-        self._running: _Fetch | None = None
-        self._failed: tuple[int, MillpondError] | None = None
-        self._outdated = False
-        self._used_ms = self._clock.now_ms()
 
-    # -- reading --------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """The snapshots of a pond, for readers elsewhere."""
 
-    def snapshot(self, *, fresh: bool = False) -> Snapshot:
-        """The snapshot to read, open. It stays usable for who holds it, whatever comes after it.
+    pond: Pond
+    clock: Clock
+    keep_ms: int
+    shaped: Callable[[str, int], int] = _unknown
+    """The last entry of the log that shaped a version of a map, 0 when it cannot be told: see `Itself.shaped`."""
 
-        `fresh`: it must hold all that is applied on the node that answers, now.
+    def same_rows(self, name: str, entry: int, *, pin_ms: int) -> SnapshotManifest:
+        """A snapshot of a map as it was after an entry of the log and before the next about it; kept for `pin_ms`.
 
-        Raises: `Unavailable` when there is none and no node can be reached, or the fetch takes too long; what a node
-        answers, such as `NotFound` for a map that is not there.
+        Raises: `NotFound`, kind `snapshot_moved`, when the map moved on, or has not come so far; as `manifest`.
         """
-        with self._lock:
-            self._used_ms = now = self._clock.now_ms()
-            held = self._current(now)
-            failing = None if fresh else self._failed_lately(now)
-            fresh = fresh or self._outdated
-            if held is not None and not fresh:
-                if failing is not None or self._age(held, now) < self._settings.min_time_to_keep_snapshots:
-                    return held.snapshot
-            elif failing is not None:
-                raise _again(failing)
-            running = self._begin(fresh)
-            if held is not None and not fresh and self._age(held, now) < self._stale_ms:
-                return held.snapshot
-        return self._awaited(running, None if fresh else held)
+        each = self.pond.map(name)
+        objects, now = _folder(each), self.clock.now_ms()
+        until = now + min(pin_ms, PIN_MS_MAX)
+        for id_ in pinned_at(objects, entry, now):
+            with suppress(NotFound):
+                pin(objects, id_, until, entry)
+                return load_manifest(objects, id_)
+        with self._whole(each, fresh=True) as leased:
+            if self.shaped(each.name, leased.manifest.shard_version) != entry:
+                raise NotFound(
+                    "the map is not as it was after that entry of the log", kind="snapshot_moved", map=name,
+                    entry=entry, hint="begin the job again: it will be planned on the map as it is now",
+                )  # fmt: skip
+            pin(objects, leased.manifest.id, until, entry)
+        return leased.manifest
 
-    @property
-    def at_hand(self) -> bool:
-        """Whether a read would be answered at once by a snapshot that counts: nothing needs to be fetched for it."""
-        with self._lock:
-            now = self._clock.now_ms()
-            held = self._current(now)
-            return (
-                held is not None and not self._outdated
-                and self._age(held, now) < self._settings.min_time_to_keep_snapshots
+    def manifest(
+        self, name: str, *, keys: Sequence[str | None] | None = None, window: Sequence[object] | None = None,
+        fresh: bool = False, pin_ms: int = 0,
+    ) -> SnapshotManifest:  # fmt: skip
+        """The snapshot of a map that counts, narrowed or not; kept for `pin_ms` (at most `PIN_MS_MAX`) from now on.
+
+        Raises: `NotFound` for a map that is not there; `Invalid` for bounds it cannot have; `Unavailable` when the
+        disk is full, or somebody else freezes for long.
+        """
+        each = self.pond.map(name)
+        narrowing = narrowing_of(each.definition, keys, window)
+        with self._whole(each, fresh) as whole:
+            if narrowing is None:
+                if pin_ms > 0:
+                    entry = self.shaped(each.name, whole.manifest.shard_version)
+                    self._pin(_folder(each), whole.manifest, pin_ms, entry)
+                return whole.manifest
+            with narrowed(_folder(each), whole.manifest, narrowing, now_ms=self.clock.now_ms()) as leased:
+                if pin_ms > 0:
+                    self._pin(narrowed_objects(_folder(each), narrowing), leased.manifest, pin_ms, 0)
+                return leased.manifest
+
+    def _pin(self, objects: FolderObjects, manifest: SnapshotManifest, pin_ms: int, entry: int) -> None:
+        pin(objects, manifest.id, self.clock.now_ms() + min(pin_ms, PIN_MS_MAX), entry)
+
+    def entry(self, name: str, manifest: SnapshotManifest) -> int:
+        """The last entry of the log that shaped a snapshot that is pinned; 0 when that is not known."""
+        return 0 if manifest.narrowing else pinned_entry(_folder(self.pond.map(name)), manifest.id)
+
+    def _whole(self, each: Map, fresh: bool) -> Leased:
+        """The snapshot that counts, kept from being collected."""
+        current = current_leased(each.loading.space, each.objects, each.definition)
+        if current is None:
+            return refreeze_leased(each.loading.space, each.loading.clock, each.objects, each.shard)
+        age = self.clock.now_ms() - current.manifest.created_ms
+        if current.manifest.shard_version == each.shard.version or (0 <= age < self.keep_ms and not fresh):
+            return current
+        try:
+            newer = refreeze_leased(
+                each.loading.space, each.loading.clock, each.objects, each.shard, wait_seconds=None if fresh else 0
+            )
+        except Unavailable as error:
+            if fresh or error.kind != "map_busy":
+                current.lease.release()
+                raise
+            return current  # the next one is being frozen: who asks later gets it
+        except BaseException:
+            current.lease.release()
+            raise
+        current.lease.release()
+        return newer
+
+    def file(self, name: str, file: str) -> Path:
+        """Where a file of a map's snapshots lies. Nothing but such files can be named.
+
+        Raises: `NotFound` for any other name, for a file that is not there, and for a map that is not.
+        """
+        objects = _folder(self.pond.map(name))
+        place = objects.root / file
+        if not _FILE.fullmatch(file) or not place.is_file():
+            raise NotFound(
+                "there is no such file", kind="snapshot_not_found", map=name, object=file,
+                hint="it was replaced: ask for the snapshot that counts now",
             )  # fmt: skip
-
-    def outdate(self) -> None:
-        """Let the next read ask for a fresh snapshot: the map was changed by this process, which wants to see it."""
-        with self._lock:
-            self._outdated = True
-
-    def at(self, manifest_id: str) -> Snapshot:
-        """The snapshot of that manifest, open, fetched when it is not here: for a job that was planned on it.
-
-        Raises: `NotFound` when no node has it any more; else as `snapshot`.
-        """
-        known = self._fetch.known(self.asked)
-        if known is None and self.asked.query:
-            self.snapshot()  # says where narrowed ones lie
-            known = self._fetch.known(self.asked)
-        narrowed = "" if known is None else known.narrowed
-        opened = self._fetch.named(self.asked.map, narrowed, manifest_id, whole=True).snapshot
-        assert opened is not None, "all of it was asked for"
-        return opened
-
-    @property
-    def _stale_ms(self) -> int:
-        return STALE_TIMES * self._settings.min_time_to_keep_snapshots
-
-    def _age(self, held: Brought, now: int) -> float:
-        """How long ago it was confirmed; for ever, when a clock was set back."""
-        return now - held.confirmed_ms if held.confirmed_ms <= now else float("inf")
-
-    def _failed_lately(self, now: int) -> MillpondError | None:
-        if self._failed is None or not 0 <= now - self._failed[0] < self._settings.snapshot_retry_interval:
-            return None
-        return self._failed[1]
-
-    def _current(self, now: int) -> Brought | None:
-        """What is held; or, when that is due, what another process of this machine brought meanwhile."""
-        if self._held is not None and self._held.snapshot.closed:
-            self._held = None  # by somebody it was given to
-        held = self._held
-        if held is not None and self._age(held, now) < self._settings.min_time_to_keep_snapshots:
-            return held
-        known = self._fetch.known(self.asked)
-        if known is None or (held is not None and known.confirmed_ms <= held.confirmed_ms):
-            return held
-        if held is not None and known.manifest == held.snapshot.manifest.id:
-            self._hold(Brought(held.snapshot, known.confirmed_ms))
-        else:
-            found = self._fetch.open_known(self.asked)
-            if found is not None:
-                self._hold(found)
-        return self._held
-
-    def _hold(self, brought: Brought) -> None:
-        old = self._held
-        self._held = brought
-        if old is None or old.snapshot is not brought.snapshot:
-            # The callback runs wherever the last reference goes away: it only leaves a note.
-            weakref.finalize(brought.snapshot, self._replaced).atexit = False
-            self._replaced()  # processes that are dead left no note of what they read
-
-    # -- fetching -------------------------------------------------------------------------------------
-
-    def _begin(self, fresh: bool) -> _Fetch:
-        """The fetch that is on its way, or a new one; one that began before `fresh` was asked for does not count."""
-        running = self._running
-        if running is not None and running.process != os.getpid():
-            running = None  # a fork has no threads of its parent
-        if running is not None and not fresh:
-            return running
-        begun = self._running = _Fetch(fresh)
-        thread = threading.Thread(
-            target=self._run, args=(begun, running), name=f"snapshot-{self.asked.map}", daemon=True
-        )
-        thread.start()
-        return begun
-
-    def _run(self, fetch: _Fetch, before: _Fetch | None) -> None:
-        if before is not None:
-            before.done.wait()
-        brought = None
-        try:
-            brought = self._fetch.bring(self.asked, fresh=fetch.fresh)
-        except MillpondError as error:
-            fetch.error = error
-        except BaseException as error:
-            _LOG.exception("fetching a snapshot failed")
-            fetch.error = Internal("fetching a snapshot failed", map=self.asked.map, reason=repr(error))
-        with self._lock:
-            self._ended(fetch, brought)
-        brought = None
-        fetch.done.set()
-
-    def _ended(self, fetch: _Fetch, brought: Brought | None) -> None:
-        if self._running is fetch:
-            self._running = None
-        if brought is not None:
-            self._hold(brought)
-            self._failed = None
-            self._outdated = self._outdated and not fetch.fresh
-            return
-        assert fetch.error is not None
-        self._failed = (self._clock.now_ms(), fetch.error)
-        if _final(fetch.error):
-            self._held = None
-            self._fetch.forget(self.asked)
-        _LOG.warning("the snapshot of %s was not refreshed: %s", self.asked.map, fetch.error)
-
-    def _awaited(self, fetch: _Fetch, old: Brought | None) -> Snapshot:
-        """What the fetch brings; `old`, when it fails without an answer to the contrary."""
-        seconds = self._settings.snapshot_fetch_timeout / 1000
-        error = fetch.error if fetch.done.wait(seconds) else self._too_slow(seconds)
-        with self._lock:
-            held = self._held
-        if error is None and held is not None:
-            return held.snapshot
-        error = error or Closed("the reader was closed meanwhile", kind="snapshot_closed", map=self.asked.map)
-        if old is not None and not _final(error):
-            return old.snapshot
-        raise _again(error)
-
-    def _too_slow(self, seconds: float) -> MillpondError:
-        error = Unavailable(
-            "the snapshot was not fetched in time", kind="snapshot_fetch_slow", map=self.asked.map, seconds=seconds,
-            hint="it is still being fetched; wait longer for it with snapshot_fetch_timeout",
-        )  # fmt: skip
-        with self._lock:
-            self._failed = (self._clock.now_ms(), error)
-        return error
-
-    # -- letting go -----------------------------------------------------------------------------------
-
-    def tend(self, now_ms: int) -> bool:
-        """Let go of a snapshot that was not asked for in `min_time_to_keep_env_open`; whether it was."""
-        with self._lock:
-            idle = not 0 <= now_ms - self._used_ms < self._settings.min_time_to_keep_env_open
-            if not idle or self._held is None:
-                return False
-            self._held = None
-            return True
-
-    def close(self) -> None:
-        """Let go. A read after this opens it again."""
-        with self._lock:
-            self._held = None
+        return place
 
 
-def _final(error: MillpondError) -> bool:
-    """Whether a node said that this is not to be read: there is no such map, or it is not ours to see."""
-    return isinstance(error, NotFound | Denied) and error.kind not in FILE_LOST
-
-
-def _again(error: MillpondError) -> MillpondError:
-    """The same error for another caller: each has its own trace."""
-    raised = type(error)(error.message, kind=error.kind, hint=error.hint, **error.values)
-    raised.__cause__ = error
-    return raised
-
-
-class SnapshotCache:
-    """The readers of one pond's maps in this process, over the folder that all processes share.
-
-    A thread of its own closes idle readers and removes files that nobody needs, as long as the cache is used; unless
-    `tending` is False: then somebody calls `tend`.
-    """
-
-    def __init__(
-        self, folder: str | Path, nodes: Nodes, settings: Settings, clock: Clock, *, tending: bool = True
-    ) -> None:  # fmt: skip
-        self.settings, self.clock = settings, clock
-        self.fetch = SnapshotFetch(nodes, SnapshotStore(Path(folder)), settings, clock)
-        self._readers: dict[Asked, SnapshotReader] = {}
-        self._changed: set[str] = set()
-        self._lock = threading.Lock()
-        self._notes: SimpleQueue[Asked | None] = SimpleQueue()
-        self._left: set[Asked] = set()
-        self._swept_ms: int | None = None
-        self._tending = tending
-        self._tender: threading.Thread | None = None
-        self._stop = threading.Event()
-
-    def reader(
-        self, map: str, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
-    ) -> SnapshotReader:
-        """A reader of a map; of its `keys` `[lower, upper)` (numbers, for ranged maps) or a `window` of time only.
-
-        Nothing is fetched before it is read. A question outside of the bounds is an error, never a null.
-
-        Raises: `Invalid` for bounds that are no pair, or no times.
-        """
-        asked = Asked(map, bounds_query(keys, window))
-        with self._lock:
-            found = self._readers.get(asked)
-            if found is None:
-                found = self._readers[asked] = SnapshotReader(self.fetch, asked, self._noting(asked))
-                if map in self._changed:
-                    found.outdate()
-            self._begin_tending()
-            return found
-
-    def outdate(self, map: str) -> None:
-        """Let the next read of a map, within whatever bounds, ask for a fresh snapshot."""
-        with self._lock:
-            self._changed.add(map)
-            readers = [each for each in self._readers.values() if each.asked.map == map]
-        for each in readers:
-            each.outdate()
-
-    def _noting(self, asked: Asked) -> Callable[[], None]:
-        notes = self._notes
-
-        def note() -> None:
-            notes.put(asked)  # safe wherever garbage is collected
-
-        return note
-
-    def tend(self) -> None:
-        """Close idle readers, remove the files of snapshots that were let go of. A thread does it in its time."""
-        with self._lock:
-            readers = list(self._readers.values())
-        now = self.clock.now_ms()
-        for each in readers:
-            each.tend(now)
-        while True:
-            try:
-                noted = self._notes.get_nowait()
-            except Empty:
-                break
-            if noted is not None:
-                self._left.add(noted)
-        # A snapshot that somebody else still reads is tried again when its turn comes.
-        self._left = {asked for asked in self._left if not self.fetch.collect(asked)}
-        if self._swept_ms is None or not 0 <= now - self._swept_ms < SWEEP_MS:
-            self._swept_ms = now
-            self.fetch.store.sweep(now)
-
-    def _begin_tending(self) -> None:
-        if self._tending and (self._tender is None or not self._tender.is_alive()):
-            self._stop = threading.Event()
-            seconds = max(self.settings.min_time_to_keep_env_open / 1000, 1.0)
-            told = (weakref.ref(self), self._notes, seconds, self._stop)
-            self._tender = threading.Thread(target=_tend, args=told, name="snapshot-tender", daemon=True)
-            self._tender.start()
-
-    def close(self) -> None:
-        """Let go of all files. Readers open them again when they are read."""
-        with self._lock:
-            readers, self._tender = list(self._readers.values()), None
-        for each in readers:
-            each.close()
-        self._stop.set()
-        self._notes.put(None)
-
-
-def _tend(
-    cache: weakref.ref[SnapshotCache], notes: SimpleQueue[Asked | None], seconds: float, stop: threading.Event
-) -> None:
-    """Tend a cache now and then, and when a snapshot was let go of, until it is closed or garbage."""
-    while True:
-        try:
-            noted = notes.get(timeout=seconds)
-        except Empty:
-            pass
-        else:
-            notes.put(noted)
-        tended = cache()
-        if tended is None or stop.is_set():
-            return
-        try:
-            tended.tend()
-        except Exception:
-            _LOG.exception("tending the snapshots of this machine failed")
-        del tended
-
-
-def bounds_query(
-    keys: Sequence[str | int | None] | None, window: Sequence[object] | None
-) -> tuple[tuple[str, str], ...]:
-    """Bounds as the node is asked for them; it checks whether the map can have them."""
-    lower, upper = pair_of(keys, "keys")
-    for bound in (lower, upper):
-        if bound is not None and not isinstance(bound, str | int):
-            raise Invalid("a key is text, or a number", kind="narrowing", bound=repr(bound))
-    since, until = (None if told is None else parse_instant(told) for told in pair_of(window, "window"))
-    told = {"key_from": lower, "key_to": upper, "since": since, "until": until}
-    return tuple((name, str(value)) for name, value in told.items() if value is not None)
-
-
-def snapshot_folder(settings: Settings) -> Path:
-    """Where the processes of this machine, or of this user, keep their copies of snapshots."""
-    if settings.snapshot_cache:
-        return Path(settings.snapshot_cache)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("millpond") / "snapshots"
+def _folder(each: Map) -> FolderObjects:
+    objects = each.objects
+    assert isinstance(objects, FolderObjects), "a pond is a folder"
+    return objects

@@ -3,6 +3,9 @@
     tokens.json     in the data folder: [{"name", "sha256", "rights": {"read": [pattern…], "write": …, "admin": …}}]
 
 Invariants:
+* the file's existence says that tokens are wanted: one that names none lets nobody in. A node is open to everybody on
+  this machine before there is a file, or because the setting `access` says so, and for no other reason;
+* whoever changes the file holds `.tokens.lock`; the file is readable by its owner alone from its first byte on;
 * a token is never stored, only its SHA-256; 32 random bytes need no salt and no stretching;
 * every token known is compared, each in constant time, so that answers tell nothing by how long they take;
 * `admin` implies `write`, and `write` implies `read`, for the same names; patterns are of the shell (`weather*`);
@@ -14,9 +17,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,15 +27,19 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from millpond.clock import Clock
-from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
+from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.settings import TokenSetting
 from millpond.stores.files import write_file_atomically
+from millpond.stores.locks import alone
 
 __all__ = ("ANYBODY", "RIGHTS", "Caller", "TokenFile", "Tokens", "draw_token", "hash_token")
 
 RIGHTS = ("read", "write", "admin")
 """Each implies those before it."""
 _RANDOM_BYTES = 32
+_LOCK_SECONDS = 10.0
+_OWNER_ONLY = 0o600
+"""Hashes only, but nobody else's business."""
 _LISTED = TypeAdapter(list[TokenSetting])
 
 
@@ -103,63 +110,93 @@ class TokenFile:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "tokens.json"
 
-    def version(self) -> tuple[int, int, int]:
-        """Changes whenever the file does; zeros when there is none."""
-        try:
-            known = self.path.stat()
-        except FileNotFoundError:
-            return 0, 0, 0
-        return known.st_mtime_ns, known.st_size, known.st_ino
+    def version(self) -> tuple[int, int, int] | None:
+        """A value that changes whenever the file does; None when there is none.
 
-    def read(self) -> list[TokenSetting]:
-        """All tokens.
-
-        Raises: `Corrupt` when the file is not understood: nobody is let in by mistake.
+        Raises: `Unavailable` when that cannot be found out.
         """
         try:
-            return _LISTED.validate_json(self.path.read_bytes())
-        except FileNotFoundError:
+            found = self.path.stat()
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not self.path.is_symlink():
+                return None
+            raise self._unreadable(error) from error
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def exists(self) -> bool:
+        """True once a token was ever added: tokens are wanted from then on, also when all are revoked."""
+        return self.version() is not None
+
+    def read(self) -> list[TokenSetting]:
+        """All tokens; none when there is no file.
+
+        Raises: `Corrupt` when the file is not understood, `Unavailable` when it cannot be read: nobody is let in by
+            mistake.
+        """
+        if not self.exists():
             return []
+        try:
+            return _LISTED.validate_json(self.path.read_bytes())
+        except OSError as error:
+            raise self._unreadable(error) from error
         except ValueError as error:
             raise Corrupt(
                 "the file of tokens cannot be read", kind="tokens_damaged", file=self.path,
-                reason=str(error).splitlines()[0], hint="mend it, or remove it and add the tokens anew",
+                reason=str(error).splitlines()[0],
+                hint="stop the node, mend the file or write [] into it, and add the tokens anew",
             ) from error  # fmt: skip
+
+    def _unreadable(self, error: OSError) -> Unavailable:
+        return Unavailable(
+            "the file of tokens cannot be read", kind="tokens_unreadable", file=self.path, reason=error.strerror,
+            hint="it belongs to the user that runs the node, who must be able to read it",
+        )  # fmt: skip
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock: what is read inside is what the change is made to."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        busy = Unavailable(
+            "another process is changing the tokens", kind="tokens_busy", file=self.path, seconds=_LOCK_SECONDS,
+            hint="try again",
+        )  # fmt: skip
+        with alone(self.path.with_name(".tokens.lock"), _LOCK_SECONDS, busy):
+            yield
 
     def add(self, name: str, token: str, rights: Mapping[str, Sequence[str]]) -> TokenSetting:
         """Let in who knows a token.
 
-        Raises: `AlreadyExists` when there is one of that name; `Invalid` for rights not understood.
+        Raises: `AlreadyExists` when there is one of that name; `Invalid` for rights not understood; `Unavailable` when
+            another process does not let go of the file.
         """
-        known = self.read()
-        if any(each.name == name for each in known):
-            raise AlreadyExists(
-                "there is a token of this name",
-                kind="token_exists",
-                token=name,
-                hint="revoke it first, or name another",
-            )
         made = _token_of(name, token, rights)
-        self._write([*known, made])
+        with self._changing():
+            known = self.read()
+            if any(other.name == name for other in known):
+                raise AlreadyExists(
+                    "there is a token of this name", kind="token_exists", token=name,
+                    hint="revoke it first, or name another",
+                )  # fmt: skip
+            self._write([*known, made])
         return made
 
-    def revoke(self, name: str) -> None:
-        """Let in no more.
+    def revoke(self, name: str) -> int:
+        """Let a token in no more; how many are left. When none is, nobody is let in.
 
-        Raises: `NotFound`.
+        Raises: `NotFound`; `Unavailable` as `add`.
         """
-        known = self.read()
-        left = [each for each in known if each.name != name]
-        if len(left) == len(known):
-            told = ", ".join(each.name for each in known) or "none"
-            raise NotFound("there is no such token", kind="token_not_found", token=name, hint=f"there is: {told}")
-        self._write(left)
+        with self._changing():
+            known = self.read()
+            left = [token for token in known if token.name != name]
+            if len(left) == len(known):
+                names = ", ".join(token.name for token in known) or "none"
+                raise NotFound("there is no such token", kind="token_not_found", token=name, hint=f"there is: {names}")
+            self._write(left)
+        return len(left)
 
     def _write(self, tokens: Iterable[TokenSetting]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        told = json.dumps([each.model_dump(mode="json") for each in tokens], indent=1)
-        write_file_atomically(self.path, told.encode())
-        os.chmod(self.path, 0o600)  # noqa: PTH101 - hashes only, but nobody else's business
+        text = json.dumps([token.model_dump(mode="json") for token in tokens], indent=1)
+        write_file_atomically(self.path, text.encode(), mode=_OWNER_ONLY)
 
 
 def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]]) -> TokenSetting:
@@ -174,44 +211,54 @@ def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]]) -> Tok
 class Tokens:
     """The tokens a node takes: of its data folder, which may change while it runs, and of its settings."""
 
-    def __init__(self, file: TokenFile, settings: Sequence[TokenSetting], *, required: bool) -> None:
-        """`required`: nobody is let in without one, also when there is none (any more)."""
-        self._file, self._settings, self._required = file, tuple(settings), required
+    def __init__(
+        self, file: TokenFile, settings: Sequence[TokenSetting], *, required: bool, everybody: bool = False
+    ) -> None:
+        """`required`: a token is wanted, also when there is none yet. `everybody`: none is wanted, ever."""
+        self._file, self._settings = file, tuple(settings)
+        self._open, self._wanted = everybody, required or bool(settings)
         self._lock = threading.Lock()
         self._version: tuple[int, int, int] | None = None
-        self._known: tuple[tuple[bytes, Caller], ...] = ()
+        self._known = tuple(_as_caller(token) for token in self._settings)
 
     def any(self) -> bool:
-        """Whether there is a token at all."""
-        return bool(self._all())
+        """True when there is a token at all."""
+        return bool(self._current())
 
     def wanted(self) -> bool:
-        """Whether callers must show one."""
-        return self._required or self.any()
+        """True when callers must show one.
+
+        Once they must, they must until the node ends: that somebody takes the file away opens nothing.
+        """
+        return not self._open and (self._wanted or self._seen())
 
     def caller(self, token: str | None) -> Caller:
-        """Who shows this token.
+        """The caller a token belongs to.
 
-        Raises: `Denied`, kinds `token_missing` and `token_unknown`.
+        Raises: `Denied`, kinds `token_missing` and `token_unknown`; `Corrupt` and `Unavailable` as `TokenFile.read`.
         """
-        known = self._all()
-        if not known and not self._required:
+        if not self.wanted():
             return ANYBODY
+        known = self._current()
         if not token:
-            raise Denied(
-                "this node wants a token", kind="token_missing", hint="set MILLPOND_TOKEN, or `token` in millpond.toml"
-            )
+            way_out = "set MILLPOND_TOKEN, or `token` in millpond.toml"
+            hint = way_out if known else "there is none yet, or none any more: millpond token add NAME --read '*'"
+            raise Denied("this node wants a token", kind="token_missing", hint=hint)
         hashed = hash_token(token).encode()
         found = [caller for stored, caller in known if hmac.compare_digest(stored, hashed)]
         if not found:
             raise Denied("this token is not known here", kind="token_unknown", hint="it may have been revoked")
         return found[0]
 
-    def _all(self) -> tuple[tuple[bytes, Caller], ...]:
+    def _seen(self) -> bool:
+        self._wanted = self._wanted or self._file.exists()
+        return self._wanted
+
+    def _current(self) -> tuple[tuple[bytes, Caller], ...]:
         version = self._file.version()
         if version != self._version:
             with self._lock:
-                self._known = tuple(_as_caller(each) for each in (*self._settings, *self._file.read()))
+                self._known = tuple(_as_caller(token) for token in (*self._settings, *self._file.read()))
                 self._version = version
         return self._known
 

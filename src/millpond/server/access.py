@@ -15,7 +15,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from millpond.nodes.tokens import Caller, Tokens
 
-__all__ = ("Asking", "caller_of")
+__all__ = ("Asking", "bearer_of", "caller_of", "check_caller")
 
 _BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `millpond token`")
 
@@ -29,6 +29,20 @@ async def caller_of(
     """
     tokens: Tokens = request.app.state.node.tokens
     return tokens.caller(shown.credentials if shown is not None else None)
+
+
+def bearer_of(request: Request) -> str | None:
+    """The token that a request shows."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" and token else None
+
+
+async def check_caller(request: Request) -> None:
+    """Insist that the caller is known, before any of its body is read.
+
+    Raises: as `caller_of`.
+    """
+    await caller_of(request, await _BEARER(request))
 
 
 Asking = Annotated[Caller, Depends(caller_of)]

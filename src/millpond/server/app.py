@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from millpond.nodes.node import Node
 from millpond.server import (
@@ -20,9 +20,11 @@ from millpond.server import (
     snapshot_routes,
     upload_routes,
 )
+from millpond.server.limits import BodyBudget
 from millpond.server.metrics import Metrics
 from millpond.server.metrics import routes as metrics_routes
 from millpond.server.pages import add_pages
+from millpond.server.same_map import check_incarnation
 from millpond.server.threads import waiting_room
 from millpond.server.wire import ErrorTold, add_error_handlers
 
@@ -40,16 +42,18 @@ def make_app(node: Node) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
         app.state.waiting = waiting_room()
         yield
+        node.answers.close()  # all requests have ended
 
     app = FastAPI(
         title="Millpond node", version=version("millpond"), lifespan=lifespan, docs_url=None, redoc_url=None,
         summary="State that data pipelines need: uploads, maps, snapshots, questions, care.",
     )  # fmt: skip
     app.state.node = node
+    app.state.body_budget = BodyBudget(node.settings.max_request_memory)
     app.state.metrics = metrics = Metrics()
     add_error_handlers(app)
     for module in _ROUTES:
-        app.include_router(module.routes(node), responses=_ERRORS)
+        app.include_router(module.routes(node), responses=_ERRORS, dependencies=[Depends(check_incarnation)])
     app.include_router(metrics_routes(node, metrics), responses=_ERRORS)
     add_pages(app)
     app.openapi()  # routes are worked out when they are first asked for: here, rather than while requests wait

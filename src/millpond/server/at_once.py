@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.errors import Invalid
-from millpond.nodes.at_hand import AtHand
+from millpond.nodes.fast_get import AtHand
+from millpond.server.same_map import incarnation_of
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -51,7 +52,7 @@ def _answer(scope: Scope, node: Node, at_hand: AtHand) -> bytes | None:
         return None
     try:
         node.tokens.caller(_token(scope)).need("read", name)
-        told = at_hand.get(name, *asked_in(scope))
+        told = at_hand.get(name, *asked_in(scope), incarnation=incarnation_of(scope["headers"]))
     except Exception:
         return None  # the route finds it again, and tells it
     return None if told is None else json.dumps(told).encode()

@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from millpond.nodes.node import Node
+from millpond.server.limits import BoundedRoute
 
 __all__ = ("Alive", "NodeTold", "Ready", "routes")
 
@@ -43,7 +44,7 @@ class NodeTold(BaseModel):
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(tags=["health"])
+    router = APIRouter(route_class=BoundedRoute, tags=["health"])
 
     @router.get("/healthz", summary="Whether the process answers", response_model=Alive)
     async def healthz() -> dict[str, str]:

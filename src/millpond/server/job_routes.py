@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from millpond.maps.waiting import PartStatus
-from millpond.nodes.scheduler import JobStatus
+from millpond.maps.log.queue import PartStatus
+from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.server.access import Asking
+from millpond.server.limits import BoundedRoute
 from millpond.server.threads import patiently
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Retry(BaseModel):
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(prefix="/v1")
+    router = APIRouter(route_class=BoundedRoute, prefix="/v1")
     _add_jobs(router, node)
     _add_care(router, node)
     _add_parts(router, node)

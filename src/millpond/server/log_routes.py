@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
+from millpond.client.download import CHECKSUM
 from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.kernel.verify import Report
-from millpond.maps.log import Entry, first_position
-from millpond.maps.parts import PartManifest, read_manifest
-from millpond.nodes.bundles import bundle_size, open_bundle_stream
-from millpond.nodes.copies import Copy
-from millpond.nodes.fetching import CHECKSUM
+from millpond.maps.log.log import Entry, first_position
+from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
+from millpond.maps.parts.part import PartManifest, read_manifest
+from millpond.nodes.replication.copies import Copy
 from millpond.server.access import Asking
+from millpond.server.limits import BoundedRoute
 from millpond.server.ranged import file_chunks, ranged, tag_wanted
 from millpond.server.threads import patiently
 from millpond.stores.files import checksum_file
@@ -53,7 +54,7 @@ Answer = TypeVar("Answer")
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(prefix="/v1")
+    router = APIRouter(route_class=BoundedRoute, prefix="/v1")
     _add_log(router, node)
     _add_copies(router, node)
     _add_checks(router, node)
@@ -123,7 +124,7 @@ def _wait_for_next(node: Node, after: int, seconds: float) -> None:
 
 
 def _first(node: Node) -> int:
-    with node.pond.loading.loads.space.read() as tx:
+    with node.pond.space.read() as tx:
         return first_position(tx)
 
 

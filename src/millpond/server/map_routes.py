@@ -7,9 +7,10 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from millpond.maps.handle import Map
+from millpond.maps.map import Map
 from millpond.nodes.node import Node
 from millpond.server.access import Asking
+from millpond.server.limits import BoundedRoute
 
 __all__ = ("Definition", "Dropped", "MapChanged", "MapTold", "Maps", "NewMap", "routes")
 
@@ -87,7 +88,7 @@ def _told(opened: Map) -> dict[str, Any]:
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(prefix="/v1/maps", tags=["maps"])
+    router = APIRouter(route_class=BoundedRoute, prefix="/v1/maps", tags=["maps"])
 
     @router.get("", summary="All maps that you may read", response_model=Maps)
     def list_maps(asking: Asking) -> dict[str, Any]:

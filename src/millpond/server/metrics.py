@@ -11,7 +11,6 @@
 | `millpond_parts_quarantined` | map | put aside |
 | `millpond_merge_failing` | map | 1 while merging it fails |
 | `millpond_log_position`, `millpond_log_behind` | | last entry; how many the primary is ahead |
-| `millpond_maps_differing` | | maps that are not as the primary has them: job `compare` of a replica |
 | `millpond_maps_differing` | | maps of a replica that are not as the primary has them (job `compare`) |
 | `millpond_applied_position` | map | applied up to there |
 | `millpond_snapshot_age_seconds` | map | since its snapshot was frozen; it may be current all the same |
@@ -20,25 +19,28 @@
 | `millpond_ready` | | 1 when it may be sent work |
 
 Routes are told by their template (`/v1/maps/{name}`), so that names of maps make no new series; what no route takes is
-`none`. State is read when it is asked for.
+`none`. State is read when it is asked for. The page is in Prometheus' text format, or in OpenMetrics where that is
+accepted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Header, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError
-from millpond.maps.freezing import current_manifest
+from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.node import Node
 from millpond.server.access import Asking
+from millpond.server.limits import BoundedRoute
 
 __all__ = ("Metrics", "routes")
 
@@ -121,7 +123,6 @@ class _State(Collector):
         yield _gauge("ready", "Whether the node may be sent work.", float(not node.reasons()))
         yield _gauge("log_position", "Position of the last entry.", node.pond.position()[0])
         yield _gauge("log_behind", "Entries the primary is ahead.", node.puller.status().behind)
-        yield _gauge("maps_differing", "Maps that are not as the primary has them.", len(node.comparing.differing))
         differing = len(node.comparing.differing)
         yield _gauge("maps_differing", "Maps that are not as the primary has them.", differing)
         yield _gauge("disk_free_bytes", "Bytes free where the pond lies.", node.disk_free())
@@ -152,7 +153,7 @@ class _State(Collector):
         ages = {}
         for each in pond.maps():
             try:
-                manifest = current_manifest(pond.loading, each.objects, each.definition)
+                manifest = current_manifest(pond.space, each.objects, each.definition)
             except MillpondError:
                 continue  # `verify` tells of it
             if manifest is not None:
@@ -187,13 +188,18 @@ def _counters(name: str, said: str, label: str, values: dict[str, Any]) -> Metri
 
 def routes(node: Node, metrics: Metrics) -> APIRouter:
     """`/metrics`: where tokens are wanted, for who may read everything."""
-    router = APIRouter(tags=["health"])
+    router = APIRouter(route_class=BoundedRoute, tags=["health"])
     metrics.registry.register(_State(node))
 
+    formats: dict[str, Any] = {each.partition(";")[0]: {} for each in (CONTENT_TYPE, openmetrics.CONTENT_TYPE_LATEST)}
+
     @router.get("/metrics", summary="Counters and measurements, for Prometheus", response_class=Response,
-                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
-    def told(asking: Asking) -> Response:
+                responses={200: {"content": formats}})  # fmt: skip
+    def told(asking: Asking, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
         asking.need("read")
+        if "application/openmetrics-text" in accept:
+            page = openmetrics.generate_latest(metrics.registry)  # type: ignore[no-untyped-call]
+            return Response(page, media_type=openmetrics.CONTENT_TYPE_LATEST)
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE)
 
     return router

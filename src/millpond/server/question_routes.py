@@ -22,11 +22,11 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.types import Send
 
-from millpond.errors import Invalid
+from millpond.client.lookup import ARROW_STREAM
 from millpond.nodes.answers import Answers, arrow_stream, read_arrow_stream
-from millpond.nodes.questions import ARROW_STREAM
 from millpond.server.access import Asking
 from millpond.server.at_once import asked_in, key_of
+from millpond.server.limits import BoundedRoute, takes_body
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -67,8 +67,10 @@ class Scan(BaseModel):
 
 def routes(node: Node) -> APIRouter:
     """The routes of questions."""
-    router = APIRouter(prefix="/v1/maps/{name}", tags=["questions"], default_response_class=Response)
-    answers = Answers(node.pond, node.clock, node.settings.min_time_to_keep_env_open)
+    router = APIRouter(
+        route_class=BoundedRoute, prefix="/v1/maps/{name}", tags=["questions"], default_response_class=Response
+    )
+    answers = node.answers
 
     @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
     def get(request: Request, asking: Asking) -> Response:
@@ -87,13 +89,16 @@ def routes(node: Node) -> APIRouter:
         return Response(json.dumps(told), media_type="application/json")
 
     @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)
+    @takes_body(LOOKUP_BYTES_MAX, "ask in several requests, or read a snapshot")
     async def lookup(
         request: Request, asking: Asking, name: str,
         at: Annotated[str | None, Query(description="one instant for all keys; a column `at` has one for each")] = None,
     ) -> Response:  # fmt: skip
         """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is."""
         asking.need("read", name)
-        body = await _limited(request)
+        body = bytearray()  # grows in place: joining pieces would hold them twice
+        async for piece in request.stream():
+            body += piece
         told = await run_sync(_looked_up, answers, name, body, at)
         return Response(told, media_type=ARROW_STREAM)
 
@@ -108,30 +113,13 @@ def routes(node: Node) -> APIRouter:
     return router
 
 
-def _looked_up(answers: Answers, name: str, body: bytes, at: str | None) -> bytes:
+def _looked_up(answers: Answers, name: str, body: bytearray, at: str | None) -> bytes:
     told = answers.lookup(name, read_arrow_stream(body), at)
     batch = pa.record_batch([told], names=["value"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue().to_pybytes()
-
-
-async def _limited(request: Request) -> bytes:
-    """The body of a request.
-
-    Raises: `Invalid` when it is too large to be held in memory.
-    """
-    body, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > LOOKUP_BYTES_MAX:
-            raise Invalid(
-                "too much is asked at once", kind="upload_too_large", bytes_max=LOOKUP_BYTES_MAX,
-                hint="ask in several requests, or read a snapshot",
-            )  # fmt: skip
-        body.append(chunk)
-    return b"".join(body)
 
 
 def _begun(answers: Answers, name: str, wanted: Scan) -> tuple[Iterator[bytes], bytes]:

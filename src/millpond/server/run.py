@@ -24,13 +24,14 @@ from typing import Self
 
 import uvicorn
 
+from millpond.client.stopping import wait_ended
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, Unavailable
 from millpond.nodes.node import Node, is_loopback
 from millpond.pond import open_pond
 from millpond.server.app import make_app
 from millpond.server.at_once import answering_at_once
-from millpond.server.limits import limited
+from millpond.server.limits import BodyBudget
 from millpond.server.metrics import Metrics
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
@@ -106,7 +107,8 @@ class Service:
     def _config(self, settings: Settings) -> uvicorn.Config:
         app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
-        counted = self.metrics.counting(answering_at_once(limited(app), self.node), self.node.clock)
+        self.bodies: BodyBudget = app.state.body_budget
+        counted = self.metrics.counting(answering_at_once(app, self.node), self.node.clock)
         return uvicorn.Config(
             counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
             http="httptools", ws="none", lifespan="on", log_config=None, access_log=settings.access_log,
@@ -125,7 +127,7 @@ class Service:
             self._server.run(sockets=[self._socket])
         finally:
             self.node.stop()
-            starter.join(self.node.settings.shutdown_timeout / 1000)
+            wait_ended(starter, "the start of the node")
         if self._failed is not None:
             raise self._failed
 
@@ -208,7 +210,14 @@ def _check_certificate(settings: Settings) -> None:
 
 
 def _check_access(node: Node) -> None:
-    if is_loopback(node.settings.host) or node.tokens.any():
+    if is_loopback(node.settings.host):
+        return
+    if node.settings.access == "open":
+        raise Denied(
+            "an address that others can reach cannot be open to everybody", kind="access_open",
+            host=node.settings.host, hint="take access = \"open\" out of the settings, or listen on 127.0.0.1",
+        )  # fmt: skip
+    if node.tokens.any():
         return
     raise Denied(
         "an address that others can reach needs tokens", kind="tokens_wanted", host=node.settings.host,

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Annotated
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 
-from millpond.nodes.publishing import PIN_MS_MAX, Publisher
-from millpond.nodes.snapshot_fetch import ENTRY_HEADER, POND_HEADER
+from millpond.client.snapshots.fetch import ENTRY_HEADER, POND_HEADER
+from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
 from millpond.server.access import Asking
+from millpond.server.limits import BoundedRoute
 from millpond.server.ranged import file_chunks, ranged
 from millpond.server.threads import patiently
 
 if TYPE_CHECKING:
-    from millpond.maps.manifests import SnapshotManifest
+    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.nodes.node import Node
 
 __all__ = ("routes",)
@@ -43,7 +44,7 @@ _UNTIL = Query(description="only instants before this")
 
 def routes(node: Node) -> APIRouter:
     """The routes of a node's snapshots."""
-    router = APIRouter(prefix="/v1/maps/{name}", tags=["snapshots"])
+    router = APIRouter(route_class=BoundedRoute, prefix="/v1/maps/{name}", tags=["snapshots"])
     publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots, node.itself.shaped)
 
     def same_rows(name: str, entry: int, pin_ms: int) -> SnapshotManifest:

@@ -2,6 +2,16 @@
 
 Whoever sends a part or fetches a file goes on where the line broke, here after the next start or at another node. So a
 node that stops lets what is nearly done be done, and then cuts the rest off, however slow the other end is.
+
+uvicorn has no public way to do so, or to see what a connection is at. These names of its HTTP protocols (as of 0.54)
+are used here, and `Server.server_state`, `shutdown`, `capture_signals` and `handle_exit` in `run.py`; another version
+may name them otherwise, so the dependency needs an upper bound:
+
+    connection.cycle                    the request that is being answered; None before the first
+    connection.transport                of asyncio
+    cycle.scope                         of ASGI, with the request's state
+    cycle.more_body                     whether more of the request's body is to come
+    cycle.response_started, .response_complete
 """
 
 from __future__ import annotations

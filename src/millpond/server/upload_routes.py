@@ -19,9 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect
 
 from millpond.errors import Corrupt, Invalid, MillpondError
-from millpond.nodes.arriving import Arriving, Offer
 from millpond.nodes.node import Node
+from millpond.nodes.uploads.arriving import Arriving, Offer
 from millpond.server.access import Asking
+from millpond.server.limits import BoundedRoute, takes_body
 from millpond.server.threads import patiently
 from millpond.server.transfers import can_be_continued
 from millpond.server.wire import Refusal
@@ -79,7 +80,7 @@ class Entered(BaseModel):
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(prefix="/v1", tags=["loads"])
+    router = APIRouter(route_class=BoundedRoute, prefix="/v1", tags=["loads"])
     pieces = _Pieces()
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
@@ -88,6 +89,7 @@ def routes(node: Node) -> APIRouter:
         return asdict(await patiently(request, node.receiver.state_between, part_id))
 
     @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
+    @takes_body(None)
     async def upload(
         request: Request,
         part_id: str,

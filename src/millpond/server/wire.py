@@ -6,7 +6,7 @@
 | `Denied` | 403 | 401 when it is not known who asks |
 | `NotFound` | 404 | |
 | `AlreadyExists`, `Conflict` | 409 | 421 when another node is the primary |
-| `Unavailable`, `Closed` | 503 | 507 when the disk is full |
+| `Unavailable`, `Uncertain`, `Closed` | 503 | 507 when the disk is full |
 | `Corrupt` | 500 | 422 for what was sent: see `Refusal` |
 | `Internal` | 500 | |
 """
@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from millpond.client.wire_errors import to_wire
 from millpond.errors import (
     AlreadyExists,
     Closed,
@@ -36,7 +37,6 @@ from millpond.errors import (
     NotFound,
     Unavailable,
 )
-from millpond.nodes.refusals import to_wire
 
 __all__ = ("ErrorTold", "Refusal", "add_error_handlers", "error_answer", "status_of", "understood")
 
@@ -50,7 +50,9 @@ STATUS_OF_KIND = {
     "body_too_large": 413, "upload_too_large": 413, "part_too_large": 413, "token_missing": 401, "token_unknown": 401,
     "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
 }  # fmt: skip
-RETRY_SECONDS = {"pond_busy": 1, "map_busy": 1, "upload_busy": 1, "node_starting": 1, "node_stopping": 1}
+RETRY_SECONDS = {
+    "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "node_starting": 1, "node_stopping": 1,
+}  # fmt: skip
 """What is over in a moment: clients ask again by themselves."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

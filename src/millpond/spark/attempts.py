@@ -23,13 +23,14 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from millpond.maps.file_loads import Intake
 from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
-from millpond.maps.kinds import MapDefinition
-from millpond.maps.parts import PartFile
-from millpond.spark.landings import Landing, job_over
+from millpond.maps.inputs.zones import TimeForm
+from millpond.maps.loads.load_files import Intake
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.part import PartFile
+from millpond.spark.staging import Landing, job_over
 
 __all__ = ("Attempt", "TaskParts", "joined", "rejects_of", "run_attempt", "task_numbers")
 
@@ -115,12 +116,15 @@ class Attempt:
         """Whether this attempt alone has more rejects than the job may have: reading on changes nothing."""
         return self._rejected > self.enough
 
-    def take(self, batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None = None) -> None:
+    def take(
+        self, batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None = None,
+        times: TimeForm | None = None,
+    ) -> None:  # fmt: skip
         """Take input rows for one map.
 
         Raises: `Invalid` when a column is missing, or as a whole cannot hold what it is mapped to.
         """
-        told = normalise(batch, definition, columns)
+        told = normalise(batch, definition, columns, times)
         self.put(told.rows, definition)
         self.reject(told.rejected, first_row=self._rows)
         self._rows += batch.num_rows

@@ -22,9 +22,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, MillpondError, NotFound
-from millpond.maps.kinds import MapDefinition
-from millpond.spark.followed import Change, ChangesSettings, FollowedMap, changed_rows
-from millpond.spark.ponds import Place
+from millpond.maps.model.definition import MapDefinition
+from millpond.spark.change_log import Change, ChangesSettings, FollowedMap, changed_rows
+from millpond.spark.places import Place
 
 __all__ = ("ChangedParts", "ChangesReader")
 

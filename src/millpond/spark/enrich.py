@@ -7,25 +7,18 @@ row where it is. That is why this is a column function and not a `mapInArrow`, w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegralType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, StructField, StructType
 
 from millpond.errors import Invalid
-from millpond.spark.answers import Question, ask_all, in_batches, question_to
-from millpond.spark.ponds import PondLike, opened, place_of
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
+from millpond.spark.places import PondLike, opened, place_of
+from millpond.spark.question_types import check_key, check_time
+from millpond.spark.udf import Question, ask_all, in_batches, question_to
 
 __all__ = ("Lookup", "enrich")
 
@@ -39,13 +32,16 @@ class Lookup:
     """One question for every row: what `map` knows of `key` (a number, for ranged maps), as of `at`.
 
     `key` and `at` are columns or their names; without `at` it is now. `into` names the answer's column, the map's
-    name unless told.
+    name unless told. A null key or time is a miss. `on_invalid` says what becomes of a row whose key or time has the
+    right type and a value that is none, such as text that is no number for a ranged map: `error` fails the query and
+    names column and value, `miss` answers null.
     """
 
     map: str
     key: ColumnLike
     at: ColumnLike | None = None
     into: str | None = None
+    on_invalid: OnInvalid = "error"
 
     @property
     def name(self) -> str:
@@ -56,37 +52,57 @@ class Lookup:
 def enrich(
     frame: DataFrame, lookups: Lookup | Iterable[Lookup] | None = None, *, pond: PondLike | None = None,
     map: str | None = None, key: ColumnLike | None = None, at: ColumnLike | None = None, into: str | None = None,
+    on_invalid: OnInvalid = "error", overwrite: bool = False,
 ) -> DataFrame:  # fmt: skip
     """The rows of `frame`, each with what maps know about it; null where they know nothing.
 
-    Ask one question with `map=, key=, at=, into=`, or several at once with `lookups`. A map that declares a struct
-    gives a struct (`select("weather.*")` spreads it), sessions give a struct of start and end. The snapshots that
-    answer are those of now, however late Spark runs the query.
+    Ask one question with `map=, key=, at=, into=, on_invalid=` (see `Lookup`), or several at once with `lookups`. A map
+    that declares a struct gives a struct (`select("weather.*")` spreads it), sessions give a struct of start and end.
+    The snapshots that answer are those of now, however late Spark runs the query. A column that is there already is
+    overwritten with `overwrite` alone.
 
-    Raises: `Invalid` for keys or times of a type that cannot be asked with; `NotFound` for a map that is not there.
+    Raises: `Invalid` for keys or times of a type that cannot be asked with, or a column that is there already;
+    `NotFound` for a map that is not there.
     """
-    asked = _lookups(lookups, map, key, at, into)
+    single = None if map is None or key is None else Lookup(map, key, at, into, on_invalid)
+    if single is None and not (map is None and key is None and at is None and into is None):
+        raise _nothing_asked()
+    asked = _lookups(lookups, single)
+    for lookup in asked:
+        check_on_invalid(lookup.on_invalid)
     place = place_of(pond, frame.sparkSession)
     with opened(pond, place) as open_:
-        questions = [question_to(open_, place, lookup.map) for lookup in asked]
+        questions = [
+            replace(
+                question_to(open_, place, lookup.map), on_invalid=lookup.on_invalid, key=_named(lookup.key),
+                time=None if lookup.at is None else _named(lookup.at),
+            )
+            for lookup in asked
+        ]  # fmt: skip
     for lookup, question in zip(asked, questions, strict=True):
         _check_types(frame, lookup, question)
+    if not overwrite:
+        _check_new(frame, asked)
     return _with_answers(frame, asked, questions)
 
 
-def _lookups(
-    lookups: Lookup | Iterable[Lookup] | None, map: str | None, key: ColumnLike | None, at: ColumnLike | None,
-    into: str | None,
-) -> list[Lookup]:  # fmt: skip
+def _check_new(frame: DataFrame, lookups: Sequence[Lookup]) -> None:
+    """Refuse to overwrite a column: most often that is the key, which nobody wants to lose."""
+    taken = {name.lower() for name in frame.columns}  # Spark does not tell cases apart
+    for lookup in lookups:
+        if lookup.name.lower() in taken:
+            raise Invalid(
+                "column is there already", kind="column_taken", column=lookup.name, map=lookup.map,
+                hint="name another with into=, or say overwrite=True",
+            )  # fmt: skip
+
+
+def _lookups(lookups: Lookup | Iterable[Lookup] | None, single: Lookup | None) -> list[Lookup]:
     given = [lookups] if isinstance(lookups, Lookup) else list(lookups or ())
-    if map is not None and key is not None:
-        given.append(Lookup(map, key, at, into))
-    elif not given or not (map is None and key is None and at is None and into is None):
-        raise Invalid(
-            "nothing is asked",
-            kind="lookup_missing",
-            hint="say map= and key=, or give lookups: Lookup(map, key, at, into)",
-        )
+    if single is not None:
+        given.append(single)
+    if not given:
+        raise _nothing_asked()
     names = [lookup.name for lookup in given]
     if len(set(names)) < len(names):
         raise Invalid(
@@ -95,28 +111,24 @@ def _lookups(
     return given
 
 
+def _nothing_asked() -> Invalid:
+    return Invalid(
+        "nothing is asked", kind="lookup_missing", hint="say map= and key=, or give lookups: Lookup(map, key, at, into)"
+    )
+
+
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:
-    kind = question.definition.kind
-    key = _type_of(frame, lookup.key)
-    if not isinstance(key, StringType | IntegralType | BinaryType):
-        raise Invalid(
-            "a key is text or a whole number", kind="key_type", map=lookup.map, column=lookup.key,
-            type=key.simpleString(), hint="cast the column to string",
-        )  # fmt: skip
-    if lookup.at is None or not kind.timed:
-        return
-    at = _type_of(frame, lookup.at)
-    if not isinstance(at, TimestampType | IntegralType | StringType):
-        naive = isinstance(at, TimestampNTZType)
-        raise Invalid(
-            "a time without a zone names no instant" if naive else "a time is a timestamp",
-            kind="time_naive" if naive else "time_type", map=lookup.map, column=lookup.at, type=at.simpleString(),
-            hint="cast the column to timestamp: it is then in the session's time zone",
-        )  # fmt: skip
+    check_key(question.definition, _type_of(frame, lookup.key), lookup.key)
+    if lookup.at is not None and question.definition.kind.timed:
+        check_time(question.definition, _type_of(frame, lookup.at), lookup.at)
 
 
 def _type_of(frame: DataFrame, column: ColumnLike) -> DataType:
     return frame.select(_column(column)).schema[0].dataType
+
+
+def _named(column: ColumnLike) -> str:
+    return column if isinstance(column, str) else str(column)
 
 
 def _column(column: ColumnLike) -> Column:

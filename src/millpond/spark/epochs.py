@@ -26,11 +26,11 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.kernel.steps import step
-from millpond.maps.kinds import MapDefinition
+from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
-from millpond.spark.jobs import QUERY, LoadSettings, adopt, epoch_of, load_partition, tell_rejects
-from millpond.spark.landings import Landing, landing_at
-from millpond.spark.ponds import Place, opened
+from millpond.spark.places import Place, opened
+from millpond.spark.staging import Landing, landing_at
+from millpond.spark.write_jobs import QUERY, LoadSettings, adopt, epoch_of, load_partition, tell_rejects
 
 __all__ = ("EpochParts", "EpochWriter", "epoch_rejects")
 

@@ -1,6 +1,6 @@
 """Loading files with Spark: the driver cuts them into pieces, tasks read pieces into parts, the driver adopts them all.
 
-The readers are those of a load in one process (`maps/inputs/readers.py`), so a file means the same whoever reads it.
+The readers are those of a load in one process (`maps/inputs/formats/readers.py`), so a file means the same to both.
 A large Parquet, CSV or JSON lines file is read by many tasks. An XML file is read by one, as a stream, and may feed
 many maps. Files must lie under the same path for the driver and all executors, as the pond does.
 
@@ -25,19 +25,19 @@ from pyspark.sql import SparkSession
 
 from millpond.clock import SystemClock
 from millpond.errors import MillpondError
-from millpond.maps.file_loads import file_reading, guard_rejects
 from millpond.maps.inputs.faults import REJECTED
-from millpond.maps.inputs.files import Piece, find_files
+from millpond.maps.inputs.formats.files import Piece, find_files
+from millpond.maps.inputs.formats.readers import Reading, read_piece, split_file
 from millpond.maps.inputs.mapping import ColumnMapping
-from millpond.maps.inputs.readers import Reading, read_piece, split_file
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
-from millpond.maps.loading import LoadResult
-from millpond.maps.parts import PartFile
+from millpond.maps.loads.load import LoadResult
+from millpond.maps.loads.load_files import file_reading, guard_rejects
+from millpond.maps.parts.part import PartFile
 from millpond.pond import Pond
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
-from millpond.spark.jobs import begin_job
-from millpond.spark.landings import Entered, Landing
-from millpond.spark.ponds import PondLike, opened, place_of
+from millpond.spark.places import PondLike, opened, place_of
+from millpond.spark.staging import Entered, Landing
+from millpond.spark.write_jobs import begin_job
 
 __all__ = ("PIECE_BYTES", "load_files")
 
@@ -47,11 +47,12 @@ PIECE_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class _PieceRead:
-    """What became of one piece: its parts and rejects and the position of its last record, or why it cannot be read."""
+    """What became of one piece: parts and rejects, its last record's position, its rows; or why it cannot be read."""
 
     number: int
     parts: TaskParts | None
     last: int = 0
+    count: int = 0
     error: MillpondError | None = None
 
 
@@ -63,8 +64,8 @@ def load_files(
     session: SparkSession, files: str | Path | Sequence[str | Path], pond: PondLike | None = None,
     map: str | None = None, *, columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None,
     max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None,
-    zone: str | None = None, null: str = "", source: str = "", again: bool = False, freeze: bool = True,
-    synchronise: bool = False, piece_bytes: int = PIECE_BYTES,
+    zone: str | None = None, time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
+    freeze: bool = True, synchronise: bool = False, piece_bytes: int = PIECE_BYTES,
 ) -> LoadResult:  # fmt: skip
     """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
 
@@ -73,19 +74,22 @@ def load_files(
 
     Raises: as `Pond.load_files`.
     """
+    clock = SystemClock()
+    began = clock.monotonic()
+    place = place_of(pond, session)
     found = find_files([files] if isinstance(files, str | Path) else files, written)
     # Executors work elsewhere than the driver.
     found = [replace(file, path=str(Path(file.path).absolute())) for file in found]
     guard_rejects(rejects, found)
-    place = place_of(pond, session)
     with opened(pond, place) as open_:
         known = {each.name: each.definition for each in open_.maps()}
-        reading = file_reading(known, map, columns=columns, effective_time=effective_time, zone=zone, null=null)
+        reading = file_reading(
+            known, map, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
+        )
         if reading.map is not None and reading.map not in reading.maps:
             open_.map(reading.map)
         pieces = [piece for file in found for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
-        clock = SystemClock()
         landing = begin_job(place, clock, os.getpid())
         salt = clock.random_id() if again else ""
         told: list[_PieceRead] = []
@@ -103,7 +107,15 @@ def load_files(
         if freeze and isinstance(open_, Pond):
             for name in result.maps:
                 open_.map(name).freeze()
-        return result
+        return replace(result, empty=_without_rows(told, pieces), seconds=clock.monotonic() - began)
+
+
+def _without_rows(told: Sequence[_PieceRead], pieces: Sequence[Piece]) -> tuple[str, ...]:
+    counts: dict[str, int] = {}
+    for each in told:
+        path = pieces[each.number].file.path
+        counts[path] = counts.get(path, 0) + each.count
+    return tuple(path for path, count in counts.items() if not count)
 
 
 def _read_all(
@@ -131,14 +143,15 @@ def _read_all(
 
 def _read(number: int, piece: Piece, reading: Reading, landing: Landing, settings: _Settings) -> _PieceRead:
     """One task's attempt at a piece, on an executor."""
-    last = 0
+    last = count = 0
 
     def take_all(attempt: Attempt) -> None:
-        nonlocal last
+        nonlocal last, count
         for read in read_piece(piece, reading):
             if attempt.hopeless:
                 return
             last = max(last, read.last)
+            count += read.count
             attempt.reject(read.rejected)
             if read.rows is not None and read.definition is not None:
                 attempt.put(read.rows, read.definition)
@@ -149,7 +162,7 @@ def _read(number: int, piece: Piece, reading: Reading, landing: Landing, setting
         parts = run_attempt(attempt, take_all)
     except MillpondError as error:
         return _PieceRead(number, None, error=error)
-    return _PieceRead(number, parts, last)
+    return _PieceRead(number, parts, last, count)
 
 
 def _tell_rejects(told: Sequence[_PieceRead], pieces: Sequence[Piece], rejected: RejectWriter) -> None:

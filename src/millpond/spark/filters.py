@@ -29,11 +29,12 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from millpond.maps.hashing import hash_key
-from millpond.maps.kinds import MapDefinition
-from millpond.maps.predicates import Predicate, predicate
-from millpond.maps.spans import Span, both
-from millpond.maps.thawed import GroupSpan
+from millpond.arrays.xxh3 import hash_key
+from millpond.maps.model.columns import MOMENT
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.predicates.bounds import Span, both
+from millpond.maps.predicates.predicate import Predicate, predicate
+from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
 __all__ = ("Pushed", "push_condition", "push_filters")
 
@@ -74,8 +75,13 @@ def _span_of(definition: MapDefinition, wanted: Predicate) -> GroupSpan:
     # A range starts no later than it ends.
     ends = wanted.spans.get("key_end", Span())
     starts = both(wanted.spans.get("key_start", Span()), Span(upper=ends.upper))
-    first = None if starts.lower is None else math.floor(starts.lower)
-    return _clipped(GroupSpan(), first, None if starts.upper is None else math.ceil(starts.upper))
+    first = None if starts.lower is None else _whole(starts.lower, math.floor)
+    return _clipped(GroupSpan(), first, None if starts.upper is None else _whole(starts.upper, math.ceil))
+
+
+def _whole(bound: float, rounded: Callable[[float], int]) -> int:
+    """A bound as a whole number; beyond int64, where the infinities are, its end."""
+    return _INT64.stop if bound >= _INT64.stop else _INT64.start if bound < _INT64.start else rounded(bound)
 
 
 def push_filters(
@@ -135,7 +141,10 @@ def _compared(
 def _compared_instant(
     column: pc.Expression, kind: pa.DataType, compare: Callable[[Any, Any], Any], value: datetime.datetime
 ) -> pc.Expression:
-    """Stored times are whole milliseconds, Spark's are microseconds: a bound between two moves to the next."""
+    """Spark's times are microseconds, as values are; those of an address whole milliseconds: a bound between two of
+    them moves to the next."""
+    if kind == MOMENT:
+        return compare(column, pa.scalar(_micros(value), kind))
     millis, rest = divmod(_micros(value), 1000)
     if rest and compare is operator.eq:
         return pc.scalar(False)

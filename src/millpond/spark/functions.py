@@ -5,19 +5,20 @@ session's registry as a *builder*: Spark calls it back while it resolves a query
 a Python function of the right type for the other arguments. Several in one query share one pass through Python.
 """
 
-# ruff: noqa: SLF001 - PySpark gives builders no door of their own: the session's registry is reached through what it
-# keeps to itself.
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, _parse_datatype_json_string
 
 from millpond.errors import Invalid, MillpondError
-from millpond.spark.answers import Question, by_column, question_to
-from millpond.spark.ponds import opened, place_of
+from millpond.spark.places import opened, place_of
+from millpond.spark.private_api import enter_function, expression_of, planning_error
+from millpond.spark.question_types import check_key, check_time
+from millpond.spark.udf import Question, by_column, question_to
 
 __all__ = ("NAME", "register_get_state")
 
@@ -26,9 +27,7 @@ NAME = "get_state"
 
 def register_get_state(session: SparkSession) -> None:
     """Enter `get_state` in the session's functions; doing so again replaces it."""
-    ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
-    registry = session._jsparkSession.sessionState().functionRegistry()
-    registry.createOrReplaceTempFunction(NAME, _Builder(session), "python_udf")
+    enter_function(session, NAME, _Builder(session))
 
 
 class _Builder:
@@ -39,13 +38,11 @@ class _Builder:
 
     def apply(self, children: Any) -> Any:
         """The expression for `get_state(children)`."""
-        # What is raised in here reaches the user buried in two stack traces; what Spark raises when it comes to the
-        # expression is told in its own words.
         try:
             question = self._question(children)
         except MillpondError as error:
-            return self._raise(str(error))
-        return by_column(_ask(question), question.spark)._unwrapped._judf.builder(children.tail().toSeq())
+            raise planning_error(self.session, str(error)) from error
+        return expression_of(by_column(_ask(question), question.spark), children.tail().toSeq())
 
     def _question(self, children: Any) -> Question:
         names = children.size()
@@ -56,12 +53,16 @@ class _Builder:
             raise Invalid(f"{NAME} takes the map's name as a text literal", kind="function_arguments", given=named)
         place = place_of(None, self.session)
         with opened(None, place) as pond:
-            return question_to(pond, place, named.value().toString())
-
-    def _raise(self, message: str) -> Any:
-        catalyst = self.session._jvm.org.apache.spark.sql.catalyst.expressions  # type: ignore[union-attr]
-        literal = getattr(getattr(catalyst, "Literal$"), "MODULE$").apply(message)
-        return catalyst.RaiseError(literal)
+            name = named.value().toString()
+            definition = pond.map(name).definition
+            # Types are checked before the map is frozen: a wrong query costs nothing.
+            check_key(definition, _type_of(children.apply(1)), children.apply(1).sql())
+            if names == 3:
+                check_time(definition, _type_of(children.apply(2)), children.apply(2).sql())
+            question = question_to(pond, place, name)
+            return replace(
+                question, key=children.apply(1).sql(), time=children.apply(2).sql() if names == 3 else None
+            )  # fmt: skip
 
     def toString(self) -> str:  # noqa: N802 - Java's name
         """What Java prints."""
@@ -71,6 +72,10 @@ class _Builder:
         """Tells the bridge to Java what this object is over there."""
 
         implements: ClassVar = ["scala.Function1"]
+
+
+def _type_of(expression: Any) -> DataType:
+    return _parse_datatype_json_string(expression.dataType().json())
 
 
 def _ask(question: Question) -> Any:

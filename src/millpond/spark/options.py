@@ -30,9 +30,10 @@ from difflib import get_close_matches
 from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, value_columns
-from millpond.spark.followed import ChangesSettings
-from millpond.spark.jobs import LoadSettings
-from millpond.spark.ponds import Place, Rights, named_place
+from millpond.maps.inputs.zones import time_form
+from millpond.spark.change_log import ChangesSettings
+from millpond.spark.places import Place, Rights, named_place
+from millpond.spark.write_jobs import LoadSettings
 
 __all__ = (
     "OPTIONS",
@@ -51,7 +52,7 @@ STREAM_OPTIONS = ("startingPosition", "maxRowsPerTrigger", "failOnTrimmed")
 
 OPTIONS = (
     "pond", "path", "map", "columns", "where", "pushdown", "partitions", *_COLUMNS, "max_rejects", "rejects", "source",
-    "again", "freeze", "synchronise", *STREAM_OPTIONS,
+    "again", "freeze", "synchronise", "time_unit", *STREAM_OPTIONS,
 )  # fmt: skip
 _SPARKS = ("checkpointlocation", "queryname")
 
@@ -129,6 +130,7 @@ def load_settings(options: Mapping[str, str], clock: Clock, *, stream: bool = Fa
         salt=clock.random_id() if not stream and switch(options, "again", default=False) else "",
         freeze=switch(options, "freeze", default=not stream),
         synchronise=switch(options, "synchronise", default=False),
+        times=time_form(unit=options.get("time_unit")),
     )
 
 

@@ -18,9 +18,10 @@ __all__ = ("start",)
 
 
 def start(
-    master: str = "local[*]", *, app: str = "millpond", memory: str = "1g", settings: Mapping[str, str] | None = None
-) -> SparkSession:
-    """A session, started or already running, that logs errors only and keeps time in UTC.
+    master: str = "local[*]", *, app: str = "millpond", memory: str = "1g", settings: Mapping[str, str] | None = None,
+    log_level: str = "error",
+) -> SparkSession:  # fmt: skip
+    """A session, started or already running, that logs errors only (or `log_level`) and keeps time in UTC.
 
     `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and win over ours.
     """
@@ -29,7 +30,8 @@ def start(
     with as_file(files("millpond.spark").joinpath("log4j2.properties")) as quiet, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # PySpark's, about the version of pandas
         builder = SparkSession.Builder().master(master).appName(app)
-        ours = _settings(memory, f"-Dlog4j2.configurationFile=file:{quiet}")
+        logging = f"-Dlog4j2.configurationFile=file:{quiet} -Dmillpond.log.level={log_level}"
+        ours = _settings(memory, logging)
         for name, value in {**ours, **(settings or {})}.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()

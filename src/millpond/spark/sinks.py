@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from millpond.clock import SystemClock
-from millpond.maps.kinds import MapDefinition
+from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
-from millpond.spark.jobs import LoadSettings, adopt, begin_job, load_partition
-from millpond.spark.ponds import Place, opened
+from millpond.spark.places import Place, opened
+from millpond.spark.write_jobs import LoadSettings, adopt, begin_job, load_partition
 
 __all__ = ("MapWriter",)
 

@@ -24,14 +24,13 @@ from pyspark.sql.types import StructType
 
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
-from millpond.maps.columns import presented_schema
-from millpond.maps.kinds import MapDefinition
-from millpond.maps.present import check_columns, present
-from millpond.maps.snapshots import SnapshotManifest
-from millpond.maps.thawed import GroupSpan
+from millpond.maps.model.columns import presented_schema
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.display import check_columns, present
+from millpond.maps.snapshots.freeze import SnapshotManifest
+from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.spark.epochs import EpochWriter
 from millpond.spark.filters import Pushed, push_condition, push_filters
-from millpond.spark.jobs import LoadSettings, check_rows
 from millpond.spark.options import (
     changes_settings,
     check_options,
@@ -41,9 +40,10 @@ from millpond.spark.options import (
     pond_option,
     switch,
 )
-from millpond.spark.pinned import Shelf, pin
-from millpond.spark.ponds import Place, Rights, opened
+from millpond.spark.places import Place, Rights, opened
+from millpond.spark.planned_snapshot import Shelf, pin
 from millpond.spark.sinks import MapWriter
+from millpond.spark.write_jobs import LoadSettings, check_rows
 
 if TYPE_CHECKING:
     from millpond.spark.changes import ChangesReader
@@ -82,6 +82,8 @@ class MapSource(DataSource):
     def schema(self) -> StructType:
         """The map's columns as people see them, or those that are wanted."""
         definition = self._definition()
+        # Said wrongly, it should fail where the frame is made, and not in the query that reads it.
+        push_condition(definition, self.options.get("where"))
         names = check_columns(definition, comma_list(self.options.get("columns")))
         shown = presented_schema(definition)
         return from_arrow_schema(pa.schema([shown.field(name) for name in names]))

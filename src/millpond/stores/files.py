@@ -1,11 +1,20 @@
-"""Small acts on local files that must survive a crash: the old or the new, never half."""
+"""Small acts on local files that must survive a crash: the old or the new, never half.
+
+Invariants:
+* a temporary name is taken by one writer alone, of all threads, processes and machines: it is made exclusively, and a
+  name that exists already is passed over;
+* an unfinished file is locked while its writer lives, so a sweep can tell it from what a dead one left;
+* what a removal left half removed is out of sight, under a name that no later removal needs.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import itertools
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -15,19 +24,26 @@ from millpond.errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import BinaryIO
 
 __all__ = (
     "checksum_file",
     "disk_errors",
     "move",
     "remove_tree",
+    "sweep_leftovers",
+    "sweep_unfinished",
     "sync",
-    "sweep_removed",
+    "unfinished_file",
     "write_file_atomically",
 )
 
 _BUFFER_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+_NUMBERS = itertools.count()
+"""Of this process's temporary names: they make a collision rare, and making each name exclusively rules it out."""
+_UNFINISHED, _GONE = ".unfinished", ".gone"
 
 
 @contextmanager
@@ -52,20 +68,78 @@ def sync(place: Path) -> None:
         os.close(handle)
 
 
-def write_file_atomically(file: Path, data: bytes | memoryview) -> None:
-    """Write a whole file under its name, durably: after a crash it is the old or the new one."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with disk_errors(file):
-        try:
-            with unfinished.open("wb") as target:
-                target.write(data)
-                target.flush()
-                os.fsync(target.fileno())
-            unfinished.replace(file)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+def write_file_atomically(
+    file: Path, data: bytes | memoryview, *, through: Path | None = None, mode: int = 0o666
+) -> None:
+    """Write a whole file under its name, durably: after a crash it is the old or the new one.
+
+    Any number of threads and processes may write one name: the file is always what one of them wrote. The bytes are
+    written in the folder `through` first (of the same file system), or beside the file under a hidden name. `mode` is
+    the file's from the moment it is made, less what the umask takes away: a secret is never open to others.
+
+    Raises: `Unavailable` when the disk is full; the file is as it was then.
+    """
+    beside = through is None
+    with (
+        disk_errors(file),
+        unfinished_file(through or file.parent, f".{file.name}." if beside else "", mode) as unfinished,
+    ):
+        unfinished.write(data)
+        unfinished.flush()
+        # First the bytes, then the name, then the folder that holds the name: a crash in between leaves the old file.
+        os.fsync(unfinished.fileno())
+        os.replace(unfinished.name, file)  # noqa: PTH105 - the name of an open file is text
         sync(file.parent)
+
+
+@contextmanager
+def unfinished_file(folder: Path, prefix: str = "", mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A new file under a name of its own, locked while its writer lives; removed on an error, unless it was renamed."""
+    with _exclusive_file(folder, prefix, mode) as unfinished:
+        try:
+            yield unfinished
+        except BaseException:
+            # After a rename there is no such name any more.
+            with suppress(FileNotFoundError):
+                os.unlink(unfinished.name)  # noqa: PTH108
+            raise
+
+
+def _exclusive_file(folder: Path, prefix: str, mode: int = 0o666) -> BinaryIO:
+    for number in _NUMBERS:
+        try:
+            name = folder / f"{prefix}{os.getpid()}-{number}{_UNFINISHED}"
+            file = open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode))  # noqa: SIM115
+        except FileExistsError:  # of a process that died, or of another machine
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # swept before it was locked
+    raise AssertionError("numbers do not end")
+
+
+def sweep_unfinished(folder: Path, pattern: str = "*") -> int:
+    """Remove the unfinished files of writers that died; how many."""
+    return sum(_remove_abandoned(left) for left in folder.glob(pattern))
+
+
+def _remove_abandoned(left: Path) -> bool:
+    """Remove a file unless its writer lives, or has just given it its name; whether it was removed."""
+    try:
+        with left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between the opening and the lock the name may have passed to another writer's file.
+            if not os.path.samestat(os.fstat(file.fileno()), left.stat()):
+                return False
+            left.unlink()
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    return True
 
 
 def move(source: Path, target: Path) -> None:
@@ -77,19 +151,29 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder and what is in it, if it is there: first out of sight, then piece by piece."""
-    hidden = folder.with_name(f".{folder.name}.{os.getpid()}.gone")
-    try:
-        folder.rename(hidden)
-    except FileNotFoundError:
-        return
-    shutil.rmtree(hidden, ignore_errors=True)
+    """Remove a folder and what is in it, if it is there: first out of sight, then piece by piece.
 
-
-def sweep_removed(folder: Path, within: str) -> None:
-    """Remove what a crash left half removed in the folders that a pattern names."""
-    for hidden in folder.glob(f"{within}/.*.gone"):
+    What cannot be removed now (a file in use on a network's disk, say) is left out of sight for `sweep_leftovers`.
+    """
+    for number in _NUMBERS:
+        hidden = folder.with_name(f".{folder.name}.{os.getpid()}-{number}{_GONE}")
+        try:
+            folder.rename(hidden)
+        except FileNotFoundError:
+            return  # it was not there, or another thread is removing it
+        except OSError as error:
+            if error.errno not in _TAKEN or not os.path.lexists(hidden):
+                raise
+            continue  # the leftover of a process that had our number
         shutil.rmtree(hidden, ignore_errors=True)
+        return
+
+
+def sweep_leftovers(folder: Path, within: str = ".") -> None:
+    """Remove what was left half removed, or half written, right in the folders that a pattern names."""
+    for hidden in folder.glob(f"{within}/.*{_GONE}"):
+        shutil.rmtree(hidden, ignore_errors=True)
+    sweep_unfinished(folder, f"{within}/.*{_UNFINISHED}")
 
 
 def checksum_file(file: Path) -> str:

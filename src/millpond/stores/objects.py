@@ -15,21 +15,18 @@ partial file while it lives, so `sweep_partial` can tell what a dead one left.
 
 from __future__ import annotations
 
-import fcntl
-import itertools
-import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from millpond.errors import Invalid, NotFound, Unavailable
-from millpond.stores.files import disk_errors, sync
+from millpond.stores.files import disk_errors, sweep_unfinished, sync, write_file_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ("FolderObjects", "Named", "Objects", "open_objects")
 
 _PARTIAL = ".partial"
-_NUMBERS = itertools.count()  # of the partial files of this process
 _NAME = re.compile(r"[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*)*")
 _URL = re.compile(r"[a-z][a-z0-9+]*://")
 
@@ -202,28 +198,15 @@ class FolderObjects(Objects):
 
         Raises: `Unavailable` when the disk is full; nothing of the object is visible then.
         """
-        target = self.root / _checked(name)
-        with disk_errors(target), self._partial() as partial:
-            _write_whole(partial, memoryview(data))
+        target, partial = self.root / _checked(name), self.root / _PARTIAL
+        with disk_errors(target):
+            partial.mkdir(exist_ok=True)
             _make_folder(target.parent, self.root)
-            os.replace(partial.name, target)  # noqa: PTH105 - the names are text already
-            sync(target.parent)
-
-    @contextmanager
-    def _partial(self) -> Iterator[BinaryIO]:
-        """A file of our own in `.partial`, locked while we live, gone afterwards unless it was renamed."""
-        folder = self.root / _PARTIAL
-        folder.mkdir(exist_ok=True)
-        with _own_file(folder) as partial:
-            try:
-                yield partial
-            except BaseException:
-                Path(partial.name).unlink(missing_ok=True)
-                raise
+            write_file_atomically(target, memoryview(data), through=partial)
 
     def sweep_partial(self) -> int:
         """Remove what writers left who died in the middle of a `put`; the number of files removed."""
-        return sum(_remove_abandoned(left) for left in (self.root / _PARTIAL).glob("*"))
+        return sweep_unfinished(self.root / _PARTIAL)
 
     def get(self, name: str) -> pa.Buffer:
         """All bytes of an object, memory-mapped.
@@ -264,38 +247,6 @@ def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise Invalid("not a name for an object", kind="object_name", name=repr(name))
     return name
-
-
-def _own_file(folder: Path) -> BinaryIO:
-    """A new file under a name that nobody else has, open and locked."""
-    for number in _NUMBERS:
-        try:
-            file = (folder / f"{os.getpid()}-{number}").open("xb")
-        except FileExistsError:  # of one who died, or of another machine
-            continue
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink:
-            return file
-        file.close()  # swept before it was locked
-    raise AssertionError("numbers do not end")
-
-
-def _remove_abandoned(left: Path) -> bool:
-    """Remove a partial file unless its writer lives, or has just given it its name; whether it was removed."""
-    try:
-        with left.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
-    except (BlockingIOError, FileNotFoundError):
-        return False
-    return True
-
-
-def _write_whole(file: BinaryIO, data: memoryview) -> None:
-    """All of `data`, on the disk when this returns."""
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _make_folder(folder: Path, root: Path) -> None:

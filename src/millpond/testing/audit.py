@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.maps.kinds import Kind
-from millpond.maps.longs import pack_long
-from millpond.maps.values import python_value
+from millpond.arrays.longs import pack_long
+from millpond.maps.model.definition import Kind
+from millpond.maps.model.values import python_value
 from millpond.testing.models import bits_of
 from millpond.testing.rows import canonical_of, presented, presented_rows, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from millpond.maps.api import MapLike, PondLike
-    from millpond.maps.handle import Map
-    from millpond.maps.kinds import MapDefinition
-    from millpond.maps.lookup import Snapshot
-    from millpond.maps.shard import Shard
+    from millpond.maps.map import Map
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.protocols import MapLike, PondLike
+    from millpond.maps.shard.shard import Shard
+    from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.testing.models import Address, MapModel, Row
     from millpond.testing.strategies import Question
 

@@ -30,8 +30,8 @@ from typing import Any, Self
 
 import urllib3
 
-from millpond.testing.broken_line import BrokenLine
 from millpond.testing.faults import KILL_FILE, STEPS_LOG
+from millpond.testing.faulty_proxy import BrokenLine
 from millpond.testing.served import CLOCK_FILE
 
 __all__ = ("Answer", "Cluster", "Place", "ServedNode", "free_port", "wait_for")

@@ -18,18 +18,18 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
+from millpond.client.transport import Connection
 from millpond.clock import SystemClock
-from millpond.maps.columns import INSTANT
-from millpond.nodes.agreement import agreement
-from millpond.nodes.peers import Peer
-from millpond.nodes.transport import Connection
+from millpond.maps.model.columns import INSTANT
+from millpond.nodes.replication.agreement import agreement
+from millpond.nodes.replication.peer import Peer
 from millpond.settings import load_settings
 from millpond.testing.cluster import wait_for
 from millpond.testing.models import bits_of
 from millpond.testing.rows import presented, presented_rows
 
 if TYPE_CHECKING:
-    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.model.definition import MapDefinition
     from millpond.testing.cluster import Cluster
     from millpond.testing.models import MapModel
 

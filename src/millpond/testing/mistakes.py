@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pytest
 
 from millpond.errors import AlreadyExists, Invalid, MillpondError, NotFound
-from millpond.testing.contract_maps import NamedMaps, fresh_name
+from millpond.testing.contracts.maps import NamedMaps, fresh_name
 
 if TYPE_CHECKING:
-    from millpond.maps.api import MapLike, PondLike
+    from millpond.maps.protocols import MapLike, PondLike
 
 __all__ = ("MISTAKES", "MistakesContract", "Stage")
 
@@ -103,8 +103,8 @@ _QUESTIONS: dict[str, Mistake] = {
     "fewer times": (Invalid, "at_length", lambda s: s.timed.lookup(["a", "b"], at=[1])),
     "naive lookup": (Invalid, "time_naive", lambda s: s.timed.lookup(["a"], at="2013-01-01T00:00")),
     "times": (Invalid, "time_unknown", lambda s: s.timed.lookup(["a"], at=["soon"])),
-    "numbers": (Invalid, "key_type", lambda s: s.ranged.lookup(["x"])),
-    "fractions": (Invalid, "key_type", lambda s: s.timed.lookup([1.5], at=1)),
+    "numbers": (Invalid, "key_number", lambda s: s.ranged.lookup(["x"])),
+    "fractions": (Invalid, "key_number", lambda s: s.timed.lookup([1.5], at=1)),
     "lists": (Invalid, "key_type", lambda s: s.timed.lookup(pa.array([[1]]), at=1)),
     "column": (Invalid, "column_unknown", lambda s: s.timed.scan("nothing = 1")),
     "condition": (Invalid, "condition", lambda s: s.timed.scan("value = ")),

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from millpond.maps.kinds import Kind
+from millpond.maps.model.definition import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

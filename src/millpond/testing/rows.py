@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.maps.columns import INSTANT, canonical_schema, value_arrow
-from millpond.maps.values import encode_mixed
+from millpond.maps.model.columns import INSTANT, MOMENT, canonical_schema, value_arrow
+from millpond.maps.model.values import encode_mixed
 from millpond.testing.models import bits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.model.definition import MapDefinition
     from millpond.testing.models import Row
 
 __all__ = ("canonical_of", "presented", "presented_rows", "shown_value", "table_of")
@@ -52,12 +52,12 @@ def _plain(name: str) -> pa.DataType:
 def _values(told: Sequence[object], kind: pa.DataType | None) -> pa.Array:
     if kind is None:
         array = pa.array(told)
-        return array.cast(INSTANT) if pa.types.is_timestamp(array.type) else array
+        return array.cast(MOMENT) if pa.types.is_timestamp(array.type) else array
     return pa.array(told, kind)
 
 
 def canonical_of(definition: MapDefinition, rows: Sequence[Row]) -> pa.RecordBatch:
-    """Rows as canonical columns (`maps/columns.py`), in the order given; undeclared values may be of mixed types."""
+    """Rows as canonical columns (`maps/model/columns.py`) in the order given; undeclared values may have any types."""
     columns: list[pa.Array] = []
     for index, name in enumerate(definition.kind.address):
         told = [address[index] for address, _ in rows]
@@ -97,14 +97,15 @@ def shown_value(definition: MapDefinition, value: object) -> tuple[object, ...]:
 
 
 def _as_text(value: object) -> tuple[str, str | None]:
-    """`value_type, value` of an undeclared map: bytes in base64, instants in ISO 8601 to the millisecond."""
+    """`value_type, value` of an undeclared map: bytes in base64, instants in ISO 8601."""
     array = _values([value], None)
     name = next(name for is_kind, name in _TYPE_NAMES if is_kind(array.type))
     told = array[0].as_py()
     if name == "binary":
         return name, base64.b64encode(told).decode()
     if name == "timestamp":
-        return name, told.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        precision = "microseconds" if told.microsecond % 1000 else "milliseconds"
+        return name, told.isoformat(timespec=precision).replace("+00:00", "Z")
     return name, array.cast(pa.string())[0].as_py()
 
 

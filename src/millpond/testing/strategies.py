@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from hypothesis import strategies as st
 
-from millpond.maps.kinds import Kind, MapDefinition, ScalarType, Scheme, ValueType
+from millpond.maps.model.definition import Kind, MapDefinition, ScalarType, Scheme, ValueType
 
 if TYPE_CHECKING:
     from millpond.testing.models import Row
@@ -79,10 +79,14 @@ def scalars(scalar: ScalarType) -> st.SearchStrategy[object]:
         ScalarType.LONG: numbers(),
         ScalarType.DOUBLE: doubles,
         ScalarType.BOOLEAN: st.booleans(),
-        ScalarType.TIMESTAMP: times().map(lambda ms: EPOCH + timedelta(milliseconds=ms)),
+        ScalarType.TIMESTAMP: st.builds(_moment, times(), st.sampled_from((0, 1, 999)) | st.integers(0, 999)),
         ScalarType.BINARY: st.binary(max_size=6) | st.sampled_from((b"", b"\0", b"\xff" * 600)),
         ScalarType.JSON: st.sampled_from(("null", '""', "{}", '{"a":[1,null,"é"]}')),
     }[scalar]
+
+
+def _moment(millis: int, micros: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=millis, microseconds=micros)
 
 
 def values(value: ValueType) -> st.SearchStrategy[object]:

@@ -8,9 +8,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from millpond.errors import Invalid
-from millpond.maps.kinds import Kind, MapDefinition, ScalarType
+from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
 
-__all__ = ("ColumnMapping", "Columns", "find_columns", "json_columns", "mapping_of", "value_columns")
+__all__ = ("ColumnMapping", "Columns", "find_columns", "json_columns", "mapping_of", "struct_fields", "value_columns")
+
+_MISSING = "column_missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +165,44 @@ def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefiniti
                 "value has no such field", kind="value_field_unknown", field=name, map=definition.name,
                 hint=f"fields are: {', '.join(fields)}",
             )  # fmt: skip
-    spread = [_find(names, given.get(name), name, required=False) for name in fields]
     whole = _find(names, None, "value", required=False)
-    if whole is not None and not any(spread):
+    if whole is not None and not any(_find(names, given.get(name), name, required=False) for name in fields):
         return replace(columns, value=whole)
-    return replace(columns, fields=tuple((name, str(_find(names, given.get(name), name))) for name in fields))
+    return replace(columns, fields=_find_fields(names, {name: given.get(name) for name in fields}))
+
+
+def struct_fields(names: Sequence[str], definition: MapDefinition, column: str) -> tuple[tuple[str, str], ...]:
+    """The map's fields, and what a struct column of fields `names` calls them: by the rule of columns.
+
+    Raises: `Invalid` naming the fields that are missing, and those the map does not know.
+    """
+    assert definition.value is not None
+    return _find_fields(names, {name: None for name, _ in definition.value.fields}, inside=column)
+
+
+def _find_fields(
+    names: Sequence[str], fields: Mapping[str, str | None], inside: str | None = None
+) -> tuple[tuple[str, str], ...]:
+    """Every field of a struct and the name it has in the input: as given, else its own. All of them must be there."""
+    found: dict[str, str] = {}
+    missing: list[str] = []
+    for field, given in fields.items():
+        try:
+            found[field] = str(_find(names, given, field))
+        except Invalid as error:
+            if error.kind != _MISSING:
+                raise
+            missing.append(given or field)
+    if not missing:
+        return tuple(found.items())
+    if inside is None:
+        raise _missing(names, *missing)
+    unexpected = [name for name in names if name not in found.values()]
+    told = {"unexpected": ", ".join(unexpected)} if unexpected else {}
+    raise Invalid(
+        "the struct has not the fields of the map", kind=_MISSING, column=inside, missing=", ".join(missing), **told,
+        hint=f"{_guess(names, missing)}the map's fields are: {', '.join(fields)}",
+    )  # fmt: skip
 
 
 def _find(names: Sequence[str], given: str | None, *defaults: str, required: bool = True) -> str | None:
@@ -192,10 +227,14 @@ def _find(names: Sequence[str], given: str | None, *defaults: str, required: boo
     raise _missing(names, given or defaults[0])
 
 
-def _missing(names: Sequence[str], wanted: str) -> Invalid:
-    near = get_close_matches(wanted, names, 1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
+def _missing(names: Sequence[str], *wanted: str) -> Invalid:
     return Invalid(
-        "input has no such column", kind="column_missing", column=wanted,
-        hint=f"{guess}name the column to use; there are: {', '.join(names) or 'none'}",
+        "input has no such column" if len(wanted) == 1 else "input has no such columns", kind=_MISSING,
+        column=", ".join(wanted),
+        hint=f"{_guess(names, wanted)}name the column to use; there are: {', '.join(names) or 'none'}",
     )  # fmt: skip
+
+
+def _guess(names: Sequence[str], wanted: Sequence[str]) -> str:
+    near = [repr(alike[0]) for name in wanted if (alike := get_close_matches(name, names, 1))]
+    return f"did you mean {', '.join(near)}? " if near else ""

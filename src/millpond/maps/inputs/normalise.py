@@ -18,20 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
-from millpond.maps.columns import INSTANT, canonical_schema, value_arrow
 from millpond.maps.inputs.durations import to_durations
-from millpond.maps.inputs.faults import Faults, rejected_rows
-from millpond.maps.inputs.keys import to_keys
-from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns
-from millpond.maps.inputs.scalars import Convert, Converted, by_type, present, to_instants, to_long, to_scalar
+from millpond.maps.inputs.faults import Faults, no_rows, rejected_rows
+from millpond.maps.inputs.keys import to_keys, to_numbers
+from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns, struct_fields
+from millpond.maps.inputs.nesting import check_type
+from millpond.maps.inputs.scalars import Convert, Converted, by_type, present, to_instants, to_scalar
 from millpond.maps.inputs.undeclared import encode_any, encode_named
-from millpond.maps.inputs.zones import instants_in
-from millpond.maps.kinds import ScalarType
+from millpond.maps.inputs.zones import TimeForm, instants_in
+from millpond.maps.model.columns import MOMENT, canonical_schema, value_arrow
+from millpond.maps.model.definition import ScalarType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("ColumnMapping", "Normalised", "normalise")
 
@@ -45,14 +46,17 @@ class Normalised:
 
 
 def normalise(
-    batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None = None, *, zone: str | None = None
-) -> Normalised:
-    """The rows of `batch` as canonical rows of `definition`; times without a zone are in `zone`, or refused.
+    batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnMapping | None = None,
+    times: TimeForm | None = None,
+) -> Normalised:  # fmt: skip
+    """The rows of `batch` as canonical rows of `definition`; `times`: the form of its times.
 
     Raises: `Invalid` when a column is missing, or as a whole cannot hold what it is mapped to.
     """
+    for field in batch.schema:
+        check_type(field.name, field.type)
     found = find_columns(batch.schema.names, definition, columns)
-    work = _Work(batch, definition, found, instants_in(zone))
+    work = _Work(batch, definition, found, times or TimeForm())
     made = work.addresses()
     if definition.kind.valued:
         made["value"] = work.value()
@@ -62,13 +66,13 @@ def normalise(
 class _Work:
     """One batch on its way: its columns, and the faults found so far."""
 
-    __slots__ = ("batch", "columns", "definition", "faults", "instants")
+    __slots__ = ("batch", "columns", "definition", "faults", "instants", "moments")
 
-    def __init__(self, batch: pa.RecordBatch, definition: MapDefinition, columns: Columns, instants: Convert) -> None:
+    def __init__(self, batch: pa.RecordBatch, definition: MapDefinition, columns: Columns, times: TimeForm) -> None:
         self.batch = batch
         self.definition = definition
         self.columns = columns
-        self.instants = instants
+        self.instants, self.moments = instants_in(times, "ms"), instants_in(times, "us")
         self.faults = Faults(batch.num_rows)
 
     def addresses(self) -> dict[str, pa.Array[Any]]:
@@ -78,7 +82,7 @@ class _Work:
         if kind.keyed:
             made["key"] = self.required(columns.key, to_keys)
         elif columns.key is not None:
-            made["key_start"] = made["key_end"] = self.required(columns.key, to_long)
+            made["key_start"] = made["key_end"] = self.required(columns.key, to_numbers)
         else:
             made |= self.span(("key_start", columns.key_start), ("key_end", columns.key_end))
         if kind.temporal:
@@ -89,7 +93,7 @@ class _Work:
 
     def span(self, start: tuple[str, str | None], end: tuple[str, str | None]) -> dict[str, pa.Array[Any]]:
         """Two whole numbers, the first not after the second."""
-        made = {start[0]: self.required(start[1], to_long), end[0]: self.required(end[1], to_long)}
+        made = {start[0]: self.required(start[1], to_numbers), end[0]: self.required(end[1], to_numbers)}
         self.check_order(made[start[0]], made[end[0]], "range starts at {} and ends before that, at {}")
         return made
 
@@ -99,18 +103,20 @@ class _Work:
         self.faults.add(wrong, lambda row: told.format(starts[row], ends[row]))
 
     def session(self) -> dict[str, pa.Array[Any]]:
-        """Start and end; the end may be told by a timeout, or be the start."""
+        """Start and end; the end may be told by a timeout, or be the start where no column says it."""
         columns = self.columns
         starts = self.required(columns.start, self.instants)
         ends = starts
         if columns.timeout is not None:
             lasting = self.converted(columns.timeout, to_durations)
             ends = pc.add(starts, lasting.fill_null(0))
-            late = to_instants(ends)
+            late = to_instants(ends, unit="ms")
             for mask, problem in late.faults:
                 self.faults.add_values(mask, ends, "end", problem)
         if columns.end is not None:
             given = self.converted(columns.end, self.instants)
+            lasts = no_rows(len(starts)) if columns.timeout is None else present(self.batch.column(columns.timeout))
+            self.faults.add(~present(given) & ~lasts, lambda _: f"{columns.end} is missing")
             ends = pc.coalesce(given, ends)
             self.check_order(starts, given, "session starts at {} and ends before that, at {} (UTC milliseconds)")
         return {"start": starts, "end": ends}
@@ -134,7 +140,9 @@ class _Work:
             converted = make()
         except Invalid as error:
             values = {"column": name} | error.values
-            raise Invalid(error.message, kind=error.kind, hint=error.hint, **values) from error
+            # Only a load can be told a zone for all times of a column.
+            hint = "say which zone they are in, such as zone='UTC'" if error.kind == "time_naive" else error.hint
+            raise Invalid(error.message, kind=error.kind, hint=hint, **values) from error
         for mask, problem in converted.faults:
             self.faults.add_values(mask, column, name, problem)
         return converted.values
@@ -155,11 +163,11 @@ class _Work:
     def scalar(self, name: str, column: pa.Array[Any], scalar: ScalarType) -> pa.Array[Any]:
         """A column as one declared scalar."""
         if scalar is ScalarType.TIMESTAMP:
-            return self.noted(name, column, lambda: by_type(column, self.instants)).cast(INSTANT)
+            return self.noted(name, column, lambda: by_type(column, self.moments)).cast(MOMENT)
         return self.noted(name, column, lambda: to_scalar(column, scalar))
 
     def struct(self, column: pa.Array[Any], name: str) -> pa.Array[Any]:
-        """A struct column as the declared struct: fields by name, those not there are null."""
+        """A struct column as the declared struct: fields by name, as columns are found by theirs."""
         value = self.definition.value
         assert value is not None
         arrow = value_arrow(value)
@@ -170,11 +178,10 @@ class _Work:
                 "value column is no struct", kind="column_type", column=name, type=column.type,
                 hint=f"give a struct or a column for each of: {', '.join(field for field, _ in value.fields)}",
             )  # fmt: skip
-        children = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
-        made = [
-            self.scalar(f"{name}.{field}", children.get(field, pa.nulls(len(column))), scalar)
-            for field, scalar in value.fields
-        ]
+        names = [field.name for field in column.type]
+        children = dict(zip(names, column.flatten(), strict=True))
+        given, types = struct_fields(names, self.definition, name), dict(value.fields)
+        made = [self.scalar(f"{name}.{inner}", children[inner], types[field]) for field, inner in given]
         absent = pa.array(~present(column)) if column.null_count else None
         return pa.StructArray.from_arrays(made, fields=list(arrow), mask=absent)
 

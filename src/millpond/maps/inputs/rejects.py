@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, NoReturn, Self, TextIO
 
 from millpond.errors import Invalid, NotFound
 
@@ -29,17 +29,22 @@ ENOUGH = 10_000
 """Rejects that are collected at most when the load fails for them anyway."""
 
 _TOLD = 3
+_OTHERS = "to load the other rows allow more: max_rejects=N"
 
 
 class RejectWriter:
     """Takes the rejected rows (`faults.REJECTED`) of one load; a context manager that fails for too many at its end."""
 
-    def __init__(self, path: str | Path | None, *, max_rejects: int = 0, source: str = "") -> None:
+    def __init__(
+        self, path: str | Path | None, *, max_rejects: int = 0, source: str = "",
+        outcome: str = "cannot be stored, nothing was loaded", others: str = _OTHERS,
+    ) -> None:  # fmt: skip
         if max_rejects < 0:
             raise Invalid("max_rejects is negative", kind="max_rejects", max_rejects=max_rejects)
         self.path = None if path is None else Path(path)
         self.max_rejects = max_rejects
         self.source = source
+        self.outcome, self.others = outcome, others
         self.count = 0
         self._told: list[str] = []
         self._file: TextIO | None = None
@@ -62,6 +67,13 @@ class RejectWriter:
             self._file.close()
         if kind is None and self.count > self.max_rejects:
             raise self._too_many()
+
+    def fail(self) -> NoReturn:
+        """Fail now for too many rejects, rather than at the end.
+
+        Raises: `Invalid`.
+        """
+        raise self._too_many()
 
     def write(
         self, rejected: pa.RecordBatch, *, first_row: int = 0, rows: Sequence[int] | None = None,
@@ -96,8 +108,8 @@ class RejectWriter:
         count = f"{'at least ' if stopped else ''}{self.count:,} {'row' if self.count == 1 else 'rows'}"
         seen = f"see them all in {self.path}" if self.path else "write them all to a file: rejects, or --rejects FILE"
         return Invalid(
-            f"{count} cannot be stored, nothing was loaded: {first}", kind="too_many_rejects",
-            hint=f"{seen}; to load the other rows allow more: max_rejects, or --max-rejects N",
+            f"{count} {self.outcome}: {first}", kind="too_many_rejects",
+            hint=f"{seen}; {self.others}",
             rejected=self.count, max_rejects=self.max_rejects,
         )  # fmt: skip
 

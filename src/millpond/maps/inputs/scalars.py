@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,18 +22,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
-from millpond.maps.columns import INSTANT, scalar_arrow
 from millpond.maps.inputs.faults import Mask, no_rows
-from millpond.maps.inputs.times import to_millis
-from millpond.maps.kinds import ScalarType
+from millpond.maps.inputs.json_text import json_column
+from millpond.maps.inputs.nesting import TOO_DEEP, NestedTooDeep, decode_json
+from millpond.maps.model.columns import MOMENT, scalar_arrow
+from millpond.maps.model.definition import ScalarType
+from millpond.times.instants import read_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = (
-    "NAIVE_TEXT", "Convert", "Converted", "by_type", "is_text", "mask_of", "masked", "present", "to_instants",
-    "to_long", "to_scalar", "unsuited",
+    "NAIVE_TEXT", "NOT_UTF8", "TOO_LARGE", "Convert", "Converted", "by_type", "is_text", "mask_of", "masked",
+    "plain_digits", "present", "to_instants", "to_long", "to_scalar", "unsuited",
 )  # fmt: skip
+
+TOO_LARGE = "does not fit 64 bits"
+NOT_UTF8 = "is not UTF-8"
 
 _EXACT_FLOAT = 2.0**53
 _FLOAT_TEXT = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
@@ -79,11 +85,10 @@ def unsuited(array: pa.Array[Any], target: str) -> Invalid:
 
 
 def by_type(array: pa.Array[Any], convert: Convert) -> Converted:
-    """`convert` for plain, dictionary-encoded and mixed (union) columns alike."""
-    if pa.types.is_dictionary(array.type):
-        plain = _plain(array.dictionary)
-        return by_type(pa.DictionaryArray.from_arrays(array.indices, plain).dictionary_decode(), convert)
+    """`convert` for plain, dictionary- or run-end-encoded and mixed (union) columns alike."""
     array = _plain(array)
+    if pa.types.is_dictionary(array.type):
+        return by_type(_plain(array.dictionary).take(array.indices), convert)
     if not pa.types.is_union(array.type):
         return convert(array)
     if array.offset:
@@ -107,7 +112,9 @@ def by_type(array: pa.Array[Any], convert: Convert) -> Converted:
 
 
 def _plain(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Views as what they view: Arrow can do little with them."""
+    """Views and runs as what they stand for: Arrow can do little with them."""
+    if pa.types.is_run_end_encoded(array.type):
+        return _plain(pc.run_end_decode(array))
     if pa.types.is_string_view(array.type):
         return array.cast(pa.large_string())
     return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
@@ -141,8 +148,8 @@ def _to_scalar(array: pa.Array[Any], scalar: ScalarType) -> Converted:
         case ScalarType.BOOLEAN:
             return _to_boolean(array)
         case ScalarType.TIMESTAMP:
-            converted = to_instants(array)
-            return Converted(converted.values.cast(INSTANT), converted.faults)
+            converted = to_instants(array, "us")
+            return Converted(converted.values.cast(MOMENT), converted.faults)
         case ScalarType.BINARY:
             return _to_binary(array)
         case ScalarType.JSON:
@@ -156,14 +163,14 @@ def to_long(array: pa.Array[Any]) -> Converted:
     """Whole numbers of 64 bits, from numbers and from text."""
     kind = array.type
     if pa.types.is_uint64(kind):
-        return _checked(array, array.fill_null(0).to_numpy(False) <= 2**63 - 1, "does not fit 64 bits")
+        return _checked(array, array.fill_null(0).to_numpy(False) <= 2**63 - 1, TOO_LARGE)
     if pa.types.is_integer(kind):
         return Converted(array.cast(pa.int64()))
     if pa.types.is_floating(kind):
         raw = array.cast(pa.float64()).fill_null(0).to_numpy(False)
         return _checked(array, _whole(raw), "is not an exact whole number")
     if pa.types.is_decimal(kind):
-        return to_long(pc.replace_substring_regex(array.cast(pa.string()), r"\.0+$", ""))
+        return to_long(pc.replace_substring_regex(plain_digits(array), r"\.0+$", ""))
     if is_text(kind):
         return _long_of_text(array)
     raise unsuited(array, "whole numbers")
@@ -193,10 +200,19 @@ def _long_of_text(array: pa.Array[Any]) -> Converted:
     there = present(array)
     faults = (
         (there & ~written, "is not a whole number"),
-        (there & written & ~fits, "does not fit 64 bits"),
+        (there & written & ~fits, TOO_LARGE),
     )
     good = there & written & fits
     return Converted(pa.array(values, mask=~good), faults if (there & ~good).any() else ())
+
+
+def plain_digits(array: pa.Array[Any]) -> pa.Array[Any]:
+    """Decimals as text without an exponent: Arrow writes one where there are many zeros after the point."""
+    text = array.cast(pa.string())
+    exponents = pc.match_substring(text, "E").fill_null(False)
+    if not pc.any(exponents).as_py():
+        return text
+    return pa.array([None if one is None else f"{Decimal(one):f}" for one in text.to_pylist()], pa.string())
 
 
 def mask_of(flags: pa.Array[Any]) -> Mask:
@@ -255,17 +271,30 @@ def _to_boolean(array: pa.Array[Any]) -> Converted:
     return Converted(masked(true, ~known), ((bad, "is neither true nor false"),) if bad.any() else ())
 
 
-def to_instants(array: pa.Array[Any]) -> Converted:
-    """UTC milliseconds as int64."""
-    millis, invalid = to_millis(array)
-    bad = mask_of(invalid)
-    if not bad.any():
-        return Converted(millis)
-    naive = bad & _naive(array)
-    return Converted(millis, (
-        (naive, "is a time without a zone: write one, or say which it is (zone, --zone ZONE)"),
-        (bad, "is not a time with a zone in the years 1 to 9999"),
+def to_instants(array: pa.Array[Any], ticks: str = "ms", unit: str | None = None) -> Converted:
+    """UTC milliseconds or microseconds (`ticks`) as int64; numbers count in `unit`, see `times.read_times`.
+
+    For milliseconds, by which rows are found, finer is floored; a value in microseconds is never cut.
+    """
+    read = read_times(array, ticks, unit)
+    invalid = mask_of(read.invalid)
+    finer = read.finer if ticks == "us" else no_rows(len(array))
+    if not (invalid.any() or finer.any() or read.vague.any()):
+        return Converted(read.values)
+    unclear = read.vague | (invalid & _bare_numbers(array)) if unit is None else read.vague
+    return Converted(masked(read.values, finer | read.vague), (
+        (unclear, "is a number that could count another unit than milliseconds: say which (time_unit, --time-unit)"),
+        (invalid & _naive(array), "is a time without a zone: write one, or say which it is (zone, --zone ZONE)"),
+        (invalid, "is not a time with a zone in the years 1 to 9999"),
+        (finer, "is finer than a microsecond"),
     ))  # fmt: skip
+
+
+def _bare_numbers(array: pa.Array[Any]) -> Mask:
+    """Which rows are text of nothing but digits, or whole numbers."""
+    if not is_text(array.type):
+        return present(array) & bool(pa.types.is_integer(array.type))
+    return mask_of(pc.match_substring_regex(array.cast(pa.large_string()), r"^ *-?[0-9]+ *$").fill_null(False))
 
 
 def _naive(array: pa.Array[Any]) -> Mask:
@@ -293,7 +322,7 @@ def _decoded(array: pa.Array[Any]) -> Converted:
     except pa.ArrowInvalid:
         # Some row is not UTF-8; which one only a look at each can tell.
         bad = np.array([not _is_utf8(value.as_py()) for value in array], np.bool_)
-        return Converted(masked(array, bad).cast(pa.string()), ((bad, "is not UTF-8"),))
+        return Converted(masked(array, bad).cast(pa.string()), ((bad, NOT_UTF8),))
 
 
 def _is_utf8(value: bytes | None) -> bool:
@@ -322,24 +351,24 @@ _JSON = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=_refuse)
 
 
 def _to_json(array: pa.Array[Any]) -> Converted:
-    text = Converted(_written_json(array)) if pa.types.is_nested(array.type) else _to_string(array)
+    if pa.types.is_nested(array.type):
+        values, faults = json_column(array)
+        return Converted(values, tuple(faults))
+    text = _to_string(array)
     # JSON has no grammar a column can be matched against: each text is parsed.
-    bad = np.array([not _is_json(value) for value in text.values.to_pylist()], np.bool_)
-    problem = ((bad, "is not JSON"),) if bad.any() else ()
-    return Converted(masked(text.values, bad), (*text.faults, *problem))
+    problems = [_json_problem(value) for value in text.values.to_pylist()]
+    faults = [(np.array([problem == told for problem in problems], np.bool_), told) for told in set(problems) if told]
+    bad = np.array([bool(problem) for problem in problems], np.bool_)
+    return Converted(masked(text.values, bad), (*text.faults, *faults))
 
 
-def _written_json(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Lists, structs and maps as JSON text."""
-    return pa.array(
-        [None if value is None else json.dumps(value, default=str, ensure_ascii=False) for value in array.to_pylist()],
-        pa.string(),
-    )
-
-
-def _is_json(text: str | None) -> bool:
+def _json_problem(text: str | None) -> str:
+    if text is None:
+        return ""
     try:
-        _JSON.decode("null" if text is None else text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        decode_json(text, _JSON.decode)
+    except NestedTooDeep:
+        return TOO_DEEP
+    except ValueError:
+        return "is not JSON"
+    return ""

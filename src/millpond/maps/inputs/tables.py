@@ -12,28 +12,34 @@ Python values of several types in one column become a union, which maps without 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.errors import Invalid
+from millpond.maps.inputs.json_text import json_text
 from millpond.maps.inputs.mapping import ColumnMapping, json_columns
+from millpond.maps.inputs.nesting import check_values
+from millpond.shown import shown
 
 if TYPE_CHECKING:
-    from millpond.maps.kinds import MapDefinition
+    from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of")
+__all__ = ("BATCH_ROWS_MAX", "batch_of_dicts", "batches_of", "column_of")
 
 BATCH_ROWS_MAX = 1 << 18
 """Rows that are normalised at a time: enough to be quick, few enough to stay in the cache's reach."""
 
 _DICTS_MAX = 1 << 16
 
+
+# What Arrow raises over values that it cannot tell, or that belie what they look like.
+_UNREADABLE = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, KeyError)
 
 IsJson: TypeAlias = Callable[[str], bool]
 
@@ -68,10 +74,10 @@ def _batches_of(data: Any, is_json: IsJson) -> Iterable[pa.RecordBatch]:
     if hasattr(data, "__arrow_c_stream__"):
         return _of_stream(data)
     if hasattr(data, "__arrow_c_array__"):
-        return (pa.record_batch(data),)
+        return _of_array(data)
     if isinstance(data, Mapping):
         return _of_columns(data, is_json)
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | type) and getattr(data, "ndim", 1) > 0:
         return _of_items(data, is_json)
     raise _unknown(data)
 
@@ -86,14 +92,30 @@ def _unknown(data: object) -> Invalid:
 
 
 def _of_stream(data: Any) -> Iterator[pa.RecordBatch]:
+    for name in _object_columns(data):
+        check_values(str(name), data[name])
     try:
         yield from pa.RecordBatchReader.from_stream(data)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError) as error:
         told = str(error.args[0] if error.args else error)
         raise Invalid(
             "the frame cannot be read as Arrow columns", kind="frame_columns", reason=told.splitlines()[0],
             hint="give each column one type",
         ) from error  # fmt: skip
+
+
+def _object_columns(data: Any) -> Sequence[Any]:
+    """The columns of a pandas frame that hold Python objects: Arrow looks into them, however deep they are."""
+    if not hasattr(data, "select_dtypes") or not getattr(data.columns, "is_unique", False):
+        return ()
+    return [name for name, kind in data.dtypes.items() if isinstance(kind, np.dtype) and kind.hasobject]
+
+
+def _of_array(data: Any) -> Iterator[pa.RecordBatch]:
+    try:
+        yield pa.record_batch(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _unknown(data) from error
 
 
 def _of_columns(data: Mapping[Any, Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
@@ -107,19 +129,40 @@ def _of_columns(data: Mapping[Any, Any], is_json: IsJson) -> Iterator[pa.RecordB
     yield from pa.table(columns).to_batches()
 
 
+def column_of(name: str, values: Any) -> pa.Array[Any] | pa.ChunkedArray[Any]:
+    """One column: an Arrow array, a NumPy array, a pandas or polars series, a list or generator of Python values.
+
+    Raises: `Invalid`, naming the column, when it is a single value, or holds values that Arrow cannot tell.
+    """
+    return _column(name, values, _no_json)
+
+
 def _column(name: str, values: Any, is_json: IsJson) -> pa.Array[Any] | pa.ChunkedArray[Any]:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping | pa.Scalar) or not _is_column(values):
         raise Invalid(
             "column is a single value", kind="column_type", column=name, type=type(values).__name__,
             hint="give a list of values for each column, or a list of dicts",
         )  # fmt: skip
     if isinstance(values, list | tuple):
         return _array(name, values, is_json)
-    if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__") or hasattr(values, "dtype"):
-        return pa.array(values)
-    return _array(name, list(values), is_json)
+    try:
+        if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__") or hasattr(values, "dtype"):
+            if getattr(getattr(values, "dtype", None), "hasobject", False):
+                check_values(name, values)
+            return pa.array(values)
+        if hasattr(values, "__arrow_c_stream__"):
+            return pa.chunked_array(values)
+        values = list(values)
+    except _UNREADABLE as error:
+        raise _unreadable(name, error) from error
+    return _array(name, values, is_json)
+
+
+def _is_column(values: Any) -> bool:
+    """Whether values can be had one after another; a class and an array without a dimension only look as if."""
+    return not isinstance(values, type) and isinstance(values, Iterable) and getattr(values, "ndim", 1) == 1
 
 
 def _of_items(data: Iterable[Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
@@ -149,7 +192,7 @@ def batch_of_dicts(rows: Sequence[Any], *, is_json: IsJson = _no_json) -> pa.Rec
     """
     for row in rows:
         if not isinstance(row, Mapping):
-            raise Invalid("row is no dict", kind="data_unknown", type=type(row).__name__, row=repr(row)[:80])
+            raise Invalid("row is no dict", kind="data_unknown", type=type(row).__name__, row=shown(row))
     names = list(dict.fromkeys(name for row in rows for name in row))
     arrays = [_array(str(name), [row.get(name) for row in rows], is_json) for name in names]
     return pa.RecordBatch.from_arrays(arrays, names=[str(name) for name in names])
@@ -160,7 +203,11 @@ def batch_of_dicts(rows: Sequence[Any], *, is_json: IsJson = _no_json) -> pa.Rec
 
 def _array(name: str, values: Sequence[Any], is_json: IsJson) -> pa.Array[Any]:
     if is_json(name):
-        values = [_as_json(value) if isinstance(value, dict | list | tuple) else value for value in values]
+        values = [
+            _as_json(name, row, value) if isinstance(value, dict | list | tuple) else value
+            for row, value in enumerate(values)
+        ]
+    check_values(name, values)
     kinds = {_kind_of(value) for value in values if value is not None}
     if kinds == {"int", "float"}:
         # Arrow would make them all floats: 1 and 1.0 are different values, and different keys.
@@ -170,8 +217,14 @@ def _array(name: str, values: Sequence[Any], is_json: IsJson) -> pa.Array[Any]:
     return _union(name, values)
 
 
-def _as_json(value: object) -> str:
-    return json.dumps(value, default=str, ensure_ascii=False)
+def _as_json(name: str, row: int, value: object) -> str:
+    try:
+        return json_text(value)
+    except ValueError as error:
+        raise Invalid(
+            f"a value {error}", kind="json_form", column=name, row=row,
+            hint="give text, numbers, booleans, null, times, durations, bytes, lists and dicts of them",
+        ) from error  # fmt: skip
 
 
 def _kind_of(value: object) -> str:
@@ -180,6 +233,8 @@ def _kind_of(value: object) -> str:
     if isinstance(value, int):
         return "int" if -(1 << 63) <= value < 1 << 64 else "wide"
     if isinstance(value, datetime):
+        if value != value:
+            return "other"  # pandas' NaT: missing, whatever is beside it
         return "naive" if value.utcoffset() is None else "aware"
     for kind in (float, str, bytes, Decimal):
         if isinstance(value, kind):
@@ -188,14 +243,34 @@ def _kind_of(value: object) -> str:
 
 
 def _plain(name: str, values: Sequence[Any]) -> pa.Array[Any]:
+    types = set(map(type, values))
+    if np.datetime64 in types and any(issubclass(kind, np.generic) for kind in types - {np.datetime64}):
+        # Arrow reads other scalars of NumPy as if they were datetimes, and ends the process.
+        raise _unreadable(name, TypeError("datetime64 beside other scalars of NumPy"))
     try:
         return pa.array(values)
-    except OverflowError:
-        return _wide(name, values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except _UNREADABLE as error:
         if any(isinstance(value, int) for value in values):
             return _wide(name, values)
+        if any(isinstance(value, np.datetime64) for value in values):
+            return _of_datetimes(name, values)
+        return _with_missing(name, values, error)
+
+
+def _of_datetimes(name: str, values: Sequence[Any]) -> pa.Array[Any]:
+    """NumPy's own times, which Arrow takes as an array and not one by one."""
+    try:
+        return pa.array(np.array([np.datetime64("NaT") if value is None else value for value in values]))
+    except _UNREADABLE as error:
         raise _unreadable(name, error) from error
+
+
+def _with_missing(name: str, values: Sequence[Any], first: Exception) -> pa.Array[Any]:
+    """Values among which what is missing is told as pandas tells it: NA, NaT."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except _UNREADABLE:
+        raise _unreadable(name, first) from first
 
 
 def _wide(name: str, values: Sequence[Any]) -> pa.Array[Any]:
@@ -203,14 +278,14 @@ def _wide(name: str, values: Sequence[Any]) -> pa.Array[Any]:
     try:
         whole = [value if value is None else Decimal(value) for value in values]
         return pa.array(whole, pa.decimal256(76, 0))
-    except (pa.ArrowInvalid, ValueError, TypeError, ArithmeticError) as error:
+    except (*_UNREADABLE, ArithmeticError) as error:
         raise _unreadable(name, error) from error
 
 
 def _unreadable(name: str, error: Exception) -> Invalid:
     return Invalid(
         "column holds values that cannot be read together", kind="column_values", column=name,
-        reason=str(error).splitlines()[0], hint="give each column values of one type",
+        reason=str(error).partition("\n")[0], hint="give each column values of one type",
     )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from millpond.errors import Invalid
 from millpond.maps.inputs.faults import Mask, no_rows
 from millpond.maps.inputs.scalars import Converted, by_type, is_text, mask_of, masked, present, to_scalar, unsuited
-from millpond.maps.kinds import ScalarType, ValueType
-from millpond.maps.values import NULL, XML, encode_values
+from millpond.maps.model.definition import ScalarType, ValueType
+from millpond.maps.model.values import NULL, XML, encode_values
 
 __all__ = ("encode_any", "encode_named")
 

@@ -6,6 +6,7 @@ fault of its row. Dates are the midnight that begins them. Times that do have a 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,8 +15,9 @@ import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.scalars import NAIVE_TEXT, Convert, Converted, is_text, mask_of, masked, present, to_instants
+from millpond.times.instants import UNITS
 
-__all__ = ("check_zone", "instants_in")
+__all__ = ("TimeForm", "check_zone", "instants_in", "time_form")
 
 _DATE = r"^ *[0-9]{4}-[0-9]{2}-[0-9]{2} *$"
 _UTC = ("UTC", "Z", "Etc/UTC")
@@ -36,47 +38,80 @@ def check_zone(zone: str) -> str:
     return zone
 
 
-def instants_in(zone: str | None) -> Convert:
-    """`to_instants`, with times that have no zone taken to be in `zone`, if there is one."""
-    return to_instants if zone is None else lambda array: _instants(array, zone)
+@dataclass(frozen=True, slots=True)
+class TimeForm:
+    """The form of an input's times: the zone of those that name none, and the unit of those that are numbers."""
+
+    zone: str | None = None
+    unit: str | None = None
 
 
-def _instants(array: pa.Array[Any], zone: str) -> Converted:
-    kind, types = array.type, pa.types
-    if types.is_date(kind):
-        return _assumed(array.cast(pa.timestamp("s")), zone)
-    if types.is_timestamp(kind) and kind.tz is None:
-        return _assumed(array, zone)
-    if is_text(kind):
-        return _of_text(array.cast(pa.string()), zone)
-    return to_instants(array)
+def time_form(zone: str | None = None, unit: str | None = None) -> TimeForm:
+    """The form of times that a load names.
+
+    Raises: `Invalid` for a zone or a unit that is not known.
+    """
+    if unit is not None and unit not in UNITS:
+        raise Invalid(
+            "unit of time is not known", kind="time_unit", unit=unit,
+            hint="s, ms, us or ns: seconds, milliseconds, microseconds, nanoseconds",
+        )  # fmt: skip
+    return TimeForm(None if zone is None else check_zone(zone), unit)
 
 
-def _of_text(array: pa.Array[Any], zone: str) -> Converted:
-    naive = mask_of(pc.match_substring_regex(array, NAIVE_TEXT).fill_null(False))
-    if not naive.any():
-        return to_instants(array)
-    trimmed = pc.utf8_trim(array, characters=" ")
-    ending = pc.if_else(pc.match_substring_regex(array, _DATE), "T00:00Z", "Z")
-    as_utc = pc.if_else(pa.array(naive), pc.binary_join_element_wise(trimmed, ending, ""), array)
-    read = to_instants(as_utc)
-    walls = pc.if_else(pa.array(naive), read.values, None).cast(pa.timestamp("ms"))
-    assumed = _assumed(walls, zone)
-    return Converted(pc.if_else(pa.array(naive), assumed.values, read.values), (*read.faults, *assumed.faults))
+def instants_in(form: TimeForm, ticks: str) -> Convert:
+    """The conversion of an input's times to UTC `ticks` (`ms`, `us`)."""
+
+    def read(array: pa.Array[Any]) -> Converted:
+        return to_instants(array, ticks, form.unit)
+
+    zone = form.zone
+    return read if zone is None else lambda array: _Clocks(zone, ticks, read).instants(array)
 
 
-def _assumed(walls: pa.Array[Any], zone: str) -> Converted:
-    """Wall clocks in a zone as UTC milliseconds."""
-    if zone in _UTC:
-        return to_instants(pc.assume_timezone(walls, "UTC"))
-    # Years that no clock shows would overflow there; as UTC they are told to be out of range.
-    told = to_instants(pc.assume_timezone(walls, "UTC"))
-    if told.faults:
-        walls = masked(walls, ~present(told.values))
-    early, late = (
-        pc.assume_timezone(walls, zone, ambiguous=which, nonexistent=which) for which in ("earliest", "latest")
-    )
-    unclear = present(walls) & mask_of(pc.not_equal(early, late).fill_null(False))
-    made = to_instants(early.cast(pa.timestamp(walls.type.unit, "UTC")))
-    faults = (*told.faults, *made.faults, (unclear, f"is a time that clocks in {zone} show twice or never"))
-    return Converted(masked(made.values, unclear), faults)
+@dataclass(frozen=True, slots=True)
+class _Clocks:
+    """Wall clocks in a zone; `read` reads times that have one."""
+
+    zone: str
+    ticks: str
+    read: Convert
+
+    def instants(self, array: pa.Array[Any]) -> Converted:
+        kind, types = array.type, pa.types
+        if types.is_date(kind):
+            return self.assumed(array.cast(pa.timestamp("s")))
+        if types.is_timestamp(kind) and kind.tz is None:
+            return self.assumed(array)
+        if is_text(kind):
+            return self.of_text(array.cast(pa.string()))
+        return self.read(array)
+
+    def of_text(self, array: pa.Array[Any]) -> Converted:
+        naive = mask_of(pc.match_substring_regex(array, NAIVE_TEXT).fill_null(False))
+        if not naive.any():
+            return self.read(array)
+        trimmed = pc.utf8_trim(array, characters=" ")
+        ending = pc.if_else(pc.match_substring_regex(array, _DATE), "T00:00Z", "Z")
+        as_utc = pc.if_else(pa.array(naive), pc.binary_join_element_wise(trimmed, ending, ""), array)
+        read = self.read(as_utc)
+        walls = pc.if_else(pa.array(naive), read.values, None).cast(pa.timestamp(self.ticks))
+        assumed = self.assumed(walls)
+        return Converted(pc.if_else(pa.array(naive), assumed.values, read.values), (*read.faults, *assumed.faults))
+
+    def assumed(self, walls: pa.Array[Any]) -> Converted:
+        """Wall clocks as UTC ticks."""
+        zone = self.zone
+        if zone in _UTC:
+            return self.read(pc.assume_timezone(walls, "UTC"))
+        # Years that no clock shows would overflow there; as UTC they are told to be out of range.
+        told = self.read(pc.assume_timezone(walls, "UTC"))
+        if told.faults:
+            walls = masked(walls, ~present(told.values))
+        early, late = (
+            pc.assume_timezone(walls, zone, ambiguous=which, nonexistent=which) for which in ("earliest", "latest")
+        )
+        unclear = present(walls) & mask_of(pc.not_equal(early, late).fill_null(False))
+        made = self.read(early.cast(pa.timestamp(walls.type.unit, "UTC")))
+        faults = (*told.faults, *made.faults, (unclear, f"is a time that clocks in {zone} show twice or never"))
+        return Converted(masked(made.values, unclear), faults)

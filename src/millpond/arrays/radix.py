@@ -1,0 +1,76 @@
+"""Stable orders of many numbers at once, by radix.
+
+Digits of 11 bits, least significant first: 2,048 counters stay in the nearest cache and a 64-bit column takes at
+most six passes. A digit that is the same in every row costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.arrays.compiled import kernel
+
+__all__ = ("ordered_u64", "radix_order", "unordered_i64")
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+
+_BITS = 11
+_DIGITS = 6  # 6 × 11 ≥ 64
+_MASK = np.uint64((1 << _BITS) - 1)
+_SIGN = np.uint64(1 << 63)
+
+
+def ordered_u64(values: I64) -> U64:
+    """Signed numbers as unsigned ones in the same order."""
+    return values.view(np.uint64) ^ _SIGN
+
+
+def unordered_i64(values: U64) -> I64:
+    """What `ordered_u64` was given."""
+    return (values ^ _SIGN).view(np.int64)
+
+
+def radix_order(columns: Sequence[U64]) -> I64:
+    """The stable order that sorts rows by the columns, the first column being the most significant."""
+    order = np.arange(len(columns[0]), dtype=np.int64)
+    for column in reversed(columns):
+        if len(column) > 1 and not bool(np.all(column[order][:-1] <= column[order][1:])):
+            order = _order_by(np.ascontiguousarray(column), order)
+    return order
+
+
+@kernel(signature="int64[::1](uint64[::1], int64[::1])")
+def _order_by(column, order):  # type: ignore[no-untyped-def]
+    count = len(order)
+    counts = np.zeros((_DIGITS, 1 << _BITS), np.int64)
+    keys = np.empty(count, np.uint64)
+    for i in range(count):
+        key = column[order[i]]
+        keys[i] = key
+        for digit in range(_DIGITS):
+            counts[digit, (key >> np.uint64(digit * _BITS)) & _MASK] += 1
+    spare_keys, spare_order = np.empty(count, np.uint64), np.empty(count, np.int64)
+    source = order.copy()
+    for digit in range(_DIGITS):
+        shift = np.uint64(digit * _BITS)
+        if counts[digit, (keys[0] >> shift) & _MASK] == count:
+            continue
+        at = counts[digit]
+        total = 0
+        for bucket in range(1 << _BITS):
+            here = at[bucket]
+            at[bucket] = total
+            total += here
+        for i in range(count):
+            bucket = (keys[i] >> shift) & _MASK
+            to = at[bucket]
+            at[bucket] = to + 1
+            spare_keys[to] = keys[i]
+            spare_order[to] = source[i]
+        keys, spare_keys = spare_keys, keys
+        source, spare_order = spare_order, source
+    return source

@@ -1,0 +1,1 @@
+"""`millpond enrich`: the command, in this process or by Spark, and files of events."""

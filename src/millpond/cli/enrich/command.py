@@ -1,0 +1,206 @@
+"""`millpond enrich`: files of events, and what the maps know about each of them, into a new file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.loads import HERE_BYTES_MAX
+from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, Zone, examples, existing_pond
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from millpond.cli.enrich.by_spark import Enriched, Inputs
+    from millpond.cli.terminal.messages import Wanted
+    from millpond.maps.protocols import PondLike
+
+__all__ = ("OnInvalid", "enrich", "register")
+
+
+class OnInvalid(StrEnum):
+    """What becomes of an event whose key or time is none."""
+
+    ERROR = "error"
+    MISS = "miss"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command(
+        epilog=examples(
+            "millpond enrich flights.csv --with weather --key origin --time time_hour --out enriched.parquet",
+            "millpond enrich flights.csv --with 'weather on origin at time_hour' --with 'planes on tailnum as plane' "
+            "--out enriched.parquet",
+            "millpond enrich logs.jsonl --with 'ipv4_country on address as country' --out enriched.csv --json",
+            "millpond enrich logs.csv --with 'ipv4_country on address' --out found.csv --rejects bad.jsonl "
+            "--max-rejects 100",
+            "millpond enrich year=*.parquet --with weather --key origin --time time_hour --master spark://host:7077 "
+            "--out enriched/",
+        )
+    )(enrich)
+
+
+def enrich(
+    events: Annotated[list[str], typer.Argument(metavar="EVENTS...", help="Files: Parquet, CSV, JSON lines.")],
+    what: Annotated[
+        list[str],
+        typer.Option(
+            "--with",
+            "-w",
+            metavar="MAP",
+            help="A map to look up: MAP, or 'MAP on KEY at TIME as COLUMN'. Give it as often as there are lookups.",
+        ),
+    ],
+    out: Annotated[
+        str,
+        typer.Option("--out", "-o", metavar="FILE", help="A .parquet, .csv, .jsonl or .arrow file; FOLDER/ for many."),
+    ],
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="COLUMN", help="Column of the key, where --with does not say 'on'.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="COLUMN", help="Column of the time, where --with does not say 'at'.")
+    ] = None,
+    flat: Annotated[
+        bool | None,
+        typer.Option("--flat/--nested", help="A column for each field.", show_default="flat in CSV"),
+    ] = None,
+    file_format: InputFormat = None,
+    null: Null = "",
+    zone: Zone = None,
+    on_invalid: Annotated[
+        OnInvalid,
+        typer.Option("--on-invalid", help="What an event is whose key or time is none: a reject, or a miss."),
+    ] = OnInvalid.ERROR,
+    max_rejects: Annotated[
+        int, typer.Option("--max-rejects", metavar="N", min=0, help="Events that may be rejected before it fails.")
+    ] = 0,
+    rejects: Annotated[
+        Path | None, typer.Option("--rejects", metavar="FILE", help="JSON lines file for rejected events and why.")
+    ] = None,
+    spark: Annotated[
+        bool | None, typer.Option("--spark/--no-spark", help="Work with Spark, or here.", show_default="by size")
+    ] = None,
+    master: Master = None,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """Look every event up in maps, as of its time, and write it with what was found.
+
+    Events of up to 1 GiB are looked up here; more, and what only Spark reads, by Spark where it is installed.
+    """
+    from millpond.cli.enrich import by_spark as work
+    from millpond.clock import SystemClock
+
+    clock = SystemClock()
+    began = clock.monotonic()
+    inputs = work.Inputs(tuple(events), file_format, null, zone)
+    chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects)
+    with existing_pond(pond) as opened:
+        wanted = _wanted(opened, what, key, time)
+        work.check_places(inputs, out)
+        done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, wanted, spark, quiet=json)
+    if done is None:
+        done = _with_spark(pond, chosen, wanted, master, quiet=json)
+    _tell(replace(done, seconds=clock.monotonic() - began), wanted, chosen, as_json=json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """What the options say of the events, in and out."""
+
+    inputs: Inputs
+    out: str
+    flat: bool | None
+    on_invalid: str
+    max_rejects: int
+    rejects: Path | None
+
+    @property
+    def rejectable(self) -> bool:
+        """True when some events may be rejected, and written down."""
+        return self.max_rejects > 0 or self.rejects is not None
+
+
+def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
+    """True when Spark shall work: when it is named, or when there is much to read, or what only Spark reads."""
+    from millpond.cli.enrich import by_spark as work
+    from millpond.errors import Invalid
+
+    if spark is not None or master is not None:
+        if spark is not False and chosen.rejectable:
+            raise Invalid(
+                "Spark does not write rejects down", kind="rejects_spark",
+                hint="leave out --spark and --master, or say --on-invalid miss",
+            )  # fmt: skip
+        return spark is not False
+    if chosen.rejectable or find_spec("pyspark") is None:
+        return False
+    return work.for_spark_alone(chosen.inputs, chosen.out) or work.bytes_of(chosen.inputs) > HERE_BYTES_MAX
+
+
+def _here(
+    pond: PondLike, chosen: _Events, wanted: tuple[Wanted, ...], spark: bool | None, *, quiet: bool
+) -> Enriched | None:
+    """Look events up in this process; None for columns of several types, which Spark reads, where it may be used."""
+    from millpond.cli.enrich.in_process import Rejects, enrich_here
+    from millpond.errors import Invalid
+
+    rejects = Rejects(chosen.on_invalid == "miss", chosen.max_rejects, chosen.rejects)
+    try:
+        return enrich_here(pond, chosen.inputs, wanted, chosen.out, flat=chosen.flat, rejects=rejects, quiet=quiet)
+    except Invalid as error:
+        possible = spark is None and not chosen.rejectable and find_spec("pyspark") is not None
+        if error.kind != "events_mixed" or not possible:
+            raise
+        return None
+
+
+def _with_spark(pond: str, chosen: _Events, wanted: tuple[Wanted, ...], master: str | None, *, quiet: bool) -> Enriched:
+    from millpond.cli.enrich import by_spark as work
+
+    with work.running(master, quiet=quiet) as session:
+        return work.enrich_files(
+            session, pond, chosen.inputs, wanted, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
+            quiet=quiet,
+        )  # fmt: skip
+
+
+def _wanted(pond: PondLike, what: list[str], key: str | None, time: str | None) -> tuple[Wanted, ...]:
+    from millpond.cli.terminal.messages import parse_lookup, settled
+
+    return tuple(settled(parse_lookup(phrase), pond.map, key=key, time=time) for phrase in what)
+
+
+def _tell(done: Enriched, wanted: tuple[Wanted, ...], chosen: _Events, *, as_json: bool) -> None:
+    lookups: list[dict[str, Any]] = [
+        {"map": each.map, "column": each.into, "found": done.found[each.into], "share": _share(done, each)}
+        for each in wanted
+    ]
+    if as_json:
+        console.print_json(
+            {
+                "out": chosen.out, "rows": done.rows, "rejected": done.rejected, "seconds": round(done.seconds, 3),
+                "lookups": lookups,
+            }
+        )  # fmt: skip
+        return
+    console.print_table(
+        ["map", "into", "found", "of all"],
+        [[row["map"], row["column"], f"{row['found']:,}", f"{row['share']:.1%}"] for row in lookups],
+    )
+    events = f"{done.rows:,} {'event' if done.rows == 1 else 'events'}"
+    speed = f", {done.rows / done.seconds:,.0f} a second" if done.rows > done.seconds > 0 else ""
+    console.say(f"wrote {events} to {chosen.out} in {done.seconds:.1f} s{speed}")
+    if done.rejected:
+        where = f", see {chosen.rejects}" if chosen.rejects else "; --rejects FILE writes them down with their reasons"
+        console.say(f"rejected {done.rejected:,} {'event' if done.rejected == 1 else 'events'}{where}")
+
+
+def _share(done: Enriched, each: Wanted) -> float:
+    return done.found[each.into] / done.rows if done.rows else 0.0

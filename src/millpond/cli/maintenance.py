@@ -1,0 +1,105 @@
+"""`millpond care condense`, `retain` and `compact`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from millpond.cli.options import AllMaps, Before, Json, MapNames, PondPlace, examples, existing_pond
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from millpond.maps.protocols import MapLike
+
+__all__ = ("compact", "condense", "register", "retain")
+
+_HERE = "pond"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Keep maps small: drop repeats, delete the old, give disk back.", no_args_is_help=True)
+    group.command(
+        epilog=examples(
+            "millpond care condense weather", "millpond care condense weather --before 2013-06-01T00:00Z --json"
+        )
+    )(condense)
+    group.command(
+        epilog=examples("millpond care retain --all", "millpond care retain weather --before 2012-01-01T00:00Z")
+    )(retain)
+    group.command(epilog=examples("millpond care compact weather", "millpond care compact --all --json"))(compact)
+    app.add_typer(group, name="care")
+
+
+def condense(
+    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Drop rows that only confirm what is known; join sessions that overlap or touch."""
+    _tend(
+        "condensing", lambda each: each.condense(before=before), names, all_maps, pond, as_json=json,
+        setting=None if before else "condense_ms",
+    )  # fmt: skip
+
+
+def retain(
+    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Delete rows that are older than the map keeps them."""
+    _tend(
+        "retaining", lambda each: each.retain(before=before), names, all_maps, pond, as_json=json,
+        setting=None if before else "retain_ms",
+    )  # fmt: skip
+
+
+def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondPlace = _HERE, json: Json = False) -> None:
+    """Rewrite the map's file so that the disk gets back what was deleted."""
+    _tend("compacting", lambda each: each.compact(), names, all_maps, pond, as_json=json)
+
+
+def _tend(
+    doing: str, act: Callable[[MapLike], Any], names: list[str] | None, all_maps: bool, pond: str, *, as_json: bool,
+    setting: str | None = None,
+) -> None:  # fmt: skip
+    """Do it to the maps named; with --all, to those whose settings ask for it."""
+    if bool(names) == all_maps:
+        raise typer.BadParameter("name one map or several, or say --all")
+    told: list[dict[str, Any]] = []
+    with existing_pond(pond) as opened:
+        chosen = [opened.map(name) for name in names or ()]
+        if all_maps:
+            chosen = [
+                each for each in opened.maps() if setting is None or getattr(each.definition, setting) is not None
+            ]
+        with console.progress(doing, total=len(chosen), unit="maps", quiet=as_json) as advance:
+            for each in chosen:
+                told.append({"map": each.name} | _facts(act(each)))
+                advance(1)
+    if as_json:
+        console.print_json_list(told)
+    elif not told:
+        console.say("no map asks for it")
+    else:
+        console.print_table(
+            ["map", "rows before", "removed", "rows after", "size before", "size after", ""],
+            [
+                [
+                    each["map"], f"{each['rows_before']:,}", f"{each['rows_removed']:,}", f"{each['rows_after']:,}",
+                    console.human_bytes(each["bytes_before"]), console.human_bytes(each["bytes_after"]),
+                    "care is suspended" if each["suspended"] else None,
+                ]
+                for each in told
+            ],
+        )  # fmt: skip
+
+
+def _facts(report: Any) -> dict[str, Any]:
+    """A report's fields by name."""
+    from dataclasses import asdict
+
+    from millpond.cli.rows import plain
+
+    return {name: plain(value) for name, value in asdict(report).items() if name not in ("map", "seconds")}

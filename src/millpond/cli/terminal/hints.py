@@ -1,0 +1,42 @@
+"""Hints in the words of the command line: an error names a parameter of Python's, a command has an option for it.
+
+What all doors share says its hints as Python does (`zone='UTC'`); here, and nowhere else, that becomes `--zone UTC`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millpond.errors import MillpondError
+
+__all__ = ("BY_KIND", "OPTIONS", "hint_of")
+
+OPTIONS = {
+    "again": "--again", "at": "--at", "before": "--before", "condense": "--condense", "max_rejects": "--max-rejects",
+    "pond": "--pond", "rejects": "--rejects", "retain": "--retain", "written": "--format", "zone": "--zone",
+}  # fmt: skip
+"""Parameters that hints name, and the options that stand for them."""
+
+BY_KIND = {"care_setting": "--before TIME; or set it for good: millpond alter {map} --{setting} 30d"}
+"""Hints that the command line says in other words altogether."""
+
+_PARAMETER = re.compile(rf"\b({'|'.join(OPTIONS)})=('[^']*'|\"[^\"]*\"|[^\s,;:)]+)")
+
+
+def hint_of(error: MillpondError) -> str | None:
+    """The way out of an error, for somebody who types commands.
+
+    >>> from millpond.errors import Invalid
+    >>> hint_of(Invalid("timestamps have no zone", hint="say which zone they are in, such as zone='UTC'"))
+    'say which zone they are in, such as --zone UTC'
+    """
+    if error.kind in BY_KIND:
+        return BY_KIND[error.kind].format_map({name: str(value) for name, value in error.values.items()})
+    return error.hint and _PARAMETER.sub(_as_option, error.hint)
+
+
+def _as_option(found: re.Match[str]) -> str:
+    option, value = OPTIONS[found[1]], found[2].strip("'\"")
+    return option if value == "True" else f"{option} {'VALUE' if value == '…' else value}"

@@ -1,0 +1,97 @@
+"""What `--with` says: `MAP`, or `MAP on KEY at TIME as COLUMN`.
+
+    weather
+    weather on origin at time_hour
+    planes on tailnum as plane
+    weather on `airport code` at time_hour
+
+A column whose name holds a space stands in backticks. What a phrase leaves out comes from `--key` and `--time`;
+the column of the answer is called as the map.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.errors import Invalid
+
+if TYPE_CHECKING:
+    from millpond.maps.protocols import MapLike
+
+__all__ = ("Phrase", "Wanted", "parse_lookup", "settled")
+
+_COLUMN = r"(`[^`]+`|[^\s`]+)"
+_PHRASE = re.compile(rf"^\s*(\w+)(?:\s+on\s+{_COLUMN})?(?:\s+at\s+{_COLUMN})?(?:\s+as\s+{_COLUMN})?\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A lookup as it was said."""
+
+    map: str
+    key: str | None = None
+    time: str | None = None
+    into: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One lookup for every event: its `key` column, its `time` column if the map asks for one, the column to fill.
+
+    `textual` says that the key is text, also where it looks like a number.
+    """
+
+    map: str
+    key: str
+    time: str | None
+    into: str
+    textual: bool
+
+
+def parse_lookup(phrase: str) -> Phrase:
+    """What a phrase says.
+
+    >>> parse_lookup("weather on origin at time_hour")
+    Phrase(map='weather', key='origin', time='time_hour', into=None)
+
+    Raises: `Invalid` when it is not understood.
+    """
+    said = _PHRASE.match(phrase)
+    if said is None:
+        raise Invalid(
+            "lookup is not understood", kind="lookup_phrase", lookup=repr(phrase),
+            hint="write it as 'MAP on KEY at TIME as COLUMN', such as 'weather on origin at time_hour'",
+        )  # fmt: skip
+    name, *columns = said.groups()
+    key, time, into = (column and column.strip("`") for column in columns)
+    return Phrase(name, key, time, into)
+
+
+def settled(phrase: Phrase, find: Callable[[str], MapLike], *, key: str | None, time: str | None) -> Wanted:
+    """The phrase with nothing left open.
+
+    Raises: `NotFound` for a map that is not there; `Invalid` when key or time is said nowhere.
+    """
+    found = find(phrase.map)
+    used_key, used_time = phrase.key or key, phrase.time or time
+    if used_key is None:
+        raise Invalid(
+            "nothing says which column holds the key", kind="lookup_key", map=found.name,
+            hint=f"--key COLUMN, or --with '{found.name} on COLUMN'",
+        )  # fmt: skip
+    if found.kind.timed and used_time is None:
+        raise Invalid(
+            f"a {found.kind} is asked as of a time, and nothing says which column holds it", kind="lookup_time",
+            map=found.name, hint=f"--time COLUMN, or --with '{found.name} on {used_key} at COLUMN'",
+        )  # fmt: skip
+    if phrase.time is not None and not found.kind.timed:
+        raise Invalid(
+            f"a {found.kind} holds at all times and is not asked as of one", kind="lookup_time", map=found.name,
+            hint=f"leave out 'at {phrase.time}'",
+        )  # fmt: skip
+    return Wanted(
+        found.name, used_key, used_time if found.kind.timed else None, phrase.into or found.name, found.kind.keyed
+    )

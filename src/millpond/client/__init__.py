@@ -1,0 +1,1 @@
+"""A pond behind URLs, used like one in a folder."""

@@ -1,0 +1,94 @@
+"""The maps of a pond that lies on nodes. They are made, altered and dropped at the primary; the others follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millpond.client.loads import RemoteLoading
+from millpond.client.map import RemoteMap, definition_of
+from millpond.client.upload import come_up_to
+from millpond.errors import Invalid, NotFound, Unavailable
+from millpond.maps.model.definition import Kind, Scheme, ValueType, check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millpond.client.lookup import Questions
+
+__all__ = ("RemoteCatalogue",)
+
+
+class RemoteCatalogue:
+    """Maps by name."""
+
+    loading: RemoteLoading
+    questions: Questions
+
+    def create_map(
+        self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
+        hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
+        retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
+        hash_bits: int = 64,
+    ) -> RemoteMap:  # fmt: skip
+        """Make a map on every node, see `Pond.create_map`.
+
+        Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
+        """
+        asked = {
+            "name": name, "kind": str(kind), "value": None if value is None else str(value), "scheme": str(scheme),
+            "hash_bytes": hash_bytes, "hash_bits": hash_bits, "overwrite": overwrite, "condense": condense,
+            "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok,
+        }  # fmt: skip
+        return self._change("POST", "/v1/maps", asked, repeatable=exist_ok)
+
+    def map(self, name: str) -> RemoteMap:
+        """The map of that name.
+
+        Raises: `NotFound` naming maps with a similar name.
+        """
+        return self._map(self.loading.nodes.first(lambda node: node.request("GET", _path(name))).json())
+
+    def maps(self) -> list[RemoteMap]:
+        """All maps, by name."""
+        told = self.loading.nodes.first(lambda node: node.request("GET", "/v1/maps")).json()
+        return [self._map(each) for each in told["maps"]]
+
+    def alter_map(self, name: str, **settings: Any) -> RemoteMap:
+        """Change settings of a map on every node, see `Pond.alter_map`.
+
+        Raises: `Invalid`; `NotFound`.
+        """
+        return self._change("PATCH", _path(name), settings, repeatable=True)
+
+    def drop_map(self, name: str) -> None:
+        """Drop a map with all its rows, parts and snapshots on every node.
+
+        Raises: `NotFound`.
+        """
+        self._told("DELETE", _path(name), None, repeatable=False)
+        self.questions.changed(name.lower())
+
+    def _change(self, method: str, path: str, asked: Mapping[str, Any], *, repeatable: bool) -> RemoteMap:
+        return self._map(self._told(method, path, asked, repeatable=repeatable))
+
+    def _told(self, method: str, path: str, asked: Any, *, repeatable: bool) -> dict[str, Any]:
+        nodes = self.loading.nodes
+        answer = nodes.on_primary(lambda node: node.request(method, path, json=asked, repeatable=repeatable))
+        told: dict[str, Any] = answer.json()
+        # The next question may go to any node. One that is down learns of it later.
+        known = come_up_to(nodes, told["position"], self.loading.clock, applied=False, there=answer.node, patient=False)
+        for each in known:
+            if each.error is not None and not isinstance(each.error, Unavailable):
+                raise each.error
+        return told
+
+    def _map(self, told: Mapping[str, Any]) -> RemoteMap:
+        return RemoteMap(definition_of(told), self.loading, self.questions)
+
+
+def _path(name: str) -> str:
+    try:
+        return f"/v1/maps/{check_name(name)}"
+    except Invalid:
+        hint = "names are lower case letters, digits and underscores"
+        raise NotFound("no such map", kind="map_not_found", map=name, hint=hint) from None

@@ -1,0 +1,214 @@
+"""Lines to nodes: their addresses, the sockets that are kept open, and what it is called when they break."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import urllib3
+import urllib3.connection
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NameResolutionError,
+    NewConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from millpond.client.stopping import Interrupt
+from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.maps.protocols import is_url
+
+if TYPE_CHECKING:
+    from millpond.settings import Settings
+
+__all__ = ("Broken", "Busy", "Sockets", "breaking", "is_url", "node_urls", "unreachable", "way_out")
+
+CONNECTIONS_KEPT = 8
+"""Idle connections to one node that a process keeps; more may be open at once."""
+
+
+def node_urls(told: str | Iterable[str]) -> tuple[str, ...]:
+    """The addresses of nodes, from text with commas or from several.
+
+    >>> node_urls("http://n1:7433, http://n2:7433/")
+    ('http://n1:7433', 'http://n2:7433')
+
+    Raises: `Invalid` for what is no address.
+    """
+    pieces = told.split(",") if isinstance(told, str) else list(told)
+    urls = tuple(dict.fromkeys(_checked(piece.strip().rstrip("/")) for piece in pieces if piece.strip()))
+    if not urls:
+        raise Invalid("no node is named", kind="node_url", hint="name one or more, such as http://localhost:7433")
+    return urls
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        named = False
+    if not named or parts.query or parts.fragment:
+        raise Invalid(
+            "the address of a node is not understood", kind="node_url", url=url, hint="such as http://localhost:7433"
+        )
+    return url
+
+
+class Broken(Exception):
+    """A line broke: why, and whether what was sent can have arrived.
+
+    `lasting`: it will be so the next time. `cut`: it was open, so the other end may only have tired of a connection
+    that was kept.
+    """
+
+    def __init__(self, reason: str, *, sent: bool, lasting: bool = False, cut: bool = False) -> None:
+        super().__init__(reason)
+        self.sent, self.lasting, self.cut = sent, lasting, cut
+
+
+class Busy(Exception):
+    """A node asks for a moment."""
+
+    def __init__(self, error: MillpondError, seconds: float) -> None:
+        super().__init__(str(error))
+        self.error, self.seconds = error, seconds
+
+
+def unreachable(node: str, reason: object, *, attempts: int = 1, hint: str | None = None) -> Unavailable:
+    """The error for a node that does not answer."""
+    return Unavailable(
+        f"the node cannot be reached after {attempts} {'attempt' if attempts == 1 else 'attempts'}",
+        kind="node_unreachable", node=node, reason=str(reason), hint=hint,
+    )  # fmt: skip
+
+
+def way_out(node: str, broken: Broken) -> str:
+    """What can be done about a line that broke before anything was done with what was sent."""
+    if broken.lasting and "WRONG_VERSION_NUMBER" in str(broken):
+        return f"it speaks no TLS: is it http{node.removeprefix('https')}?"
+    if broken.lasting:
+        return "name the certificates to trust: tls_ca in millpond.toml, or MILLPOND_TLS_CA"
+    if broken.cut and node.startswith("http:"):
+        return f"does it speak TLS? then it is https{node.removeprefix('http')}"
+    return "is 'millpond serve' running there, and is this its address?"
+
+
+class _Watched:
+    """Makes a connection one that is broken off when an interrupt is set: its socket is watched once it is open."""
+
+    def __init__(self, *args: Any, interrupt: Interrupt | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._interrupt = interrupt
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]  # of the connection it is mixed into
+        if self._interrupt is not None:
+            self._interrupt.watch(self.sock)  # type: ignore[attr-defined]
+
+
+class _Connection(_Watched, urllib3.connection.HTTPConnection):
+    pass
+
+
+class _TlsConnection(_Watched, urllib3.connection.HTTPSConnection):
+    pass
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+class Sockets:
+    """The open connections of this process to one node."""
+
+    def __init__(self, url: str, settings: Settings, interrupt: Interrupt | None = None) -> None:
+        self.url, self.settings = url, settings
+        self._interrupt = interrupt
+        self._pool: tuple[int, urllib3.HTTPConnectionPool] | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> tuple[str, Settings]:
+        return self.url, self.settings
+
+    def __setstate__(self, state: tuple[str, Settings]) -> None:
+        self.__init__(*state)  # type: ignore[misc]  # sockets stay where they were opened
+
+    def pool(self) -> urllib3.HTTPConnectionPool:
+        """This process's own: a fork that wrote to its parent's sockets would mix up two conversations."""
+        known = self._pool
+        if known is not None and known[0] == os.getpid():
+            return known[1]
+        with self._lock:
+            if self._pool is None or self._pool[0] != os.getpid():
+                self._pool = (os.getpid(), self.fresh())
+            return self._pool[1]
+
+    def fresh(self) -> urllib3.HTTPConnectionPool:
+        """Connections that nobody has used."""
+        parts, settings = urlsplit(self.url), self.settings
+        assert parts.hostname is not None
+        told: dict[str, Any] = {
+            "maxsize": CONNECTIONS_KEPT, "retries": False,
+            "timeout": urllib3.Timeout(connect=settings.connect_timeout / 1000, read=settings.read_timeout / 1000),
+        }  # fmt: skip
+        if parts.scheme == "http":
+            return _Pool(parts.hostname, parts.port, interrupt=self._interrupt, **told)
+        if settings.tls_ca and not Path(settings.tls_ca).is_file():
+            raise Invalid(
+                "there is no file of certificates there", kind="tls_files", tls_ca=settings.tls_ca,
+                hint="name a file in PEM: tls_ca in millpond.toml, or MILLPOND_TLS_CA",
+            )  # fmt: skip
+        return _TlsPool(parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=settings.tls_ca or None, **told)
+
+    def close(self) -> None:
+        known, self._pool = self._pool, None
+        if known is not None and known[0] == os.getpid():
+            known[1].close()
+
+
+@contextmanager
+def breaking(settings: Settings) -> Iterator[None]:
+    """What urllib3 says of a line that breaks, in words."""
+    try:
+        yield
+    except NameResolutionError:
+        raise Broken("no host has this name", sent=False) from None
+    except NewConnectionError as error:
+        raise Broken(_strerror(error), sent=False) from None
+    except ConnectTimeoutError:
+        raise Broken(f"no connection within {settings.connect_timeout / 1000:g} s", sent=False) from None
+    except ReadTimeoutError:
+        raise Broken("no answer in time", sent=True) from None
+    except SSLError as error:
+        raise Broken(f"TLS: {_strerror(error)}", sent=False, lasting=True) from None
+    except (HTTPError, HTTPException, OSError) as error:
+        raise Broken(f"the connection was cut ({_strerror(error)})", sent=True, cut=True) from None
+
+
+def _strerror(error: BaseException) -> str:
+    """The cause beneath, as the system says it."""
+    innermost = error
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror
+        innermost = seen
+        seen = seen.__cause__ or seen.__context__ or _inner(seen)
+    return str(innermost)
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    return next((told for told in error.args if isinstance(told, BaseException)), None)

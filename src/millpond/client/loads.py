@@ -1,0 +1,113 @@
+"""Loading into maps that lie on nodes: parts are sealed here, in a folder of their own, and go to every node.
+
+Invariants:
+* What was written here is removed when the load ends, well or not.
+* Nothing is entered before every node has all of it, see `uploads.py`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.client.transport import Nodes
+from millpond.client.upload import Advance, enter_load, upload_parts
+from millpond.clock import Clock
+from millpond.maps.inputs.formats.files import find_files
+from millpond.maps.inputs.zones import time_form
+from millpond.maps.loads.load import LoadResult, seal_data
+from millpond.maps.loads.load_files import name_of, seal_files
+from millpond.maps.parts.part import PartFile
+from millpond.stores.files import remove_tree
+
+if TYPE_CHECKING:
+    from millpond.maps.inputs.formats.readers import Reading
+    from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.loads import load_files as file_loads
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.settings import Settings
+
+__all__ = ("RemoteLoading", "sealing_folder")
+
+
+@contextmanager
+def sealing_folder() -> Iterator[Path]:
+    """A fresh folder on this machine, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="millpond-"))
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+@dataclass(frozen=True)
+class RemoteLoading:
+    """What loading needs of the nodes. `changed` is told the names of the maps that a load reached."""
+
+    nodes: Nodes
+    settings: Settings
+    clock: Clock
+    changed: Callable[..., None]
+
+    def commit(
+        self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
+        stream: tuple[str, int] | None = None, wait: bool | None = None, advance: Advance | None = None,
+    ) -> LoadResult:  # fmt: skip
+        """Bring parts to every node and enter them as one load, or not at all.
+
+        `wait`: until they are merged everywhere; as the setting `synchronise` says unless told.
+
+        Raises: as `upload_parts` and `enter_load`.
+        """
+        began = self.clock.monotonic()
+        load = load_id or self.clock.random_id()
+        if not parts:
+            return LoadResult(
+                load=load, rows=0, rejected=rejected, parts=0, duplicate_parts=0, maps={}, seconds=0.0
+            )  # fmt: skip
+        upload_parts(self.nodes, parts, advance=advance)
+        result = enter_load(
+            self.nodes, parts, load_id=load, clock=self.clock, source=source, rejected=rejected, stream=stream,
+            synchronise=self.settings.synchronise if wait is None else wait,
+        )  # fmt: skip
+        self.changed(*result.maps)
+        return replace(result, seconds=self.clock.monotonic() - began)
+
+    def load_data(
+        self, definition: MapDefinition, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None,
+        max_rejects: int = 0, rejects: str | Path | None = None, zone: str | None = None,
+        time_unit: str | None = None, source: str = "", again: bool = False,
+    ) -> LoadResult:  # fmt: skip
+        """Load rows of any form into one map, see `Map.load`."""
+        began = self.clock.monotonic()
+        with sealing_folder() as folder:
+            parts, rejected = seal_data(
+                definition, data, folder / "parts", columns=columns, max_rejects=max_rejects, rejects=rejects,
+                times=time_form(zone, time_unit), source=source, salt=self._salt(again),
+            )  # fmt: skip
+            result = self.commit(parts, source=source, rejected=rejected)
+        return replace(result, seconds=self.clock.monotonic() - began)
+
+    def load_files(
+        self, reading: Reading, targets: Sequence[str | Path], *, written: str | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, source: str = "", again: bool = False,
+        advance: file_loads.Advance | None = None, sent: Advance | None = None,
+    ) -> LoadResult:  # fmt: skip
+        """Load files, see `Pond.load_files`; `sent` is told of the bytes that are uploaded."""
+        began = self.clock.monotonic()
+        files = find_files(targets, written)
+        source = source or name_of(files)
+        with sealing_folder() as folder:
+            sealed = seal_files(
+                files, reading, folder / "parts", max_rejects=max_rejects, rejects=rejects, source=source,
+                salt=self._salt(again), advance=advance,
+            )  # fmt: skip
+            result = self.commit(sealed.parts, source=source, rejected=sealed.rejected, advance=sent)
+        return replace(result, seconds=self.clock.monotonic() - began, empty=sealed.empty)
+
+    def _salt(self, again: bool) -> str:
+        return self.clock.random_id() if again else ""

@@ -1,0 +1,210 @@
+"""Questions to a map on nodes: asked of a node, or of a snapshot on this machine.
+
+| question | goes to |
+|---|---|
+| one value | a node |
+| rows | a node, as a stream |
+| many keys, `via="remote"` | a node, in requests of at most `REQUEST_ROWS` keys |
+| many keys, `via="snapshot"` | the snapshot of this machine, fetched when there is none |
+| many keys, `via="auto"` | a snapshot at hand; else a node, for `remote_rows_max` keys in all; then a snapshot |
+
+A node answers from all that is applied there. A snapshot may be `min_time_to_keep_snapshots` old, but for what this
+process itself changed: after `changed` a fresh one is asked for. The next node is asked when one cannot be reached;
+what a node answers is final.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from millpond.client.same_map import incarnation_headers
+from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, snapshot_folder
+from millpond.clock import Clock
+from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
+from millpond.maps.model.catalogue import dropped_map
+from millpond.maps.model.json_values import python_of
+
+if TYPE_CHECKING:
+    from millpond.client.transport import Body, Connection, Nodes
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.snapshot import Snapshot
+    from millpond.settings import Settings
+
+__all__ = ("ARROW_STREAM", "REQUEST_ROWS", "Questions", "Via")
+
+Via = Literal["auto", "remote", "snapshot"]
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+URL_KEY_BYTES_MAX = 8_000
+"""Servers take URLs of a few times that; a longer key is sent as a body."""
+REQUEST_ROWS = 500_000
+"""Keys in one request: a node answers so many in about a tenth of a second, and holds no more in memory."""
+
+
+class Questions:
+    """What answers questions to the maps of some nodes. Threads may share it."""
+
+    def __init__(self, nodes: Nodes, cache: SnapshotCache | None, settings: Settings, clock: Clock) -> None:
+        self.nodes, self.settings, self.clock = nodes, settings, clock
+        self._cache = cache
+        self._changed: set[str] = set()
+        self._asked: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    # -- many keys ------------------------------------------------------------------------------------
+
+    def lookup(
+        self, definition: MapDefinition, keys: Any, at: Any = None, via: Via = "auto", *,
+        on_invalid: OnInvalid = "error",
+    ) -> pa.Array:  # fmt: skip
+        """The values of many keys at their times (now unless told), as `Snapshot.lookup` answers.
+
+        Raises: `Invalid` for keys or times that are not such, or another `via`; what a node answers; `Unavailable`
+        when none can be reached.
+        """
+        if via not in ("auto", "remote", "snapshot"):
+            raise Invalid("via is not known", kind="via", via=repr(via), hint="one of: auto, remote, snapshot")
+        if at is None and definition.kind.timed:
+            at = self.clock.now_ms()
+        check_on_invalid(on_invalid)
+        keys = keys_of(definition, keys, on_invalid)
+        if via == "remote" or (via == "auto" and self._few(definition.name, len(keys))):
+            return self._remote(definition, keys, at, on_invalid)
+        return self.snapshot(definition).lookup(keys, at, on_invalid=on_invalid)
+
+    def _few(self, name: str, count: int) -> bool:
+        """Whether a node should be asked for so many keys."""
+        if self.reader(name).at_hand:
+            return False
+        with self._lock:
+            asked = self._asked[name] = self._asked.get(name, 0) + count
+        return asked <= self.settings.remote_rows_max
+
+    def _remote(self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid) -> pa.Array:
+        # Imported here: a single `get` needs no compiled kernels.
+        from millpond.maps.snapshots.snapshot import answer_type
+
+        instants, known = instants_of(definition, at, len(keys), on_invalid)
+        query = {"at": str(instants[0])} if definition.kind.timed and len(instants) == 1 and not len(known) else {}
+        answers = [pa.array([], answer_type(definition))]
+        for start in range(0, len(keys), REQUEST_ROWS):
+            columns = {"key": keys.slice(start, REQUEST_ROWS)}
+            if definition.kind.timed and not query:
+                stop = start + REQUEST_ROWS
+                missing = ~known[start:stop] if len(known) else None
+                columns["at"] = pa.array(instants[start:stop], pa.int64(), mask=missing)
+            answers += self._ask(definition, pa.RecordBatch.from_pydict(columns), query)
+        return pa.concat_arrays(answers) if len(answers) != 2 else answers[1]
+
+    def _ask(self, definition: MapDefinition, asked: pa.RecordBatch, query: dict[str, str]) -> list[pa.Array]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, asked.schema) as writer:
+            writer.write_batch(asked)
+        body = memoryview(sink.getvalue())
+        path = f"/v1/maps/{quote(definition.name)}/lookup"
+        headers = {"Content-Type": ARROW_STREAM} | incarnation_headers(definition)
+
+        def ask(node: Connection) -> bytes:
+            return node.request("POST", path, query=query, body=body, headers=headers).data
+
+        told = pa.ipc.open_stream(pa.py_buffer(self.nodes.first(ask))).read_all().column("value")
+        return list(told.chunks)
+
+    # -- one value, and rows --------------------------------------------------------------------------
+
+    def get(self, definition: MapDefinition, key: bytes | int, at: int | None = None) -> Any:
+        """The value of a key, or of a number, at an instant (UTC milliseconds; now unless told), as `Map.get` answers.
+
+        Raises: what a node answers; `Unavailable` when none can be reached.
+        """
+        query = _key_query(key) | ({} if at is None else {"at": str(at)})
+        path = f"/v1/maps/{quote(definition.name)}/get"
+        headers = incarnation_headers(definition)
+
+        def ask(node: Connection) -> Any:
+            if isinstance(key, bytes) and len(key) > URL_KEY_BYTES_MAX:
+                return node.request("POST", path, json=query, headers=headers).json()
+            return node.request("GET", path, query=query, headers=headers).json()
+
+        return python_of(self.nodes.first(ask))
+
+    def scan(self, definition: MapDefinition, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+        """Rows as they come; `where` is text, or a list of `[column, comparison, value]`. Close the reader to stop.
+
+        Raises: what a node answers; `Unavailable` when none can be reached, or the line breaks while rows are read.
+        """
+        asked = {"where": where, "columns": None if columns is None else list(columns)}
+        path = f"/v1/maps/{quote(definition.name)}/scan"
+        headers = incarnation_headers(definition)
+        body = self.nodes.first(lambda node: node.stream("POST", path, json=asked, headers=headers))
+        try:
+            stream = pa.ipc.open_stream(body)
+        except BaseException:
+            body.close()
+            raise
+        return pa.RecordBatchReader.from_batches(stream.schema, _batches(stream, body))
+
+    # -- snapshots ------------------------------------------------------------------------------------
+
+    def reader(
+        self, map: str, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
+    ) -> SnapshotReader:
+        """The reader of a map's snapshots on this machine, see `SnapshotCache.reader`."""
+        with self._lock:
+            if self._cache is None:
+                self._cache = SnapshotCache(snapshot_folder(self.settings), self.nodes, self.settings, self.clock)
+                for name in self._changed:
+                    self._cache.outdate(name)
+            cache = self._cache
+        return cache.reader(map, keys=keys, window=window)
+
+    def snapshot(
+        self, definition: MapDefinition, *, keys: Sequence[str | int | None] | None = None,
+        window: Sequence[object] | None = None, fresh: bool = False,
+    ) -> Snapshot:  # fmt: skip
+        """The snapshot of a map on this machine, of this incarnation of it.
+
+        Raises: `NotFound`, kind `map_dropped`; else as `SnapshotReader.snapshot`.
+        """
+        reader = self.reader(definition.name, keys=keys, window=window)
+        found = reader.snapshot(fresh=fresh)
+        if found.manifest.incarnation != definition.incarnation and not fresh:
+            found = reader.snapshot(fresh=True)  # the one at hand may be of the map before
+        if found.manifest.incarnation != definition.incarnation:
+            raise dropped_map(definition.name)
+        return found
+
+    def changed(self, *maps: str) -> None:
+        """Say that this process changed maps: it will not be shown a snapshot of before."""
+        with self._lock:
+            self._changed.update(maps)
+            cache = self._cache
+        for name in maps if cache is not None else ():
+            assert cache is not None
+            cache.outdate(name)
+
+    def close(self) -> None:
+        """Let go of snapshots. Asking again opens them again."""
+        with self._lock:
+            cache, self._cache = self._cache, None
+        if cache is not None:
+            cache.close()
+
+
+def _key_query(key: bytes | int) -> dict[str, str]:
+    if isinstance(key, int):
+        return {"key": str(key)}
+    try:
+        return {"key": key.decode()}
+    except UnicodeDecodeError:
+        return {"key_hex": key.hex()}
+
+
+def _batches(stream: pa.RecordBatchReader, body: Body) -> Iterator[pa.RecordBatch]:
+    with body:
+        yield from stream

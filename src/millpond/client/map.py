@@ -1,0 +1,175 @@
+"""One map that lies on nodes: what a user does with it is what they do with one in a folder.
+
+Rows are sealed here and go to every node; questions go to the first node that can be reached. Many keys are looked up
+in a snapshot that is fetched once for all processes of this machine, see `questions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from millpond.client.loads import RemoteLoading
+from millpond.client.lookup import Questions
+from millpond.client.same_map import incarnation_headers, of_same_map
+from millpond.maps.inputs.key_columns import single_key
+from millpond.maps.loads.load import LoadResult
+from millpond.maps.maintenance.maintenance import CareReport
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.predicates.to_text import scan_elsewhere
+from millpond.times.instants import parse_instant
+
+if TYPE_CHECKING:
+    from millpond.client.transport import Connection
+    from millpond.maps.inputs.key_columns import Key, OnInvalid
+    from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.predicates.predicate import Where
+    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.maps.snapshots.snapshot import Snapshot
+
+__all__ = ("RemoteMap", "definition_of")
+
+T = TypeVar("T")
+CARE_SECONDS_MAX = 3600.0
+"""How long care is waited for; what takes longer is done all the same."""
+
+
+def definition_of(told: Mapping[str, Any]) -> MapDefinition:
+    """The definition in what a node tells of a map."""
+    known = MapDefinition.__dataclass_fields__
+    return MapDefinition.from_dict({name: value for name, value in told.items() if name in known})
+
+
+@dataclass(frozen=True, repr=False)
+class RemoteMap:
+    """A map on nodes: get it from `RemotePond.map` or `RemotePond.create_map`.
+
+    It stands for the map as it was made, see `maps.handle.Map`. A snapshot of this machine that is young enough to be
+    used as it is (`min_time_to_keep_snapshots`) answers until then, also of a map that another process dropped.
+    """
+
+    definition: MapDefinition
+    loading: RemoteLoading
+    questions: Questions
+
+    def __repr__(self) -> str:
+        return f"RemoteMap({self.definition.summary})"
+
+    def _of_same_map(self, act: Callable[[], T]) -> T:
+        return of_same_map(self.loading.nodes, self.definition, act)
+
+    @property
+    def name(self) -> str:
+        """The map's name."""
+        return self.definition.name
+
+    @property
+    def kind(self) -> Kind:
+        """The map's kind."""
+        return self.definition.kind
+
+    def load(
+        self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None,
+        source: str = "", again: bool = False,
+    ) -> LoadResult:  # fmt: skip
+        """Load rows into the map on every node, as `Map.load` does into one; merged when the nodes come to it.
+
+        Raises: as `Map.load`; `Unavailable` kinds `load_not_everywhere` (nothing was loaded), `load_behind`,
+        `load_unconfirmed` (see `uploads.py`): the same data may be loaded again.
+        """
+        return self._of_same_map(
+            lambda: self.loading.load_data(
+                self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects, zone=zone,
+                time_unit=time_unit, source=source, again=again,
+            )
+        )  # fmt: skip
+
+    def get(self, key: Key, at: object = None) -> Any:
+        """The value of a key at a time, see `Map.get`: asked of a node.
+
+        Raises: `Invalid` for a key or time the map cannot have; `Unavailable` when no node can be reached.
+        """
+        asked = single_key(self.definition, key)
+        instant = None if at is None or not self.kind.timed else parse_instant(at)
+        if asked is None:
+            return None
+        return self._of_same_map(lambda: self.questions.get(self.definition, asked, instant))
+
+    def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
+        """The values of many keys at their times, see `Map.lookup`: few are asked of a node, many of a snapshot.
+
+        Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
+        """
+        return self._of_same_map(lambda: self.questions.lookup(self.definition, keys, at, on_invalid=on_invalid))
+
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Rows as Arrow batches, see `Map.scan`: they come as they are read; close the reader to stop.
+
+        Raises: as `Map.scan`; `Unavailable` when the node is lost, also while it is read.
+        """
+
+        def read(text: str | None, names: Sequence[str]) -> pa.RecordBatchReader:
+            return self._of_same_map(lambda: self.questions.scan(self.definition, text, names))
+
+        return scan_elsewhere(read, self.definition, where, columns)
+
+    def freeze(self) -> SnapshotManifest:
+        """Bring the snapshot up to date and to this machine, and say which it is."""
+        return self.snapshot().manifest
+
+    def snapshot(
+        self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
+    ) -> Snapshot:  # fmt: skip
+        """The up-to-date snapshot, open, on this machine, or of some `keys` or a `window` of time, see `Map.snapshot`.
+
+        Close it, or let it go.
+        """
+        return self._of_same_map(lambda: self.questions.snapshot(self.definition, keys=keys, window=window, fresh=True))
+
+    def condense(self, before: object = None) -> CareReport:
+        """Drop repeated confirmations, join overlapping sessions, on every node; the report is the primary's."""
+        return self._care("condense", before)
+
+    def retain(self, before: object = None) -> CareReport:
+        """Delete rows older than a time, on every node; the report is the primary's."""
+        return self._care("retain", before)
+
+    def compact(self) -> CareReport:
+        """Rewrite the shard's file without free pages, on every node; the report is the primary's."""
+
+        def compact() -> Any:
+            outcomes = self.loading.nodes.all(lambda node: self._order(node, {"what": "compact"}))
+            for each in outcomes:
+                if each.error is not None:
+                    raise each.error
+            return outcomes[0].value
+
+        return self._told(self._of_same_map(compact))
+
+    def _care(self, what: str, before: object) -> CareReport:
+        asked = {"what": what} | ({} if before is None else {"before": parse_instant(before)})
+        ordered = self._of_same_map(lambda: self.loading.nodes.on_primary(lambda node: self._order(node, asked)))
+        return self._told(ordered)
+
+    def _order(self, node: Connection, asked: dict[str, Any]) -> Any:
+        headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/care"
+        return node.request("POST", path, json=asked, headers=headers, timeout=CARE_SECONDS_MAX).json()
+
+    def _told(self, told: Any) -> CareReport:
+        self.loading.changed(self.name)
+        return CareReport(**told["report"])
+
+    def info(self) -> dict[str, Any]:
+        """What the map is and holds, as the first node that can be reached has it."""
+        path, headers = f"/v1/maps/{self.name}", incarnation_headers(self.definition)
+        nodes = self.loading.nodes
+        told = self._of_same_map(lambda: nodes.first(lambda node: node.request("GET", path, headers=headers))).json()
+        return {name: value for name, value in told.items() if name != "hash_bits"}
+
+    def close(self) -> None:
+        """Nothing is held for one map alone."""

@@ -1,0 +1,270 @@
+"""A pond that lies on nodes, used like one in a folder: `millpond.open("http://n1:7433")`.
+
+The address of one node is enough: it knows the others. Reads go to the first node that can be reached, in the order of
+that list; changes go to its first, the primary; parts go to all.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from millpond.client.catalogue import RemoteCatalogue
+from millpond.client.download import fetch_file
+from millpond.client.loads import RemoteLoading, sealing_folder
+from millpond.client.lookup import Questions
+from millpond.client.transport import Connection, Nodes
+from millpond.client.upload import Advance, come_up_to
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Denied, NotFound, Unavailable
+from millpond.kernel.verify import Problem, Report, problem
+from millpond.maps.loads.load import LoadResult
+from millpond.maps.loads.load_files import file_reading
+from millpond.maps.log.log import Entry
+from millpond.maps.log.queue import PartStatus
+from millpond.maps.parts.bundle import unpack_bundle
+from millpond.maps.parts.part import PartFile, PartManifest, PartWriter
+from millpond.settings import load_settings
+from millpond.stores.files import remove_tree
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.client.map import RemoteMap
+    from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.loads import load_files as file_loads
+    from millpond.maps.predicates.predicate import Where
+    from millpond.maps.snapshots.snapshot import Snapshot
+    from millpond.settings import Settings
+
+__all__ = ("RemoteLog", "RemotePond", "open_nodes")
+
+
+def open_nodes(urls: str, *, clock: Clock | None = None, **settings: Any) -> RemotePond:
+    """The pond that these nodes keep; `settings` as in `millpond.toml`, such as `token` and `synchronise`.
+
+    Raises: `Invalid` for an address or a setting that is not understood; `Unavailable` when none can be reached;
+    `Denied` when the token is not known.
+    """
+    return RemotePond(urls, load_settings(**settings), clock=clock or SystemClock())
+
+
+class RemoteLog(RemoteCatalogue):
+    """Adds the log of the pond, and the parts it speaks of."""
+
+    def position(self) -> tuple[int, str]:
+        """The primary's last position, and the chain up to it; (0, "") for a new pond."""
+        told = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/node")).json()
+        return told["position"], told["chain"]
+
+    def entries(self, after: int, limit: int = 1000) -> list[Entry]:
+        """What happened after a position.
+
+        Raises: `NotFound` kind `log_trimmed` when that is not kept any more; `Denied`.
+        """
+        query = {"after": after, "limit": limit}
+        told = self.loading.nodes.first(lambda node: node.request("GET", "/v1/log", query=query)).json()
+        return [Entry.from_dict(each) for each in told["entries"]]
+
+    def applied(self, name: str) -> int:
+        """Every entry about this map up to this position has been applied, where it is asked."""
+        return int(self.map(name).info()["position"])
+
+    def parts(self) -> list[PartStatus]:
+        """The parts that wait, are merged, kept or put aside, as the primary has them."""
+        told = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).json()
+        return [PartStatus(**each) for each in told["parts"]]
+
+    def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
+        """Merge parts that were put aside once more, on every node; what the primary retries."""
+        asked = {} if part_ids is None else {"parts": list(part_ids)}
+        outcomes = self.loading.nodes.all(lambda node: node.request("POST", "/v1/parts/retry", json=asked).json())
+        for each in outcomes:
+            if each.error is not None:
+                raise each.error
+        first = outcomes[0].value
+        return [PartStatus(**each) for each in first["parts"]] if first is not None else []
+
+    def fetch_part(self, part_id: str, folder: Path) -> PartManifest:
+        """Bring a part, checked, into `folder`, which is made.
+
+        Raises: `NotFound` when no node keeps it any more.
+        """
+
+        def fetch(node: Connection) -> PartManifest:
+            with sealing_folder() as scratch:
+                bundle = scratch / "bundle.zip"
+                fetch_file(node, f"/v1/parts/{part_id}/bundle", bundle)
+                return unpack_bundle(bundle, folder)
+
+        missing: NotFound | None = None
+        for node in self.loading.nodes.connections:
+            try:
+                return fetch(node)
+            except NotFound as error:
+                missing = error
+            except Unavailable as error:
+                if error.kind != "node_unreachable":
+                    raise
+        if missing is not None:
+            raise missing
+        return self.loading.nodes.first(fetch)
+
+
+class RemotePond(RemoteLog):
+    """A pond on nodes. Use it as a context manager, or `close` it. Threads may share it."""
+
+    def __init__(self, urls: str | Sequence[str], settings: Settings, *, clock: Clock) -> None:
+        self.settings, self.clock = settings, clock
+        self.nodes = Nodes(urls, settings, clock=clock)
+        told = self.nodes.learn()
+        if told.get("role") == "replica" and not told.get("position"):
+            # It may be so new that it does not know yet whose copy it is: ask from the first of the list on.
+            told = self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()
+        self.id = str(told["pond"])
+        self.questions = Questions(self.nodes, None, settings, clock)
+        self.loading = RemoteLoading(self.nodes, settings, clock, self.questions.changed)
+        self._scratch: Path | None = None
+
+    @property
+    def where(self) -> str:
+        """What opens it elsewhere: the addresses of all nodes."""
+        return ",".join(self.nodes.urls)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of connections, snapshots and parts that nobody committed. Closing twice is harmless."""
+        self.questions.close()
+        self.nodes.close()
+        scratch, self._scratch = self._scratch, None
+        if scratch is not None:
+            remove_tree(scratch)
+
+    # -- loads ----------------------------------------------------------------------------------------
+
+    def part_writer(self, name: str, *, source: str = "") -> PartWriter:
+        """A writer of parts for a map, on this machine; hand what it finishes to `commit_load`."""
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="millpond-"))
+        return PartWriter(self.map(name).definition, self._scratch / self.clock.random_id(), source=source)
+
+    def commit_load(
+        self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
+        stream: tuple[str, int] | None = None, wait: bool | None = None, advance: Advance | None = None,
+    ) -> LoadResult:  # fmt: skip
+        """Bring sealed parts to every node and enter them as one load, or not at all; then they are gone from here.
+
+        `wait` until they are merged everywhere, as the setting `synchronise` says unless told. `advance` is told of
+        the bytes that are uploaded.
+
+        Raises: see `RemoteMap.load`.
+        """
+        result = self.loading.commit(
+            parts, source=source, rejected=rejected, load_id=load_id, stream=stream, wait=wait, advance=advance
+        )
+        for part in parts:
+            remove_tree(Path(part.folder))
+        return result
+
+    def load_files(
+        self, files: str | Path | Sequence[str | Path], map: str | None = None, *,
+        columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
+        time_unit: str | None = None, null: str = "",
+        source: str = "", again: bool = False, advance: file_loads.Advance | None = None,
+        sent: Advance | None = None,
+    ) -> LoadResult:  # fmt: skip
+        """Load files as one load, see `Pond.load_files`; they are read here. `sent` is told of bytes uploaded.
+
+        Raises: as `Pond.load_files`, and as `RemoteMap.load`.
+        """
+        known = {each.name: each.definition for each in self.maps()}
+        name = None if map is None else self.map(map).name
+        reading = file_reading(
+            known, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
+        )
+        return self.loading.load_files(
+            reading, [files] if isinstance(files, str | Path) else files, written=written, max_rejects=max_rejects,
+            rejects=rejects, source=source, again=again, advance=advance, sent=sent,
+        )  # fmt: skip
+
+    def merge(self) -> None:
+        """Wait until every node has merged all that was entered before.
+
+        Raises: `Unavailable` naming a node that cannot, and why; `Corrupt` when a part was put aside.
+        """
+        for each in come_up_to(self.nodes, self.position()[0], self.clock, applied=True):
+            if each.error is not None:
+                raise each.error
+        self.questions.changed(*(each.name for each in self.maps()))
+
+    # -- questions to all maps ------------------------------------------------------------------------
+
+    def sql(self, text: str) -> pa.Table:
+        """Answer SQL, see `Pond.sql`: DuckDB runs here and reads of the maps what it needs.
+
+        Raises: as `Pond.sql`; `Unavailable` when no node can be reached.
+        """
+        from millpond.maps.sql import query
+
+        return query(_Asked(self), text)
+
+    def verify(self, *, full: bool = False) -> Report:
+        """Check every invariant on every node, see `Pond.verify`; a node that cannot be asked is a problem.
+
+        Raises: `Denied` when the token may ask none of them.
+        """
+        outcomes = self.nodes.all(lambda node: node.request("POST", "/v1/verify", json={"full": full}, timeout=3600.0))
+        refused = [each.error for each in outcomes if isinstance(each.error, Denied)]
+        if refused and len(refused) == len(outcomes):
+            raise refused[0]
+        report = Report()
+        for each in outcomes:
+            if each.value is None:
+                denied = isinstance(each.error, Denied)
+                report += problem("node", each.node, each.error, "all nodes take the same tokens" if denied else _START)
+            else:
+                report += _report_of(each.node, each.value.json())
+        return report
+
+
+_START = "start it, or mend the line"
+
+
+def _report_of(node: str, told: Mapping[str, Any]) -> Report:
+    problems = (Problem(**each) for each in told["problems"])
+    placed = tuple(Problem(each.subject, f"{node} {each.place}", each.found, each.remedy) for each in problems)
+    return Report(tuple((str(kind), int(count)) for kind, count in told["counts"]), placed)
+
+
+class _Asked:
+    """A pond as SQL asks it."""
+
+    def __init__(self, pond: RemotePond) -> None:
+        self._pond, self.clock = pond, pond.clock
+
+    def maps(self) -> list[_AskedMap]:
+        return [_AskedMap(each) for each in self._pond.maps()]
+
+
+class _AskedMap:
+    """A map as SQL asks it: keys are looked up as `RemoteMap.lookup` does, some thousand at a time."""
+
+    def __init__(self, asked: RemoteMap) -> None:
+        self._asked, self.name, self.definition = asked, asked.name, asked.definition
+
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        return self._asked.scan(where, columns)
+
+    def snapshot(self) -> Snapshot | RemoteMap:
+        return self._asked

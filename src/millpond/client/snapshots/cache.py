@@ -1,0 +1,191 @@
+"""The folder in which all processes of a machine share their copies of snapshots.
+
+    <cache>/nodes/<hash of the addresses>.json             which pond these nodes hold
+    <cache>/<pond id>/<map>.<incarnation>/                 files, as a node has them: docs/format/snapshot.md
+    <cache>/<pond id>/<map>.<incarnation>/narrowed/<spec>/ the same, of a narrowed snapshot
+    <cache>/<pond id>/current/<map>[-<bounds>].json        the snapshot that counts, and when a node last said so
+    <cache>/<pond id>/current/<map>.lock                   held by the process that fetches or collects
+
+Invariants:
+* What `current` names is whole: its files are there before it is written.
+* Files are removed only under the lock, and only those that no snapshot needs which counts, is open anywhere on this
+  machine, or is pinned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.snapshots.leases import end_lease
+from millpond.maps.snapshots.manifest import list_manifests
+from millpond.maps.snapshots.subset import NARROWED
+from millpond.stores.files import disk_errors, remove_tree, sweep_leftovers, write_file_atomically
+from millpond.stores.locks import alone
+from millpond.stores.objects import FolderObjects
+
+__all__ = ("Confirmed", "SnapshotStore")
+
+KEEP_UNUSED_MS = 7 * 86_400_000
+"""Copies that no node was asked about for so long are removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The snapshot that counts here, and when (UTC milliseconds) a node said that it does."""
+
+    manifest: str
+    incarnation: str
+    narrowed: str
+    confirmed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStore:
+    """One cache folder."""
+
+    root: Path
+
+    # -- which pond -----------------------------------------------------------------------------------
+
+    def pond_of(self, urls: Sequence[str]) -> str | None:
+        """The pond that these nodes held when they were last asked."""
+        told = _read(self._nodes_file(urls))
+        return None if told is None else str(told.get("pond"))
+
+    def know_pond(self, urls: Sequence[str], pond: str) -> None:
+        """Remember which pond these nodes hold."""
+        if self.pond_of(urls) != pond:
+            self._write(self._nodes_file(urls), {"nodes": list(urls), "pond": pond})
+
+    def _nodes_file(self, urls: Sequence[str]) -> Path:
+        return self.root / "nodes" / f"{hashlib.blake2b(' '.join(urls).encode(), digest_size=8).hexdigest()}.json"
+
+    # -- what counts ----------------------------------------------------------------------------------
+
+    def confirmed(self, pond: str, name: str, bounds: str) -> Confirmed | None:
+        """The snapshot of a map (within bounds) that counts here."""
+        told = _read(self._pointer(pond, name, bounds))
+        with suppress(TypeError):
+            return None if told is None else Confirmed(**told)
+        return None  # of another version of this program
+
+    def confirm(self, pond: str, name: str, bounds: str, told: Confirmed) -> None:
+        """Let a snapshot count whose files are all there."""
+        self._write(self._pointer(pond, name, bounds), asdict(told))
+        step("snapshot.confirmed")
+
+    def forget(self, pond: str, name: str, bounds: str) -> None:
+        """Let no snapshot count: the map is gone."""
+        self._pointer(pond, name, bounds).unlink(missing_ok=True)
+
+    def _pointer(self, pond: str, name: str, bounds: str) -> Path:
+        return self.root / pond / "current" / f"{name}{'-' if bounds else ''}{bounds}.json"
+
+    # -- files ----------------------------------------------------------------------------------------
+
+    def objects(self, pond: str, name: str, incarnation: str, narrowed: str = "") -> FolderObjects:
+        """Where the files of a map lie."""
+        self._make(self.root / pond)
+        whole = self.root / pond / f"{name}.{incarnation}"
+        return FolderObjects(whole / NARROWED / narrowed if narrowed else whole)
+
+    def find(self, pond: str, name: str, narrowed: str, manifest: str) -> str | None:
+        """The incarnation of a manifest that lies here."""
+        within = f"{NARROWED}/{narrowed}/" if narrowed else ""
+        for file in (self.root / pond).glob(f"{name}.*/{within}manifests/{manifest}.json"):
+            return file.relative_to(self.root / pond).parts[0].removeprefix(f"{name}.")
+        return None
+
+    def alone(self, pond: str, name: str, seconds: float) -> AbstractContextManager[None]:
+        """Hold the lock of a map's copies.
+
+        Raises: `Unavailable` when another process keeps it longer than `seconds`.
+        """
+        file = self.root / pond / "current" / f"{name}.lock"
+        self._make(file.parent)
+        busy = Unavailable(
+            "another process fetches the snapshot", kind="snapshot_fetch_slow", map=name, seconds=seconds,
+            hint="try again, or wait longer: snapshot_fetch_timeout",
+        )  # fmt: skip
+        return alone(file, seconds, busy)
+
+    @contextmanager
+    def usable(self) -> Iterator[None]:
+        """Turn what the system says against the folder into `Unavailable`, naming it."""
+        try:
+            yield
+        except OSError as error:
+            raise Unavailable(
+                "the folder for copies of snapshots cannot be used", kind="snapshot_cache", folder=self.root,
+                file=error.filename, reason=error.strerror or str(error),
+                hint="a cache belongs to one user: see to its owner, or name another folder: snapshot_cache",
+            ) from error  # fmt: skip
+
+    def _make(self, folder: Path) -> None:
+        with disk_errors(folder):
+            # What is read here may be nobody else's business; who shares a cache makes its folder.
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def _write(self, file: Path, told: dict[str, Any]) -> None:
+        self._make(file.parent)
+        write_file_atomically(file, json.dumps(told).encode())
+
+    # -- removing -------------------------------------------------------------------------------------
+
+    def sweep(self, now_ms: int) -> int:
+        """Remove copies of what was dropped, or not asked about for long, unless somebody reads them; how many."""
+        removed = 0
+        sweep_leftovers(self.root, "nodes")
+        for pond in self.root.glob("*/current"):
+            for within in (".", "current", f"*/{NARROWED}"):
+                sweep_leftovers(pond.parent, within)
+            kept = self._used(pond, now_ms)
+            for folder in _copies(pond.parent):
+                if str(folder.relative_to(pond.parent)) not in kept:
+                    removed += self._remove(folder, pond.parent.name, now_ms)
+        return removed
+
+    def _used(self, current: Path, now_ms: int) -> set[str]:
+        """The folders, below that of the pond, of the snapshots that count, and those around them."""
+        used: set[str] = set()
+        for file in current.glob("*.json"):
+            told, name = _read(file), file.stem.partition("-")[0]
+            if told is None or abs(now_ms - int(told.get("confirmed_ms", 0))) > KEEP_UNUSED_MS:
+                file.unlink(missing_ok=True)
+                continue
+            whole = f"{name}.{told.get('incarnation')}"
+            used |= {whole, f"{whole}/{NARROWED}/{told.get('narrowed')}"}
+        return used
+
+    def _remove(self, folder: Path, pond: str, now_ms: int) -> bool:
+        """Remove a folder of copies; False while a snapshot in it is read or pinned, or another process is at it."""
+        whole = folder.parent.parent if folder.parent.name == NARROWED else folder
+        with suppress(Unavailable), self.alone(pond, whole.name.partition(".")[0], 0):
+            objects = FolderObjects(folder)
+            ended = [end_lease(objects, each.id, now_ms) for each in list_manifests(objects)]
+            if all(ended) and not any((folder / NARROWED).glob("*")):
+                remove_tree(folder)
+                return True
+        return False
+
+
+def _copies(pond: Path) -> list[Path]:
+    """Folders of files of snapshots; narrowed ones before what they lie in."""
+    return [*pond.glob(f"*.*/{NARROWED}/[!.]*"), *(place for place in pond.glob("[!.]*.*") if place.is_dir())]
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        told = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None  # none, or not ours to read: it will be fetched
+    return told if isinstance(told, dict) else None

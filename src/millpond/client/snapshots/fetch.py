@@ -1,0 +1,348 @@
+"""Bringing a snapshot from nodes to this machine: only what is missing here, checked, by one process at a time.
+
+Nodes are asked in the order of the list. The next one is asked only when a line breaks, a file is damaged, or the
+node's disk is full; any other answer is final. Files go before the manifest, the manifest before the word that it
+counts, so a fetch that is killed leaves what it brought, and the next one goes on with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from millpond.client.snapshots.cache import Confirmed, SnapshotStore
+from millpond.client.snapshots.source import NODE_UNREACHABLE, SnapshotSource, unreachable_kind
+from millpond.clock import Clock
+from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.snapshots.freeze import collect
+from millpond.maps.snapshots.leases import pin
+from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
+from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.ranges.files import content_id
+from millpond.ranges.transfer import fetch
+
+if TYPE_CHECKING:
+    from millpond.client.transport import Connection, Nodes, Response
+    from millpond.settings import Settings
+    from millpond.stores.objects import FolderObjects
+
+__all__ = ("ENTRY_HEADER", "FILE_LOST", "POND_HEADER", "Asked", "Brought", "Named", "SnapshotFetch", "manifest_in")
+
+_LOG = logging.getLogger(__name__)
+POND_HEADER, ENTRY_HEADER = "Millpond-Pond", "Snapshot-Entry"
+FILE_LOST = ("snapshot_not_found", "index_not_found", "range_not_found")
+"""Kinds of `NotFound` that speak of a file, not of the map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which snapshot is wanted: of a map, within bounds. `bounds` names them in files, empty for the whole map."""
+
+    map: str
+    query: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def bounds(self) -> str:
+        """A name for the bounds."""
+        return content_id(repr(self.query).encode())[:16] if self.query else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A snapshot of that id: where its files lie or will, what it is, and open, if all of it was asked for."""
+
+    objects: FolderObjects
+    manifest: SnapshotManifest
+    snapshot: Snapshot | None
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A snapshot that counts, open, and when a node said so."""
+
+    snapshot: Snapshot
+    confirmed_ms: int
+
+
+class _OtherPond(Exception):
+    """The nodes hold another pond than they did."""
+
+
+@dataclass(slots=True)
+class _NodeFull(Exception):
+    """The node has no room to freeze the map: its disk, not ours."""
+
+    refusal: Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFetch:
+    """What brings snapshots from these nodes into this store."""
+
+    nodes: Nodes
+    store: SnapshotStore
+    settings: Settings
+    clock: Clock
+
+    @property
+    def _seconds(self) -> float:
+        return self.settings.snapshot_fetch_timeout / 1000
+
+    # -- what is here ---------------------------------------------------------------------------------
+
+    def pond(self) -> str:
+        """The id of the pond, asked for once per machine.
+
+        Raises: `Unavailable` when no node can be reached and none ever was.
+        """
+        known = self.store.pond_of(self.nodes.urls)
+        if known is None:
+            known = str(self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()["pond"])
+            self.store.know_pond(self.nodes.urls, known)
+        return known
+
+    def known(self, asked: Asked) -> Confirmed | None:
+        """What counts on this machine, without asking a node."""
+        pond = self.store.pond_of(self.nodes.urls)
+        return None if pond is None else self.store.confirmed(pond, asked.map, asked.bounds)
+
+    def open_known(self, asked: Asked) -> Brought | None:
+        """What counts on this machine, open; None when there is nothing."""
+        pond = self.store.pond_of(self.nodes.urls)
+        known = None if pond is None else self.store.confirmed(pond, asked.map, asked.bounds)
+        if pond is None or known is None:
+            return None
+        objects = self.store.objects(pond, asked.map, known.incarnation, known.narrowed)
+        snapshot = _open(objects, known.manifest)
+        return None if snapshot is None else Brought(snapshot, known.confirmed_ms)
+
+    def forget(self, asked: Asked) -> None:
+        """Let nothing count on this machine: a node said that there is no such map, or that we may not read it."""
+        pond = self.store.pond_of(self.nodes.urls)
+        if pond is not None:
+            self.store.forget(pond, asked.map, asked.bounds)
+
+    # -- what counts ----------------------------------------------------------------------------------
+
+    def bring(self, asked: Asked, *, fresh: bool = False) -> Brought:
+        """The snapshot that counts by the word of a node, fetched unless it is here. `fresh`: frozen now.
+
+        Raises: what a node answers; `Unavailable` when no node can be reached, another process fetches for long, or the
+        folder cannot be used; `Corrupt` when no node gives all files as they were written.
+        """
+        with self.store.usable():
+            return self._counting(asked, fresh)
+
+    def _counting(self, asked: Asked, fresh: bool) -> Brought:
+        while True:
+            pond, before = self.pond(), self.known(asked)
+            with self.store.alone(pond, asked.map, self._seconds):
+                if not fresh and self.known(asked) != before:
+                    known = self.open_known(asked)
+                    if known is not None:
+                        return known  # another process brought it while we waited
+                try:
+                    return self._bring(pond, asked, fresh)
+                except _OtherPond:
+                    continue
+
+    def _bring(self, pond: str, asked: Asked, fresh: bool) -> Brought:
+        failed: list[tuple[str, MillpondError]] = []
+        for node in self.nodes.connections:
+            for last in (False, True):
+                try:
+                    return self._from(node, pond, asked, fresh)
+                except _NodeFull as full:
+                    failed.append((node.url, full.refusal))
+                    break
+                except (Corrupt, NotFound, Unavailable) as error:
+                    replaced = error.kind in FILE_LOST
+                    if not (replaced or unreachable_kind(error) or isinstance(error, Corrupt)):
+                        raise
+                    if replaced and not last:
+                        continue  # what is missing was replaced while we fetched: ask what counts now
+                    failed.append((node.url, error))
+                    break
+        raise _nobody(asked.map, failed)
+
+    def _from(self, node: Connection, pond: str, asked: Asked, fresh: bool) -> Brought:
+        known = self.open_known(asked)
+        answer = self._ask(node, asked, fresh, known)
+        told = answer.headers.get(POND_HEADER, pond)
+        if told != pond:
+            self.store.know_pond(self.nodes.urls, told)
+            raise _OtherPond
+        now = self.clock.now_ms()
+        if answer.status == 304 and known is not None:
+            snapshot = known.snapshot
+        else:
+            manifest = manifest_in(answer)
+            narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
+            objects = self.store.objects(pond, asked.map, manifest.incarnation, narrowed)
+            self.fetch(objects, manifest, node)
+            snapshot = Snapshot.open(objects, manifest)
+        self._confirm(pond, asked, snapshot.manifest, now)
+        return Brought(snapshot, now)
+
+    def _ask(self, node: Connection, asked: Asked, fresh: bool, known: Brought | None) -> Response:
+        query = dict(asked.query) | ({"fresh": "1"} if fresh else {})
+        headers = {} if known is None else {"If-None-Match": f'"{known.snapshot.manifest.id}"'}
+        line = node.once if len(self.nodes.connections) > 1 else node
+        path = f"/v1/maps/{quote(asked.map)}/snapshot"
+        try:
+            return line.request("GET", path, query=query, headers=headers, timeout=self._seconds)
+        except Unavailable as error:
+            if error.kind != "disk_full":
+                raise
+            raise _NodeFull(error) from error
+
+    def _confirm(self, pond: str, asked: Asked, manifest: SnapshotManifest, now_ms: int) -> None:
+        narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
+        told = Confirmed(manifest.id, manifest.incarnation, narrowed, now_ms)
+        self.store.confirm(pond, asked.map, asked.bounds, told)
+
+    # -- files ----------------------------------------------------------------------------------------
+
+    def source(self, name: str, narrowed: str, node: Connection | None = None) -> SnapshotSource:
+        """Where the files of a map's snapshots come from."""
+        return SnapshotSource(self.nodes, name, node, f"narrowed/{narrowed}/" if narrowed else "")
+
+    def fetch(self, objects: FolderObjects, manifest: SnapshotManifest, node: Connection | None) -> None:
+        """Bring the files of a snapshot that are missing here. Call it while the store is locked.
+
+        Raises: as `SnapshotSource.get`.
+        """
+        narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
+        source = self.source(manifest.map, narrowed, node)
+        for layer in manifest.layers:
+            fetch(source, objects, layer.index, verify=False)
+        self.fetch_intervals(objects, manifest, source)
+        step("snapshot.files_fetched")
+        if not objects.exists(manifest_name(manifest.id)):
+            objects.put(manifest_name(manifest.id), manifest.to_bytes())
+        step("snapshot.manifest_written")
+
+    @staticmethod
+    def fetch_intervals(objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
+        """Bring the index over the ranges of a ranged map."""
+        if manifest.intervals is None:
+            return
+        name = f"intervals/{manifest.intervals}.arrow"
+        if not objects.exists(name):
+            objects.put(name, source.get(name))
+
+    def collect(self, asked: Asked) -> bool:
+        """Remove the files of snapshots that were replaced and that nobody reads any more.
+
+        False when another process fetches: it collects by itself.
+        """
+        pond = self.store.pond_of(self.nodes.urls)
+        if pond is None:
+            return True
+        try:
+            with self.store.usable(), self.store.alone(pond, asked.map, 0):
+                known = self.open_known(asked)
+                if known is not None:
+                    self._collect(pond, known.snapshot.manifest)
+        except Unavailable:
+            return False
+        return True
+
+    def _collect(self, pond: str, manifest: SnapshotManifest) -> None:
+        """Remove what neither this snapshot needs nor one that is open or pinned. Call it while the store is locked."""
+        narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
+        objects = self.store.objects(pond, manifest.map, manifest.incarnation, narrowed)
+        try:
+            collect(objects, manifest, now_ms=self.clock.now_ms(), keep_ms=0)
+        except (Corrupt, NotFound) as error:
+            _LOG.warning("%s; copies of old snapshots stay on the disk", error)
+
+    # -- one that was named ---------------------------------------------------------------------------
+
+    def named(
+        self, name: str, narrowed: str, manifest_id: str, *, whole: bool, first: Connection | None = None
+    ) -> Named:
+        """A snapshot by the id of its manifest: open, or, unless `whole`, only what is needed to read parts of it.
+
+        It stays on this machine for `min_time_to_keep_snapshots` after it was last asked for. `first` is the node that
+        has it, if that is known.
+
+        Raises: `NotFound` when no node has it any more; as `bring`.
+        """
+        with self.store.usable():
+            return self._named(name, narrowed, manifest_id, whole, first)
+
+    def _named(self, name: str, narrowed: str, manifest_id: str, whole: bool, first: Connection | None) -> Named:
+        pond = self.pond()
+        with self.store.alone(pond, name, self._seconds):
+            incarnation = self.store.find(pond, name, narrowed, manifest_id)
+            source = self.source(name, narrowed, first)
+            if incarnation is None:
+                manifest = SnapshotManifest.from_bytes(source.get(manifest_name(manifest_id)).to_pybytes())
+                objects = self.store.objects(pond, name, manifest.incarnation, narrowed)
+            else:
+                objects = self.store.objects(pond, name, incarnation, narrowed)
+                manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
+            if whole:
+                self.fetch(objects, manifest, first)
+            else:
+                self._fetch_lists(objects, manifest, source)
+            pin(objects, manifest_id, self.clock.now_ms() + self.settings.min_time_to_keep_snapshots)
+            snapshot = Snapshot.open(objects, manifest) if whole else None
+            if incarnation is None:
+                known = None if narrowed else self.open_known(Asked(name))
+                counts = known is not None and known.snapshot.manifest.incarnation == manifest.incarnation
+                self._collect(pond, known.snapshot.manifest if known is not None and counts else manifest)
+        if incarnation is None:
+            self.store.sweep(self.clock.now_ms())
+        return Named(objects, manifest, snapshot)
+
+    def _fetch_lists(self, objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
+        """What says which ranges there are, and the manifest."""
+        for layer in manifest.layers:
+            name = f"indexes/{layer.index}.arrow"
+            if not objects.exists(name):
+                objects.put(name, source.get(name))
+        self.fetch_intervals(objects, manifest, source)
+        if not objects.exists(manifest_name(manifest.id)):
+            objects.put(manifest_name(manifest.id), manifest.to_bytes())
+
+
+def _open(objects: FolderObjects, manifest_id: str) -> Snapshot | None:
+    """A snapshot that should be here, unless another process collected it, or somebody removed files of it."""
+    try:
+        manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
+        return Snapshot.open(objects, manifest)
+    except (NotFound, Corrupt) as error:
+        _LOG.info("the copy of a snapshot is not whole: %s", error)
+        return None
+
+
+def manifest_in(answer: Response) -> SnapshotManifest:
+    """The manifest that a node answered with.
+
+    Raises: `Corrupt` when it is not what its tag says.
+    """
+    expected = answer.headers.get("ETag", "").strip('"')
+    if content_id(answer.data) != expected:
+        raise Corrupt(
+            "the manifest is not what was written", kind="snapshot_damaged", object=manifest_name(expected),
+            node=answer.node, bytes=len(answer.data),
+        )  # fmt: skip
+    return SnapshotManifest.from_bytes(answer.data)
+
+
+def _nobody(name: str, failed: list[tuple[str, MillpondError]]) -> MillpondError:
+    """What every node answered, as one error: of damage, when a node could be reached."""
+    if len(failed) == 1:
+        return failed[0][1]
+    reasons = "; ".join(f"{node}: {error.values.get('reason', error)}" for node, error in failed)
+    told = {"map": name, "node": ", ".join(node for node, _ in failed), "reason": reasons}
+    reached = next((error for _, error in failed if not unreachable_kind(error)), None)
+    if reached is None:
+        hint = "is 'millpond serve' running?"
+        return Unavailable("no node can be reached", kind=NODE_UNREACHABLE, hint=hint, **told)
+    return type(reached)("no node gives the snapshot whole", kind=reached.kind, hint=reached.hint, **told)

@@ -1,0 +1,74 @@
+"""The place of a snapshot on nodes, in the form in which a job carries it to its tasks.
+
+    {"nodes": ["http://n1:7433", "http://n2:7433"], "map": "weather", "entry": 412, "narrowing": ""}
+
+| field | | |
+|---|---|---|
+| `nodes` | the nodes of the pond, the primary first | |
+| `map` | the map's name | |
+| `entry` | the last entry of the log that shaped the map: another node may have the same rows | 0: not known |
+| `narrowing` | the spec of its bounds, see `Narrowing.spec` | empty: the whole map |
+
+A field that is missing has its default. One that is not known is refused, not ignored: it would say that another
+snapshot is meant, and the reader would answer from the wrong one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from millpond.errors import Invalid
+from millpond.maps.snapshots.manifest import SnapshotManifest
+
+__all__ = ("SnapshotPin",)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPin:
+    """Where a snapshot of a map is found."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    nodes: tuple[str, ...]
+    map: str
+    entry: int = 0
+    narrowing: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.nodes or not self.map or self.entry < 0:
+            raise Invalid(
+                "a snapshot is found at a node, under the name of a map", kind="snapshot_pin",
+                nodes=", ".join(self.nodes), map=self.map, entry=self.entry,
+            )  # fmt: skip
+
+    def of(self, manifest: SnapshotManifest) -> SnapshotPin:
+        """The place of a snapshot of this map, which may be narrowed."""
+        return self if manifest.narrowing is None else replace(self, narrowing=manifest.narrowing.spec)
+
+    def to_json(self) -> str:
+        """The form above; the same place always gives the same text."""
+        return _codec().dump_json(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> SnapshotPin:
+        """The place that `to_json` wrote.
+
+        Raises: `Invalid` for any other text, naming what is wrong with it.
+        """
+        try:
+            return _codec().validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise Invalid(
+                "this is not the place of a snapshot", kind="snapshot_pin", text=text,
+                field=".".join(str(part) for part in first["loc"]), reason=first["msg"],
+                hint="plan the job again, with one version of Millpond everywhere",
+            ) from None  # fmt: skip
+
+
+@cache
+def _codec() -> TypeAdapter[SnapshotPin]:
+    return TypeAdapter(SnapshotPin)

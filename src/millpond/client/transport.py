@@ -1,0 +1,412 @@
+"""Talking to nodes: HTTP over connections that are kept, and what to do when they break.
+
+Two things can go wrong, and they are never confused:
+
+* a **refusal** is any answer of a node that is not a success. It is raised as the error it was, and is final: nothing
+  is tried again, and no other node is asked. A node that is busy for a moment (503 with a small Retry-After) is asked
+  again; one that is not the primary is asked no more, the primary is;
+* a **broken line** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
+  `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
+  `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead.
+
+Connections and nodes may be pickled and survive a fork: sockets are opened by the process that uses them.
+"""
+
+from __future__ import annotations
+
+import io
+import json as json_text
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import tenacity
+import urllib3
+
+from millpond.client.connections import Broken, Busy, Sockets, breaking, node_urls, unreachable, way_out
+from millpond.client.stopping import Interrupt
+from millpond.client.wire_errors import from_wire
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Conflict, MillpondError, Unavailable
+
+if TYPE_CHECKING:
+    from millpond.settings import Settings
+
+__all__ = ("Body", "Connection", "Nodes", "Outcome", "Response")
+
+T = TypeVar("T")
+
+BUSY_SECONDS_MAX = 10.0
+"""A node that asks for more patience than this is not waited for."""
+AVOIDED_SECONDS = 10.0
+"""How long readers ask the others first after a node could not be reached."""
+
+Sent = bytes | memoryview | Iterable[bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer."""
+
+    node: str
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+    def json(self) -> Any:
+        """The body, understood.
+
+        Raises: `Invalid` when it is no JSON: it does not come from a node.
+        """
+        try:
+            return json_text.loads(self.data)
+        except ValueError:
+            raise _no_node(self.node, self.status) from None
+
+
+def _no_node(node: str, status: int) -> MillpondError:
+    told = from_wire(node, 400, b"")
+    assert told is not None
+    told.values["status"] = status
+    return told
+
+
+class Connection:
+    """The line to one node. Threads may share it.
+
+    When `stop` is set nothing is tried again; when it is an `Interrupt`, what is being asked is broken off, too.
+    """
+
+    def __init__(self, url: str, settings: Settings, *, stop: threading.Event | None = None) -> None:
+        self.url, self.settings = url, settings
+        self.attempts = max(1, settings.send_part_attempts)
+        self._sockets = Sockets(url, settings, stop if isinstance(stop, Interrupt) else None)
+        self._prefix = urlsplit(url).path
+        self._headers = {"User-Agent": "millpond"}
+        if settings.token:
+            self._headers["Authorization"] = f"Bearer {settings.token}"
+        self._stop = stop
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_stop": None}
+
+    def _copy(self, **changed: Any) -> Connection:
+        made = Connection.__new__(Connection)
+        made.__dict__.update(self.__dict__ | changed)
+        return made
+
+    @property
+    def once(self) -> Connection:
+        """The same line, for who does not want to try again."""
+        return self if self.attempts == 1 else self._copy(attempts=1)
+
+    def until(self, stop: threading.Event) -> Connection:
+        """The same line, for who gives up when an event is set."""
+        return self._copy(_stop=stop)
+
+    def close(self) -> None:
+        """Close idle connections; they are opened again when something is asked."""
+        self._sockets.close()
+
+    def request(
+        self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
+        headers: Mapping[str, str] | None = None, timeout: float | None = None, repeatable: bool = True,
+    ) -> Response:  # fmt: skip
+        """Ask, and read the whole answer; 304 is an answer like any other.
+
+        A request that is not `repeatable` is not sent again once it can have arrived; it goes out on a connection of
+        its own, for a kept one may have been closed at the other end. `body` as an iterator can be sent once only.
+
+        Raises: the node's own error; `Unavailable` kind `node_unreachable`.
+        """
+        return self.persist(
+            lambda: self.ask(
+                method, path, query=query, json=json, body=body, headers=headers, timeout=timeout, fresh=not repeatable
+            ),
+            repeatable=repeatable,
+        )
+
+    def ask(
+        self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
+        headers: Mapping[str, str] | None = None, timeout: float | None = None, fresh: bool = False,
+    ) -> Response:  # fmt: skip
+        """Ask once, within `persist`: a line that breaks is `Broken`."""
+        told = self._told(method, path, query, json, body, headers, timeout)
+        pool = self._sockets.fresh() if fresh else self._sockets.pool()
+        try:
+            with breaking(self.settings):
+                answer = pool.urlopen(**told)
+                response = Response(self.url, answer.status, answer.headers, answer.data)
+        finally:
+            if fresh:
+                pool.close()
+        return response if _well(answer.status) else self._refused(response)
+
+    def stream(
+        self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
+        headers: Mapping[str, str] | None = None, timeout: float | None = None,
+    ) -> Body:  # fmt: skip
+        """Ask, and read the answer as it comes.
+
+        Raises: as `request`, also while it is read.
+        """
+        told = self._told(method, path, query, json, body, headers, timeout)
+
+        def ask() -> Body:
+            with breaking(self.settings):
+                answer = self._sockets.pool().urlopen(**told, preload_content=False)
+                data = b"" if _well(answer.status) else answer.read()
+            if not _well(answer.status):
+                self._refused(Response(self.url, answer.status, answer.headers, data))
+            return Body(self.url, answer, self.settings)
+
+        return self.persist(ask)
+
+    def _told(
+        self, method: str, path: str, query: Mapping[str, Any] | None, json: Any, body: Sent,
+        headers: Mapping[str, str] | None, timeout: float | None,
+    ) -> dict[str, Any]:  # fmt: skip
+        sent = self._headers if headers is None else {**self._headers, **headers}
+        if json is not None:
+            body = json_text.dumps(json).encode()
+            sent = {**sent, "Content-Type": "application/json"}
+        if query:
+            path += "?" + urlencode(query)
+        told: dict[str, Any] = {
+            "method": method, "url": self._prefix + path, "body": body, "headers": sent, "retries": False,
+            "redirect": False,
+        }  # fmt: skip
+        if timeout is not None:
+            told["timeout"] = urllib3.Timeout(connect=self.settings.connect_timeout / 1000, read=timeout)
+        return told
+
+    def _refused(self, response: Response) -> NoReturn:
+        error = from_wire(self.url, response.status, response.data)
+        if error is None:
+            raise Broken(f"a gateway answered {response.status}", sent=False)
+        patience = response.headers.get("Retry-After", "")
+        if response.status == 503 and patience.isdigit() and int(patience) <= BUSY_SECONDS_MAX:
+            raise Busy(error, float(patience))
+        raise error
+
+    def persist(
+        self, ask: Callable[[], T], *, repeatable: bool = True, enough: Callable[[int], bool] | None = None
+    ) -> T:
+        """Do what asks this node until it answers, as often as is allowed; `enough` is told how often it was tried.
+
+        Raises: as `request`.
+        """
+        try:
+            return ask()  # what nearly always does, and costs nothing else
+        except (Broken, Busy) as error:
+            return self._persist(ask, error, repeatable=repeatable, enough=enough)
+
+    def _persist(
+        self, ask: Callable[[], T], failed: Broken | Busy, *, repeatable: bool, enough: Callable[[int], bool] | None
+    ) -> T:
+        made, first = 1, True
+
+        def counted() -> T:
+            nonlocal made, first
+            if first:
+                first = False
+                raise failed
+            made += 1
+            return ask()
+
+        def again(error: BaseException) -> bool:
+            if self._stop is not None and self._stop.is_set():
+                return False
+            if isinstance(error, Broken):
+                return not error.lasting and (repeatable or not error.sent)
+            return isinstance(error, Busy)
+
+        trying = tenacity.Retrying(
+            stop=lambda _: enough(made) if enough else made >= self.attempts, wait=self._delay, reraise=True,
+            retry=tenacity.retry_if_exception(again), sleep=tenacity.sleep_using_event(self._stop or _NEVER),
+        )  # fmt: skip
+        try:
+            return trying(counted)
+        except Busy as busy:
+            raise busy.error from None
+        except Broken as broken:
+            sure = repeatable or not broken.sent
+            hint = way_out(self.url, broken) if sure else "it may have been done: look before you ask again"
+            raise unreachable(self.url, broken, attempts=made, hint=hint) from None
+
+    def _delay(self, state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, Broken) and error.cut and state.attempt_number == 1:
+            return 0.0
+        return error.seconds if isinstance(error, Busy) else self.settings.send_part_retry_delay / 1000
+
+
+_NEVER = threading.Event()
+
+
+def _well(status: int) -> bool:
+    return 200 <= status < 300 or status == 304
+
+
+class Body(io.RawIOBase):
+    """An answer that is being read."""
+
+    def __init__(self, node: str, answer: urllib3.BaseHTTPResponse, settings: Settings) -> None:
+        super().__init__()
+        self.node, self.status, self.headers = node, answer.status, answer.headers
+        self._answer, self._settings = answer, settings
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As of any file.
+
+        Raises: `Unavailable` kind `node_unreachable` when the line breaks.
+        """
+        try:
+            with breaking(self._settings):
+                return self._answer.read(None if size is None or size < 0 else size)
+        except Broken as broken:
+            raise unreachable(self.node, broken) from None
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Let go: of the connection, too, when not all of it was read."""
+        if not self.closed:
+            self._answer.close()
+            self._answer.release_conn()
+        super().close()
+
+
+# -- all nodes ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What one of several nodes answered: a value, or an error."""
+
+    node: str
+    value: T | None
+    error: MillpondError | None
+
+
+class Nodes:
+    """The nodes of a pond, the primary first. Threads may share it."""
+
+    def __init__(self, urls: str | Iterable[str], settings: Settings, *, clock: Clock | None = None) -> None:
+        self.settings, self.clock = settings, clock or SystemClock()
+        self.connections = [Connection(url, settings) for url in node_urls(urls)]
+        self._avoided: dict[str, float] = {}
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Their addresses."""
+        return tuple(each.url for each in self.connections)
+
+    def learn(self) -> dict[str, Any]:
+        """Take the list of nodes that the first reachable one has; what it says of itself.
+
+        Raises: `Unavailable` naming each, when none is reachable.
+        """
+        told: dict[str, Any] = self.first(lambda node: node.request("GET", "/v1/node")).json()
+        urls = node_urls(told.get("nodes") or ()) if told.get("nodes") else (self.urls[0],)
+        known = {each.url: each for each in self.connections}
+        self.connections = [known.get(url) or Connection(url, self.settings) for url in urls]
+        return told
+
+    def close(self) -> None:
+        """Close idle connections."""
+        for each in self.connections:
+            each.close()
+
+    # -- reading: one is enough -----------------------------------------------------------------------
+
+    def first(self, ask: Callable[[Connection], T]) -> T:
+        """What the first node answers that can be reached, in their order; those that could not be, lately, last.
+
+        All are tried before any is tried again. What a node answers is final, also when it refuses.
+
+        Raises: what the node answers; `Unavailable` naming every node when none can be reached.
+        """
+        told = self.connections[0]
+        if len(self.connections) == 1:
+            return ask(told)
+        pause = threading.Event()
+        failed: dict[str, Unavailable] = {}
+        for attempt in range(told.attempts):
+            if attempt:
+                pause.wait(self.settings.send_part_retry_delay / 1000)
+            for node in self._by_hope():
+                try:
+                    answer = ask(node.once)
+                except Unavailable as error:
+                    if error.kind != "node_unreachable" or error.values.get("node") != node.url:
+                        raise
+                    failed[node.url] = error
+                    self._avoided[node.url] = self.clock.monotonic() + AVOIDED_SECONDS
+                else:
+                    if self._avoided:
+                        self._avoided.pop(node.url, None)
+                    return answer
+        raise _none_reachable(failed, told.attempts)
+
+    def _by_hope(self) -> Sequence[Connection]:
+        if not self._avoided:
+            return self.connections
+        now = self.clock.monotonic()
+        return sorted(self.connections, key=lambda node: self._avoided.get(node.url, 0.0) > now)
+
+    # -- writing: the primary, or all of them ---------------------------------------------------------
+
+    def primary(self) -> Connection:
+        """The node that is first in the list."""
+        return self.connections[0]
+
+    def on_primary(self, ask: Callable[[Connection], T]) -> T:
+        """What the primary answers; a node that is not it says who is, and is believed once.
+
+        Raises: what it answers; `Unavailable` when it cannot be reached.
+        """
+        try:
+            return ask(self.primary())
+        except Conflict as error:
+            url = error.values.get("primary")
+            if error.kind != "not_primary" or not isinstance(url, str) or url == self.primary().url:
+                raise
+        (url,) = node_urls(url)
+        known = {each.url: each for each in self.connections}
+        return ask(known.get(url) or Connection(url, self.settings))
+
+    def all(self, ask: Callable[[Connection], T], *, stop: threading.Event | None = None) -> list[Outcome[T]]:
+        """What every node answers, asked at once, in their order; `stop` is set when the asker is interrupted."""
+        if len(self.connections) == 1:
+            return [_outcome(self.connections[0], ask)]
+        with ThreadPoolExecutor(len(self.connections), thread_name_prefix="node") as threads:
+            try:
+                return list(threads.map(lambda node: _outcome(node, ask), self.connections))
+            except BaseException:
+                if stop is not None:
+                    stop.set()
+                raise
+
+
+def _outcome(node: Connection, ask: Callable[[Connection], T]) -> Outcome[T]:
+    try:
+        return Outcome(node.url, ask(node), None)
+    except MillpondError as error:
+        return Outcome(node.url, None, error)
+
+
+def _none_reachable(failed: Mapping[str, Unavailable], attempts: int) -> Unavailable:
+    reasons = "; ".join(f"{node}: {error.values.get('reason')}" for node, error in failed.items())
+    return unreachable(
+        ", ".join(failed), reasons, attempts=attempts, hint="no node answers: is 'millpond serve' running?"
+    )

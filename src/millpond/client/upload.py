@@ -1,0 +1,357 @@
+"""A load over the network: parts to every node, then one entry at the primary, then every node at that entry.
+
+1. `upload_parts`: the bundle of each part goes to all nodes at once, streamed from its folder, several parts at a time;
+   after a line broke it goes on where the node stopped receiving, and a node that has the part is not sent it again,
+   unless it is small. When one node fails, the others stop: nothing has been entered, and what was uploaded expires.
+2. `enter_load`: the primary enters the load. It is durable then, and has an id drawn here, so that asking again after
+   an answer was lost enters nothing twice.
+3. every other node is told to come up to that entry; with `synchronise`, all wait until it is merged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import xxhash
+
+from millpond.client.connections import Broken
+from millpond.client.transport import Connection, Nodes, Outcome
+from millpond.clock import Clock
+from millpond.errors import Conflict, Corrupt, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
+from millpond.kernel.steps import step
+from millpond.maps.loads.load import LoadResult
+from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
+from millpond.maps.parts.part import PartFile
+
+__all__ = ("Advance", "come_up_to", "discard_parts", "enter_load", "upload_parts")
+
+Advance: TypeAlias = Callable[[int, int], None]
+"""Told of progress: the bytes sent since the last time, and all that are to be sent."""
+
+PARTS_AT_ONCE = 4
+"""So many parts are on their way to one node: while one is being written there, others come in."""
+SMALL_BYTES = 1 << 20
+"""What is smaller is sent without asking first whether it is there."""
+ANSWER_SECONDS = 20.0
+"""A node that is asked to come up to an entry answers at least so often how it stands."""
+PAUSE_SECONDS = 0.05
+MERGED_SECONDS_MAX = 3600.0
+"""How long `synchronise` waits; what waits longer is merged all the same."""
+_STILL_WORKING = ("merge_slow", "node_behind")
+_NOT_HEARD_OF_IT = ("map_not_found", "map_incarnation")
+"""How a node refuses a part of a map that was made while it was away."""
+
+
+class _Stopped(Exception):
+    """Another node failed, so this one is sent no more."""
+
+
+# -- 1: parts to every node ---------------------------------------------------------------------------
+
+
+def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | None = None) -> None:
+    """Bring every part to every node.
+
+    Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what is wrong with the parts
+    themselves, or with the right to bring them, is raised as that.
+    """
+    bundles = [_Bundle(part) for part in {part.manifest.id: part for part in parts}.values()]
+    stop = threading.Event()
+    told = _Progress(advance, sum(each.size for each in bundles) * len(nodes.connections))
+
+    def bring(node: Connection) -> bool:
+        line = node.until(stop)
+
+        def send(bundle: _Bundle) -> bool:
+            upload = _Upload(line, bundle, stop, told)
+            try:
+                upload.run()
+            except (NotFound, Conflict) as error:
+                if error.kind not in _NOT_HEARD_OF_IT or node.url == nodes.primary().url:
+                    raise
+                _catch_up(nodes, node)
+                upload.run()
+            return True
+
+        return _each(send, bundles, stop)
+
+    outcomes = nodes.all(bring, stop=stop)
+    if any(each.error is not None for each in outcomes):
+        raise _not_everywhere(outcomes)
+    step("upload.everywhere")
+
+
+def _each(send: Callable[[_Bundle], bool], bundles: Sequence[_Bundle], stop: threading.Event) -> bool:
+    """Send several at once; False when it was stopped from elsewhere.
+
+    Raises: what went wrong first; the others stop, also those on their way to other nodes.
+    """
+    wrong: list[BaseException] = []
+
+    def attempt(bundle: _Bundle) -> bool:
+        if stop.is_set():
+            return False
+        try:
+            return send(bundle)
+        except _Stopped:
+            return False
+        except BaseException as error:
+            wrong.append(error)
+            stop.set()
+            return False
+
+    if len(bundles) <= 1:
+        sent = [attempt(each) for each in bundles]
+    else:
+        with ThreadPoolExecutor(min(PARTS_AT_ONCE, len(bundles)), "send-part") as threads:
+            try:
+                sent = list(threads.map(attempt, bundles))
+            except BaseException:
+                stop.set()
+                raise
+    if wrong:
+        raise wrong[0]
+    return all(sent)
+
+
+def discard_parts(nodes: Nodes, part_ids: Sequence[str]) -> None:
+    """Let nodes forget uploads that nobody will enter; those that cannot be reached let them expire."""
+
+    def discard(node: Connection) -> None:
+        for part in part_ids:
+            with suppress(MillpondError):
+                node.once.request("DELETE", f"/v1/parts/{part}/upload")
+
+    nodes.all(discard)
+
+
+def _catch_up(nodes: Nodes, node: Connection) -> None:
+    """Let a node hear of maps that the primary knows."""
+    position = nodes.on_primary(lambda primary: primary.request("GET", "/v1/node")).json()["position"]
+    asked = {"position": position, "applied": False, "timeout": ANSWER_SECONDS}
+    node.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS)
+
+
+def _not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
+    """The error for some failures. What the primary refuses, or all who were asked, is no matter of a node."""
+    failed = [each for each in outcomes if each.error is not None]
+    first = outcomes[0].error or next(each.error for each in failed)
+    assert first is not None
+    alike = all(type(each.error) is type(first) and each.error.kind == first.kind for each in failed if each.error)
+    everybody = outcomes[0].error is not None or (alike and not any(each.value for each in outcomes))
+    if everybody and isinstance(first, Conflict | Corrupt | Denied | Invalid | NotFound):
+        return first
+    return Unavailable(
+        "the load is not on every node, so it is on none", kind="load_not_everywhere", failed=_reasons(failed),
+        hint="mend what is named and load the same data again",
+    )  # fmt: skip
+
+
+def _reasons(failed: Sequence[Outcome[Any]]) -> str:
+    return "; ".join(f"{each.node}: {_told(each.error)}" for each in failed if each.error is not None)
+
+
+def _told(error: MillpondError) -> str:
+    values = ", ".join(f"{name}={value}" for name, value in error.values.items() if name != "node")
+    return error.message + (f" ({values})" if values else "")
+
+
+class _Progress:
+    """Adds up what several threads send."""
+
+    def __init__(self, advance: Advance | None, total: int) -> None:
+        self._advance, self._total, self._lock = advance, total, threading.Lock()
+
+    def __call__(self, count: int) -> None:
+        if self._advance is not None and count:
+            with self._lock:
+                self._advance(count, self._total)
+
+
+class _Bundle:
+    """A part as it is sent: its length and checksum are the same for every node."""
+
+    def __init__(self, part: PartFile) -> None:
+        self.part, self.folder = part.manifest, Path(part.folder)
+        self.size = bundle_size(self.folder)
+        self.path = f"/v1/parts/{self.part.id}/upload"
+        self._checksum = ""
+        self._lock = threading.Lock()
+
+    @property
+    def checksum(self) -> str:
+        """Worked out once, by whoever sends it first, while others send other parts."""
+        with self._lock:
+            if not self._checksum:
+                summed = xxhash.xxh3_128()
+                for chunk in open_bundle_stream(self.folder):
+                    summed.update(chunk)
+                self._checksum = summed.hexdigest()
+            return self._checksum
+
+
+class _Upload:
+    """One part on its way to one node."""
+
+    def __init__(self, node: Connection, bundle: _Bundle, stop: threading.Event, told: _Progress) -> None:
+        self.node, self.bundle, self.stop, self.told = node, bundle, stop, told
+        self.counted = 0  # bytes that progress was told of
+        self.reached = -1  # the furthest the node ever had
+        self.tried = 0  # attempts since it had more than before
+
+    def run(self) -> None:
+        """Send what the node lacks.
+
+        Raises: what it refuses; `Unavailable` when the line breaks too often without getting further.
+        """
+        self.node.persist(self._send, enough=lambda _: self.tried >= self.node.attempts)
+        self._count(self.bundle.size)
+
+    def _send(self) -> None:
+        self.tried += 1
+        offset = 0
+        if self.tried > 1 or self.bundle.size > SMALL_BYTES:
+            state = self.node.ask("GET", self.bundle.path).json()
+            if state["state"] in ("here", "known"):
+                return
+            offset = int(state["offset"])
+        if offset > self.reached:
+            self.reached, self.tried = offset, 1
+        headers = {
+            "Content-Type": "application/zip", "Content-Length": str(self.bundle.size - offset),
+            "Upload-Map": self.bundle.part.map, "Upload-Length": str(self.bundle.size),
+            "Upload-Offset": str(offset), "Upload-Checksum": self.bundle.checksum,
+        }  # fmt: skip
+        try:
+            self.node.ask("PUT", self.bundle.path, headers=headers, body=self._chunks(offset))
+        except Conflict as error:
+            if error.kind != "upload_offset":
+                raise
+            raise Broken("somebody else uploads the same part", sent=True) from None
+        step("upload.sent")
+
+    def _chunks(self, offset: int) -> Iterator[bytes]:
+        sent = offset
+        for chunk in open_bundle_stream(self.bundle.folder, offset):
+            if self.stop.is_set():
+                raise _Stopped
+            yield chunk
+            sent += len(chunk)
+            self._count(sent)
+
+    def _count(self, upto: int) -> None:
+        # What is sent a second time is no progress.
+        self.told(max(0, upto - self.counted))
+        self.counted = max(self.counted, upto)
+
+
+# -- 2 and 3: entered once, known everywhere ----------------------------------------------------------
+
+
+def enter_load(
+    nodes: Nodes, parts: Sequence[PartFile], *, load_id: str, clock: Clock, source: str = "", rejected: int = 0,
+    stream: tuple[str, int] | None = None, synchronise: bool = False,
+) -> LoadResult:  # fmt: skip
+    """Enter uploaded parts as one load; their folders need not be there any more.
+
+    Raises:
+        Uncertain: kind `load_unconfirmed` when the primary's answer was lost. It may be repeated.
+        Unavailable: kind `load_behind`, naming nodes and reasons, when it is entered, but some node has not come up to
+            it. It may be repeated.
+        Corrupt: kind `part_quarantined`, with `synchronise`.
+    """
+    began = clock.monotonic()
+    asked = {
+        "load_id": load_id, "parts": [part.manifest.id for part in parts], "source": source, "rejected": rejected,
+        "stream": None if stream is None else list(stream),
+    }  # fmt: skip
+    try:
+        answer = nodes.on_primary(lambda node: node.request("POST", "/v1/loads", json=asked))
+    except Unavailable as error:
+        if error.kind != "node_unreachable":
+            raise
+        raise Uncertain(
+            "the primary did not say whether the load is entered", kind="load_unconfirmed", load=load_id,
+            node=error.values.get("node"), reason=error.values.get("reason"),
+            hint="load the same data again: what is entered is not entered twice",
+        ) from error  # fmt: skip
+    step("upload.entered")
+    told = answer.json()
+    maps: dict[str, int] = {}
+    for part in parts:
+        maps[part.manifest.map] = maps.get(part.manifest.map, 0) + part.manifest.rows
+    _everywhere(nodes, told, clock, list(maps), there=answer.node, synchronise=synchronise)
+    return LoadResult(
+        load=told["load"], rows=sum(maps.values()), rejected=rejected, parts=told["parts"],
+        duplicate_parts=told["duplicate_parts"], maps=maps, seconds=clock.monotonic() - began,
+        position=told["position"], synchronised=synchronise or bool(told.get("synchronised")),
+    )  # fmt: skip
+
+
+def _everywhere(
+    nodes: Nodes, told: dict[str, Any], clock: Clock, maps: Sequence[str], *, there: str, synchronise: bool
+) -> None:
+    outcomes = come_up_to(nodes, told["position"], clock, applied=synchronise, maps=maps, there=there)
+    failed = [each for each in outcomes if each.error is not None]
+    for each in failed:
+        if each.error is not None and each.error.kind == "part_quarantined":
+            raise each.error
+    if failed:
+        entered = ", ".join(each.node for each in outcomes if each.error is None)
+        raise Unavailable(
+            "the load is entered, but not every node has it yet", kind="load_behind", load=told["load"],
+            entered=entered or nodes.primary().url, failed=_reasons(failed),
+            hint="what is named catches up by itself; loading the same data again is safe",
+        )  # fmt: skip
+
+
+def come_up_to(
+    nodes: Nodes, position: int, clock: Clock, *, applied: bool, maps: Sequence[str] | None = None, there: str = "",
+    patient: bool = True,
+) -> list[Outcome[int]]:  # fmt: skip
+    """Let every node come up to a position of the log, and with `applied` merge what that brings to these maps, or all.
+
+    A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. `there`
+    is the node that told the position. Not `patient`: a node that cannot be reached is not tried again.
+    """
+    stopped = threading.Event()
+
+    def come(node: Connection) -> int:
+        if not applied and node.url == there:
+            return position
+        waiting = _Patience(clock, nodes.settings.read_timeout / 1000)
+        line = node if patient else node.once
+        asked = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
+        while True:
+            try:
+                answer = line.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS)
+                return int(answer.json()["position"])
+            except Unavailable as error:
+                if waiting.over(error) or stopped.wait(PAUSE_SECONDS):
+                    raise
+
+    return nodes.all(come, stop=stopped)
+
+
+class _Patience:
+    """How long a node is waited for that says it is not there yet."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+        self.reached = -1
+        self.until = clock.monotonic() + seconds
+        self.end = clock.monotonic() + MERGED_SECONDS_MAX
+
+    def over(self, error: Unavailable) -> bool:
+        """Whether what it says ends the waiting."""
+        now, here = self.clock.monotonic(), error.values.get("position")
+        if error.kind == "node_behind" and isinstance(here, int) and here > self.reached:
+            self.reached, self.until = here, now + self.seconds
+        elif error.kind == "merge_slow":
+            self.until = now + self.seconds
+        return error.kind not in _STILL_WORKING or now > min(self.until, self.end)

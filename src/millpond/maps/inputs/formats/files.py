@@ -1,0 +1,171 @@
+"""Which files to read, how each is written, and in which pieces.
+
+| format | names end in | pieces of a large file |
+|---|---|---|
+| `parquet` | `.parquet`, `.pq` | row groups |
+| `csv` | `.csv`, `.tsv` | between records |
+| `jsonl` | `.jsonl`, `.ndjson`, `.json` | between lines |
+| `arrow` | `.arrow`, `.arrows`, `.feather`, `.ipc` | |
+| `xml` | `.xml` | |
+
+Text may be compressed: `.gz`, `.bz2`, `.zst`, `.lz4` at the end of the name; such a file is one piece.
+
+Invariants:
+* Files come in the order they were named; those of a folder or a pattern in the order of their names.
+* The pieces of a file hold each of its records once, in order.
+"""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.errors import Invalid, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ("Format", "InputFile", "Piece", "find_files", "open_stream", "read_chunks")
+
+
+class Format(StrEnum):
+    """How a file is written."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON_LINES = "jsonl"
+    ARROW = "arrow"
+    XML = "xml"
+
+
+_SUFFIXES = {
+    ".parquet": Format.PARQUET, ".pq": Format.PARQUET, ".csv": Format.CSV, ".tsv": Format.CSV,
+    ".jsonl": Format.JSON_LINES, ".ndjson": Format.JSON_LINES, ".json": Format.JSON_LINES,
+    ".arrow": Format.ARROW, ".arrows": Format.ARROW, ".feather": Format.ARROW, ".ipc": Format.ARROW,
+    ".xml": Format.XML,
+}  # fmt: skip
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file, and how it is written; `compression` as Arrow names it."""
+
+    path: str
+    format: Format
+    size: int
+    compression: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A file, or a run of its records: bytes of text, row groups of Parquet. `stop` None is the end."""
+
+    file: InputFile
+    start: int = 0
+    stop: int | None = None
+
+
+def find_files(targets: Sequence[str | Path], written: str | None = None) -> list[InputFile]:
+    """The files that are meant: files, folders with all that is in them, patterns such as `year=*/*.parquet`.
+
+    `written` names the format of all of them; without it each name's ending tells.
+
+    Raises: `NotFound` for what does not exist; `Invalid` for a file whose format cannot be told.
+    """
+    wanted = None if written is None else _format_named(written)
+    found = [_input_file(path, wanted) for target in targets for path in _expand(target)]
+    if not found:
+        raise Invalid("no file to load", kind="no_input", hint="name a file, a folder or a pattern")
+    return found
+
+
+def _format_named(written: str) -> Format:
+    try:
+        return Format({"json": "jsonl", "ndjson": "jsonl", "tsv": "csv"}.get(written.lower(), written.lower()))
+    except ValueError:
+        raise Invalid(
+            "format is not known", kind="input_format", format=written, hint=f"one of: {', '.join(Format)}"
+        ) from None
+
+
+def _expand(target: str | Path) -> list[Path]:
+    if "://" in str(target):
+        raise Invalid(
+            "only files of this machine are read", kind="input_remote", path=target,
+            hint="read it with Spark and write the frame: frame.write.format('millpond')",
+        )  # fmt: skip
+    path = Path(target)
+    if path.is_dir():
+        return _in_folder(path)
+    if path.exists():
+        return [path]
+    if glob.has_magic(str(target)):
+        matched = [Path(each) for each in sorted(glob.glob(str(target), recursive=True))]  # noqa: PTH207 - a pattern may be absolute
+        files = [inner for each in matched for inner in (_in_folder(each) if each.is_dir() else [each])]
+        if files:
+            return files
+        raise NotFound("no file is named so", kind="file_not_found", pattern=target)
+    raise NotFound("file does not exist", kind="file_not_found", path=target)
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """Files below a folder; what begins with `.` or `_` is no data: Spark writes such names."""
+    inner = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    files = [path for path in inner if not any(part[0] in "._" for part in path.relative_to(folder).parts)]
+    if not files:
+        raise NotFound("the folder holds no files", kind="file_not_found", path=folder)
+    return files
+
+
+def _input_file(path: Path, wanted: Format | None) -> InputFile:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = _COMPRESSED.get(suffixes[-1]) if suffixes else None
+    ending = suffixes[-2:-1] if compression else suffixes[-1:]
+    told = wanted or (_SUFFIXES.get(ending[0]) if ending else None)
+    if told is None:
+        raise Invalid(
+            "cannot tell how the file is written", kind="input_format", path=path,
+            hint=f"name its format (written=FORMAT): {', '.join(Format)}",
+        )  # fmt: skip
+    if compression and told in (Format.PARQUET, Format.ARROW):
+        raise Invalid(
+            "the file is compressed as a whole", kind="input_format", path=path,
+            hint=f"unpack it first; {told} compresses within",
+        )  # fmt: skip
+    return InputFile(str(path), told, path.stat().st_size, compression)
+
+
+def open_stream(file: InputFile) -> Any:
+    """The file's bytes, unpacked: an Arrow stream with `read` and `close`.
+
+    Raises: `Unavailable` when the file may not be read.
+    """
+    try:
+        return pa.input_stream(file.path, compression=file.compression)
+    except PermissionError as error:
+        raise Unavailable("file may not be opened", kind="permission", path=file.path) from error
+
+
+def read_chunks(file: InputFile, size: int) -> Iterator[bytes]:
+    """The file's bytes, unpacked, in chunks of at most `size`.
+
+    Raises: `Invalid` when what is compressed cannot be unpacked.
+    """
+    with open_stream(file) as stream:
+        while True:
+            try:
+                chunk = stream.read(size)
+            except OSError as error:
+                raise Invalid(
+                    "the file cannot be unpacked", kind="input_damaged", path=file.path, reason=error,
+                    hint="copy it again: it is damaged or was cut short",
+                ) from error  # fmt: skip
+            if not chunk:
+                return
+            yield chunk

@@ -1,0 +1,260 @@
+"""JSON lines: one object a line, each value with the type that JSON gives it. A file that is one array is read too.
+
+Arrow's parser reads blocks of lines where that cannot change a value: each column it is asked for has one scalar type,
+told to the parser, so that text which looks like a time stays text and no number becomes another. A block that is not
+like that (types that differ, nested values, a line that is no JSON) is read line by line.
+
+A line that is no object, or nests deeper than `nesting.NESTING_MAX`, is rejected; the others are read on. A column
+that a line leaves out is null there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.formats.arrived import Arrived, Positions, rejects_of
+from millpond.maps.inputs.formats.files import InputFile, Piece, read_chunks
+from millpond.maps.inputs.mapping import ColumnMapping, find_columns, json_columns
+from millpond.maps.inputs.nesting import decode_json, lines_are_shallow
+from millpond.maps.inputs.tables import batch_of_dicts
+from millpond.maps.model.definition import ScalarType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("read_json_lines", "split_json_lines")
+
+BLOCK_BYTES = 8 << 20
+ARRAY_BYTES_MAX = 256 << 20
+_SAMPLE_LINES = 50
+_TEXT_SHOWN_MAX = 500
+_MARK = b"\xef\xbb\xbf"
+"""With which some programs begin UTF-8."""
+_ARROW_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+
+
+def read_json_lines(piece: Piece, definition: MapDefinition, mapping: ColumnMapping | None) -> Iterator[Arrived]:
+    """The rows of a JSON lines file, or of a piece of one, with the columns that the map needs.
+
+    Raises: `Invalid` when a column is missing, or the file is an array too large to be read whole.
+    """
+    reading = _Reading(definition, mapping)
+    position, read = 1, 0
+    for block in _blocks(piece):
+        read += len(block)
+        if position == 1:
+            block = block.removeprefix(_MARK)
+            if piece.start == 0 and block.lstrip()[:1] == b"[":
+                yield reading.values(_array(piece.file))
+                return
+        arrived = reading.block(block, position)
+        position += _line_count(block)
+        yield replace(arrived, last=position - 1, read=0 if piece.file.compression else read)
+
+
+def _line_count(block: bytes) -> int:
+    return block.count(b"\n") + (not block.endswith(b"\n"))
+
+
+def _blocks(piece: Piece) -> Iterator[bytes]:
+    """Whole lines, several megabytes at a time."""
+    held: list[bytes] = []
+    for chunk in _chunks(piece):
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*held, chunk[:cut]])
+            held = []
+        if cut < len(chunk):
+            held.append(chunk[cut:])
+    if held:
+        yield b"".join(held)
+
+
+def _chunks(piece: Piece) -> Iterable[bytes]:
+    if piece.start == 0 and piece.stop is None:
+        return read_chunks(piece.file, BLOCK_BYTES)
+    whole = pa.memory_map(piece.file.path).read_buffer()[piece.start : piece.stop]
+    return (whole[at : at + BLOCK_BYTES].to_pybytes() for at in range(0, whole.size, BLOCK_BYTES))
+
+
+def _array(file: InputFile) -> list[tuple[int, Any]]:
+    """The values of a file that is one array, counted from 1."""
+    text, size = [], 0
+    for chunk in read_chunks(file, BLOCK_BYTES):
+        text.append(chunk)
+        size += len(chunk)
+        if size > ARRAY_BYTES_MAX:
+            raise Invalid(
+                "the file is one JSON array, too large to be read whole", kind="input_format", path=file.path,
+                hint="write one object a line, such as: jq -c '.[]' array.json > rows.jsonl",
+            )  # fmt: skip
+    try:
+        return list(enumerate(decode_json(b"".join(text).removeprefix(_MARK)), 1))
+    except ValueError as error:
+        raise Invalid(
+            "the file begins like a JSON array and is none", kind="input_damaged", path=file.path, reason=error,
+            hint="write one object a line",
+        ) from error  # fmt: skip
+
+
+class _Reading:
+    """What one file's blocks have in common: the columns seen so far, and how exact values must be."""
+
+    def __init__(self, definition: MapDefinition, mapping: ColumnMapping | None) -> None:
+        self.definition = definition
+        self.mapping = mapping
+        self.seen: dict[str, None] = {}
+        self.fields_seen: dict[str, dict[str, None]] = {}
+        """The fields of each column's objects."""
+        value = definition.value
+        # A map without a value type keeps 1 and 1.0 apart.
+        self.mixed = definition.kind.valued and value is None
+        self.json = value is not None and ScalarType.JSON in (value.scalar, *(scalar for _, scalar in value.fields))
+        self.is_json = json_columns(definition, mapping)
+
+    def block(self, block: bytes, position: int) -> Arrived:
+        """The rows of some lines, the first of which stands at `position`."""
+        batch = None if self.json else self._by_arrow(block)
+        if batch is not None:
+            return Arrived(self._needed(batch), position)
+        return self._by_line(block, position)
+
+    def _by_arrow(self, block: bytes) -> pa.RecordBatch | None:
+        """The rows, or None where only a look at each line tells what they are."""
+        if not lines_are_shallow(block):
+            return None
+        types = _sampled_types(block)
+        try:
+            table = arrow_json.read_json(
+                pa.BufferReader(block),
+                read_options=arrow_json.ReadOptions(block_size=len(block) + 1),
+                parse_options=arrow_json.ParseOptions(explicit_schema=pa.schema(list(types.items()))),
+            )
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+        if table.num_rows != _line_count(block):
+            return None
+        needed = self._needed_names(table.schema.names)
+        for name in needed.intersection(table.schema.names):
+            kind = table.schema.field(name).type
+            inferred = name not in types and not pa.types.is_null(kind)
+            if inferred or (self.mixed and pa.types.is_floating(kind)):
+                return None
+        batches = table.combine_chunks().to_batches()
+        return batches[0] if len(batches) == 1 else None
+
+    def _by_line(self, block: bytes, position: int) -> Arrived:
+        good: list[tuple[int, Any]] = []
+        bad: list[tuple[int, str, object]] = []
+        for number, line in enumerate(block.split(b"\n"), position):
+            if not line.strip():
+                continue
+            try:
+                good.append((number, _decode(line)))
+            except ValueError as error:
+                reason = f"line is no JSON: {error}"
+                bad.append((number, reason, line[:_TEXT_SHOWN_MAX].decode(errors="replace")))
+        return self.values(good, bad)
+
+    def values(self, told: list[tuple[int, Any]], bad: list[tuple[int, str, object]] | None = None) -> Arrived:
+        """The rows of some values with their positions."""
+        bad = bad or []
+        rows = [(position, value) for position, value in told if isinstance(value, dict)]
+        bad += [(position, "line is no JSON object", value) for position, value in told if not isinstance(value, dict)]
+        rejected = rejects_of(sorted(bad, key=lambda each: each[0]))
+        if not rows:
+            return Arrived(None, rejected=rejected)
+        names = self._needed_names(dict.fromkeys(name for _, row in rows for name in row))
+        kept = [{name: self._told(name, row.get(name)) for name in names} for _, row in rows]
+        for name in names:
+            self._complete(name, kept)
+        positions: Positions = [position for position, _ in rows]
+        return Arrived(self._needed(batch_of_dicts(kept)), positions, rejected=rejected)
+
+    def _told(self, name: str, value: Any) -> Any:
+        if value is not None and not isinstance(value, str) and self.is_json(name):
+            return json.dumps(value, ensure_ascii=False)
+        return value
+
+    def _complete(self, name: str, rows: list[dict[str, Any]]) -> None:
+        """Give one object every field that was seen so far, as columns that a block leaves out are null in it."""
+        objects = [row for row in rows if isinstance(row[name], dict)]
+        if objects:
+            seen = self.fields_seen.setdefault(name, {})
+            seen |= dict.fromkeys(field for row in objects for field in row[name])
+            objects[0][name] = dict.fromkeys(seen) | objects[0][name]
+
+    def _needed_names(self, names: Iterable[str]) -> frozenset[str]:
+        self.seen |= dict.fromkeys(names)
+        return find_columns(list(self.seen), self.definition, self.mapping).names
+
+    def _needed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that the map needs: those not in this block are null."""
+        names = sorted(find_columns(list(self.seen), self.definition, self.mapping).names)
+        there = set(batch.schema.names)
+        columns = [batch.column(name) if name in there else pa.nulls(batch.num_rows) for name in names]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _decode(line: bytes) -> Any:
+    told = decode_json(line)
+    if b"\\u" in line:
+        json.dumps(told, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    return told
+
+
+def _sampled_types(block: bytes) -> dict[str, pa.DataType]:
+    """The Arrow types of the scalar columns of the first lines, as far as they agree."""
+    found: dict[str, set[type]] = {}
+    for line in block.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]:
+        try:
+            told = _decode(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict):
+            for name, value in told.items():
+                found.setdefault(name, set()).add(type(value))
+    types: dict[str, pa.DataType] = {}
+    for name, kinds in found.items():
+        known = kinds - {type(None)}
+        if known == {int, float}:
+            known = {float}
+        kind = _ARROW_TYPES.get(known.pop()) if len(known) == 1 else None
+        if kind is not None:
+            types[name] = kind
+    return types
+
+
+def split_json_lines(file: InputFile, bytes_max: int) -> list[Piece]:
+    """Pieces of about `bytes_max` that begin and end between lines."""
+    if file.compression or file.size <= bytes_max:
+        return [Piece(file)]
+    whole = pa.memory_map(file.path).read_buffer()
+    if whole[:1024].to_pybytes().lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+        return [Piece(file)]
+    starts = [0]
+    for begin in range(bytes_max, file.size, bytes_max):
+        cut = _line_start(whole, begin)
+        if starts[-1] < cut < file.size:
+            starts.append(cut)
+    stops: list[int | None] = [*starts[1:], None]
+    return [Piece(file, start, stop) for start, stop in zip(starts, stops, strict=True)]
+
+
+def _line_start(whole: Any, at: int) -> int:
+    """The first place at or after `at` where a line begins."""
+    while at < whole.size:
+        block = whole[at : at + (64 << 10)].to_pybytes()
+        found: int = block.find(b"\n")
+        if found >= 0:
+            return at + found + 1
+        at += len(block)
+    return at

@@ -1,0 +1,1 @@
+"""The life of a load: received, queued, merged, retained."""

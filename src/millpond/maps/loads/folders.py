@@ -1,0 +1,86 @@
+"""Where parts lie on the disk, and which of them wait: asked of one pond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from millpond.kernel.keys import KeyRange, Prefix
+from millpond.kernel.space import ReadTransaction, Space
+from millpond.maps.log.queue import CARE, QUARANTINE, QUEUE, Quarantined, Queued, waiting_parts
+from millpond.maps.model.catalogue import map_names
+
+__all__ = ("PartPlaces", "WaitingParts")
+
+
+class PartPlaces:
+    """The folders of parts, drawn in `loads.py`."""
+
+    folder: Path
+
+    def staged(self, number: int) -> Path:
+        """Where a part waits."""
+        return self.folder / "staging" / f"{number:012d}"
+
+    def merging(self, name: str, number: int) -> Path:
+        """Where a part lies while it is merged."""
+        return self.folder / "merging" / name / f"{number:012d}"
+
+    def kept(self, part: str) -> Path:
+        """Where a part lies after it was merged."""
+        return self.folder / "kept" / part
+
+    def set_aside(self, name: str, number: int) -> Path:
+        """Where a part lies that cannot be merged."""
+        return self.folder / "quarantine" / f"{number:012d}-{name}"
+
+    def places(self, queued: Queued) -> tuple[Path, ...]:
+        """Where a part that waits, or is kept, may lie."""
+        usual = (
+            self.merging(queued.map, queued.number), self.kept(queued.part), self.staged(queued.number),
+            self.folder / "receive" / queued.load / queued.part,
+        )  # fmt: skip
+        return (*usual, self.set_aside(queued.map, queued.number)) if queued.again else usual
+
+
+class WaitingParts:
+    """What waits, and what was put aside, as the space tells."""
+
+    space: Space
+
+    def queued(self, name: str | None = None) -> list[Queued]:
+        """Parts that wait, in order; of one map or of all."""
+        with self.space.read() as tx:
+            names = map_names(tx) if name is None else [name]
+            found = [queued for each in names for queued in waiting_parts(tx, each)]
+        return sorted(found, key=lambda each: each.number)
+
+    def waits(self, name: str) -> bool:
+        """Whether something waits for a map."""
+        with self.space.read() as tx:
+            return _waits(tx, name)
+
+    def waiting_maps(self) -> list[str]:
+        """The maps that something waits for, by name: one look for each of them, however many maps there are."""
+        with self.space.read() as tx:
+            return sorted({*_names(tx, QUEUE), *_names(tx, CARE)})
+
+    def quarantined(self) -> list[Quarantined]:
+        """Parts that were put aside."""
+        with self.space.read() as tx:
+            return [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
+
+
+def _waits(tx: ReadTransaction, name: str) -> bool:
+    return any(next(tx.scan(prefix[name].range()), None) is not None for prefix in (QUEUE, CARE))
+
+
+def _names(tx: ReadTransaction, prefix: Prefix) -> Iterator[str]:
+    """The first parts of the keys under a prefix, each once."""
+    keys = prefix.range()
+    while (found := next(tx.scan(keys), None)) is not None:
+        name = str(prefix.unpack(found[0])[0])
+        yield name
+        stop = prefix[name].range().stop
+        assert stop is not None
+        keys = KeyRange(stop, keys.stop)

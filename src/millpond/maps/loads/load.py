@@ -1,0 +1,238 @@
+"""Loading: data of any form into parts, parts into one load, the load into shards."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from millpond.clock import Clock
+from millpond.errors import Corrupt, Unavailable
+from millpond.kernel.space import ReadTransaction, Space
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
+from millpond.maps.inputs.normalise import Normalised, normalise
+from millpond.maps.inputs.rejects import RejectWriter
+from millpond.maps.inputs.tables import batches_of
+from millpond.maps.inputs.zones import TimeForm, time_form
+from millpond.maps.loads.loads import Committed, Loads, Quarantined
+from millpond.maps.loads.merge_queue import merge_waiting
+from millpond.maps.loads.retention import tidy_up
+from millpond.maps.log.failures import Failure
+from millpond.maps.log.log import head_of
+from millpond.maps.log.queue import applied_position
+from millpond.maps.model.catalogue import check_map, map_names
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.maps.shard.shard import Shard
+from millpond.stores.files import remove_tree
+
+__all__ = (
+    "LoadResult", "Loading", "commit_load", "host_name", "load_data", "refuse_aside", "seal_data", "wait_applied",
+    "wait_for", "writer_folder",
+)  # fmt: skip
+
+
+MERGE_SECONDS = 600.0
+"""How long a load waits to be merged by others."""
+_BUSY = ("map_busy", "pond_busy", "space_in_use")
+"""Errors of merging that pass by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """What a load did. `rows` counts what was brought, after equal addresses within a part became one.
+
+    `position`: of its entry in the log. `synchronised`: its rows can be read already. `empty`: the files without a row.
+    """
+
+    load: str
+    rows: int
+    rejected: int
+    parts: int
+    duplicate_parts: int
+    maps: dict[str, int]
+    seconds: float
+    quarantined: tuple[Quarantined, ...] = field(default=())
+    position: int = 0
+    synchronised: bool = True
+    empty: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What loading needs of its pond. `writing` is entered by whoever changes content, and refused in a served pond."""
+
+    folder: Path
+    loads: Loads
+    clock: Clock
+    shard_of: Callable[[str], Shard]
+    served: bool = False
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    @property
+    def space(self) -> Space:
+        """The pond's small truths."""
+        return self.loads.space
+
+
+def host_name() -> str:
+    """This machine, as folders are named after it: a pond may lie on a disk that several machines mount."""
+    return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
+
+
+def writer_folder(folder: Path, clock: Clock, pid: int | None = None) -> Path:
+    """The name of a fresh folder for parts: removed after its process died when nobody adopted them.
+
+    `pid`: of the process that outlives the writing, this one unless told.
+    """
+    return folder / "writer" / f"{host_name()}-{os.getpid() if pid is None else pid}-{clock.random_id()}"
+
+
+def commit_load(
+    loading: Loading, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
+    stream: tuple[str, int] | None = None, wait: bool = True,
+) -> LoadResult:  # fmt: skip
+    """Adopt all parts as one load or none, then merge them, unless not to `wait` for that.
+
+    A load id, or an epoch of a stream, that was entered before is answered as then, and nothing is entered.
+
+    Raises:
+        Corrupt: a part was damaged; it lies in `quarantine/`, what else the load brought was merged.
+        Conflict: a part was written for a map that was dropped meanwhile; or a node serves the pond.
+        Unavailable: the disk is full; the load is kept and merged later.
+    """
+    began = loading.clock.monotonic()
+    with loading.writing():
+        committed = loading.loads.commit(parts, source, rejected=rejected, load_id=load_id, stream=stream)
+        if wait:
+            _wait_merged(loading, committed)
+        if not loading.served:
+            tidy_up(loading.loads, committed.position)
+    return LoadResult(
+        load=committed.load, rows=sum(committed.rows.values()), rejected=committed.rejected, parts=committed.parts,
+        duplicate_parts=committed.duplicates, maps=committed.rows, seconds=loading.clock.monotonic() - began,
+        position=committed.position, synchronised=wait,
+    )  # fmt: skip
+
+
+def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float = MERGE_SECONDS) -> None:
+    """Wait until every entry about these maps (all: None) up to a position is applied; who serves nobody merges here.
+
+    Raises:
+        Corrupt: a part of the entry at this position was put aside.
+        Unavailable: it takes longer than `timeout` seconds; or the disk is full; or merging fails, for the reason told.
+    """
+    _merged_up_to(loading, position, maps, timeout)
+    refuse_aside(loading.loads, position, maps)
+
+
+def _wait_merged(loading: Loading, committed: Committed) -> None:
+    names = tuple(committed.rows)
+    _merged_up_to(loading, committed.position, names, MERGE_SECONDS)
+    if committed.parts:
+        # A load of nothing new has no entry of its own: what was put aside at that position is another's.
+        refuse_aside(loading.loads, committed.position, names)
+
+
+def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float) -> None:
+    if not loading.served:
+        merge_waiting(loading.loads, loading.shard_of, maps)
+    failing = loading.loads.failing
+    since, failed = failing.ask(maps), list[Failure]()
+
+    def ended(tx: ReadTransaction) -> bool:
+        failed[:] = [
+            each for each in failing.all(after=since)
+            if each.kind not in _BUSY and (maps is None or each.map in maps)
+            and applied_position(tx, each.map) < position
+        ]  # fmt: skip
+        return bool(failed) or _applied(tx, maps) >= position
+
+    if not wait_for(loading.loads, ended, timeout):
+        raise Unavailable(
+            "merging takes longer than was waited for", kind="merge_slow", position=position,
+            hint="the load is kept; wait again, or see what the maps are busy with",
+        )  # fmt: skip
+    if failed:
+        raise Unavailable(
+            "what was loaded cannot be merged now", kind="merge_failed", map=failed[0].map, cause=failed[0].kind,
+            reason=failed[0].reason, hint="the load is kept, and merged when this is mended: see millpond parts",
+        )  # fmt: skip
+
+
+def refuse_aside(loads: Loads, position: int, maps: Sequence[str] | None) -> None:
+    """Raise what was wrong with the parts of the entry at a position.
+
+    Raises: `Corrupt` when one of them, of these maps (all: None), was put aside.
+    """
+    for aside in loads.quarantined():
+        if aside.position == position and (maps is None or aside.map in maps):
+            raise Corrupt(
+                "a part of the load could not be merged", kind="part_quarantined", map=aside.map, part=aside.part,
+                folder=aside.folder, reason=aside.reason, hint="load the data again",
+            )  # fmt: skip
+
+
+def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:
+    names = map_names(tx) if maps is None else maps
+    return min((applied_position(tx, name) for name in names), default=head_of(tx).position)
+
+
+def wait_for(loads: Loads, holds: Callable[[ReadTransaction], bool], timeout: float) -> bool:
+    """Wait until something holds in the space; whether it came to hold in time."""
+
+    def look() -> bool:
+        with loads.space.read() as tx:
+            return holds(tx)
+
+    with loads.changed:
+        return loads.changed.wait_for(look, timeout)
+
+
+def load_data(
+    loading: Loading, definition: MapDefinition, data: Any, *,
+    columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+    rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None, source: str = "",
+    again: bool = False,
+) -> LoadResult:  # fmt: skip
+    """Load rows of any form into one map, see `Map.load`."""
+    began = loading.clock.monotonic()
+    check_map(loading.space, definition)  # before the rows are sorted; committing checks it again
+    folder = writer_folder(loading.folder, loading.clock)
+    salt = loading.clock.random_id() if again else ""
+    try:
+        parts, rejected = seal_data(
+            definition, data, folder, columns=columns, max_rejects=max_rejects, rejects=rejects,
+            times=time_form(zone, time_unit), source=source, salt=salt,
+        )  # fmt: skip
+        result = commit_load(loading, parts, source=source, rejected=rejected)
+    finally:
+        remove_tree(folder)
+    return replace(result, seconds=loading.clock.monotonic() - began)
+
+
+def seal_data(
+    definition: MapDefinition, data: Any, folder: Path, *, columns: ColumnMapping | Mapping[str, Any] | None = None,
+    max_rejects: int = 0, rejects: str | Path | None = None, times: TimeForm | None = None, source: str = "",
+    salt: str = "",
+) -> tuple[list[PartFile], int]:  # fmt: skip
+    """Rows of any form as sealed parts below `folder`, and how many were rejected, see `Map.load`."""
+    writer = PartWriter(definition, folder, source=source, salt=salt)
+    mapping = mapping_of(columns)
+    with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
+        batches = batches_of(data, definition, mapping)
+        _write(writer, (normalise(batch, definition, mapping, times) for batch in batches), rejected)
+    return writer.finish(), rejected.count
+
+
+def _write(writer: PartWriter, batches: Iterable[Normalised], rejected: RejectWriter) -> None:
+    first_row = 0
+    for each in batches:
+        rejected.write(each.rejected, first_row=first_row)
+        writer.write(each.rows)
+        first_row += each.rows.num_rows + each.rejected.num_rows

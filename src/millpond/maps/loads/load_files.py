@@ -1,0 +1,155 @@
+"""Loading files: read here, in one process, into parts of every map they feed, and adopted as one load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.formats.files import InputFile, Piece, find_files
+from millpond.maps.inputs.formats.readers import Reading, read_piece
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
+from millpond.maps.inputs.rejects import RejectWriter
+from millpond.maps.inputs.zones import time_form
+from millpond.maps.loads.load import Loading, LoadResult, commit_load, writer_folder
+from millpond.maps.model.columns import INSTANT
+from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.stores.files import remove_tree
+from millpond.times.instants import parse_instant
+
+if TYPE_CHECKING:
+    from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("Advance", "Intake", "SealedFiles", "file_reading", "guard_rejects", "load_files", "name_of", "seal_files")
+
+Advance: TypeAlias = Callable[[int, int], None]
+"""Told of progress: the rows and the bytes read since the last time."""
+
+
+def file_reading(
+    maps: Mapping[str, MapDefinition], map_name: str | None, *,
+    columns: ColumnMapping | Mapping[str, Any] | None = None, effective_time: str | None = None,
+    zone: str | None = None, time_unit: str | None = None, null: str = "",
+) -> Reading:  # fmt: skip
+    """What the readers of a load need to know.
+
+    Raises: `Invalid` when the effective time, the zone or the unit is not understood.
+    """
+    if effective_time is not None:
+        # In words, for what is a number would be read in the unit of the file's numbers.
+        millis = pa.scalar(parse_instant(effective_time), INSTANT)
+        effective_time = pc.strftime(millis, format="%Y-%m-%dT%H:%M:%SZ").as_py()
+    return Reading(
+        maps=maps, map=None if map_name is None else map_name.lower(),
+        columns=mapping_of(columns), effective_time=effective_time,
+        times=time_form(zone, time_unit), null=null,
+    )  # fmt: skip
+
+
+def guard_rejects(rejects: str | Path | None, files: Sequence[InputFile]) -> None:
+    """Refuse a reject file that is one of the files to read: it would be lost.
+
+    Raises: `Invalid`.
+    """
+    if rejects is None or not Path(rejects).exists():
+        return
+    for file in files:
+        if Path(rejects).samefile(file.path):
+            raise Invalid(
+                "the reject file is a file to load", kind="rejects_file", path=file.path, hint="name another file"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFiles:
+    """What became of files: their parts, how many rows were rejected, and which of the files had none."""
+
+    parts: list[PartFile]
+    rejected: int
+    empty: tuple[str, ...]
+
+
+class Intake:
+    """Takes what is read, for any number of maps, into parts below a folder."""
+
+    def __init__(self, folder: Path, *, source: str = "", salt: str = "") -> None:
+        self.folder = folder
+        self.source = source
+        self.salt = salt
+        self._writers: dict[str, PartWriter] = {}
+
+    def take(self, definition: MapDefinition, rows: pa.RecordBatch) -> None:
+        """Take canonical rows of one map."""
+        writer = self._writers.get(definition.name)
+        if writer is None:
+            folder = self.folder / definition.name
+            writer = PartWriter(definition, folder, source=self.source, salt=self.salt)
+            self._writers[definition.name] = writer
+        writer.write(rows)
+
+    def finish(self) -> list[PartFile]:
+        """Seal what was taken: the parts of each map in the order they were written."""
+        return [part for each in self._writers.values() for part in each.finish()]
+
+
+def load_files(
+    loading: Loading, reading: Reading, targets: Sequence[str | Path], *, written: str | None = None,
+    max_rejects: int = 0, rejects: str | Path | None = None, source: str = "", again: bool = False,
+    advance: Advance | None = None,
+) -> LoadResult:  # fmt: skip
+    """Load files, see `Pond.load_files`."""
+    began = loading.clock.monotonic()
+    files = find_files(targets, written)
+    source = source or name_of(files)
+    folder = writer_folder(loading.folder, loading.clock)
+    salt = loading.clock.random_id() if again else ""
+    try:
+        sealed = seal_files(
+            files, reading, folder, max_rejects=max_rejects, rejects=rejects, source=source, salt=salt, advance=advance
+        )
+        result = commit_load(loading, sealed.parts, source=source, rejected=sealed.rejected)
+    finally:
+        remove_tree(folder)
+    return replace(result, seconds=loading.clock.monotonic() - began, empty=sealed.empty)
+
+
+def name_of(files: Sequence[InputFile]) -> str:
+    """What a load of these files is called where nobody named it."""
+    return ", ".join(file.path for file in files[:3]) + (" …" if len(files) > 3 else "")
+
+
+def seal_files(
+    files: Sequence[InputFile], reading: Reading, folder: Path, *, max_rejects: int = 0,
+    rejects: str | Path | None = None, source: str = "", salt: str = "", advance: Advance | None = None,
+) -> SealedFiles:  # fmt: skip
+    """Files as sealed parts below `folder`, see `Pond.load_files`."""
+    guard_rejects(rejects, files)
+    intake = Intake(folder, source=source, salt=salt)
+    with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
+        counts = [_read_file(file, reading, intake, rejected, advance or _quiet) for file in files]
+    empty = tuple(file.path for file, count in zip(files, counts, strict=True) if not count)
+    return SealedFiles(intake.finish(), rejected.count, empty)
+
+
+def _quiet(_rows: int, _bytes: int) -> None:
+    """Nobody watches."""
+
+
+def _read_file(file: InputFile, reading: Reading, intake: Intake, rejected: RejectWriter, advance: Advance) -> int:
+    """Take a file's rows; how many there were, rejected ones among them."""
+    done = count = 0
+    for read in read_piece(Piece(file), reading):
+        rejected.write(read.rejected, source=file.path)
+        count += read.count
+        if read.rows is not None and read.definition is not None:
+            intake.take(read.definition, read.rows)
+        now = max(done, read.read)
+        advance(0 if read.rows is None else read.rows.num_rows, now - done)
+        done = now
+    advance(0, file.size - done)
+    return count

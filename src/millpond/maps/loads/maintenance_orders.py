@@ -1,0 +1,58 @@
+"""Orders of care: entered into the log, and carried out in their turn."""
+
+from __future__ import annotations
+
+from millpond.errors import Invalid
+from millpond.kernel.space import Transaction
+from millpond.kernel.steps import step
+from millpond.maps.loads.load import Loading, wait_applied
+from millpond.maps.loads.merge_queue import Merged, merge_map
+from millpond.maps.log.apply import record
+from millpond.maps.log.log import Entry
+from millpond.maps.log.queue import settings_of
+from millpond.maps.maintenance.maintenance import CareReport, idle_report
+from millpond.maps.model.catalogue import find_map, same_map
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.shard.shard import Shard
+
+__all__ = ("care_in_turn", "order_care")
+
+
+def order_care(loading: Loading, name: str, what: str, before_ms: int, *, of: MapDefinition | None = None) -> Entry:
+    """Append the order to `condense` or `retain` a map, or none but that `of` a handle; it is carried out in its turn.
+
+    Raises: `NotFound`; `Invalid` for another kind of care; `Conflict` when a node serves the pond.
+    """
+    if what not in ("condense", "retain"):
+        raise Invalid("this care cannot be ordered", kind="care_unknown", what=what, hint="condense or retain")
+    loads = loading.loads
+
+    def enter(tx: Transaction) -> Entry:
+        definition = find_map(tx, name) if of is None else same_map(tx, of)
+        body = {"incarnation": definition.incarnation, "before": before_ms, "settings": settings_of(definition)}
+        return record(tx, what, (definition.name,), body, loads.clock.now_ms())
+
+    with loading.writing():
+        entry = loads.space.write(enter)
+        step("care.ordered")
+    loads.announce()
+    return entry
+
+
+def care_in_turn(loading: Loading, shard: Shard, what: str, before_ms: int) -> CareReport:
+    """Order care of a map, do what waits before it, carry it out, and say what it did.
+
+    Raises: as `order_care`; `Unavailable` when somebody else keeps the map busy for long, or the disk is full.
+    """
+    definition, began, before = shard.definition, loading.clock.monotonic(), shard.stats()
+    nothing = what == "condense" and not definition.kind.timed
+    if nothing or definition.care_suspended:
+        return idle_report(shard, loading.clock, began, before, suspended=not nothing)
+    with loading.writing():
+        entry = order_care(loading, definition.name, what, before_ms, of=definition)
+        merged = Merged()
+        merge_map(loading.loads, shard, merged)
+        wait_applied(loading, entry.position, [definition.name])
+    told = merged.care.get(entry.position)
+    # Another may have carried it out, together with what came before it.
+    return told or idle_report(shard, loading.clock, began, before, suspended=False)

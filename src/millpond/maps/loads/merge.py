@@ -1,0 +1,195 @@
+"""Merge: the parts of loads into the shard of their map, in one transaction.
+
+Invariants:
+* a load becomes visible in its map as a whole or not at all, and merging it again changes nothing:
+  the shard remembers the last load it absorbed, and its position in the log, in the same transaction;
+* several loads merged together leave the rows, and the times they were put, that one after another leave;
+* parts are merged in the order of the loads, and within a load in its order; of rows with the same address the later
+  part's wins, or where the map said `overwrite=False` when the load was entered, the first stays;
+* the first part of a map becomes its shard: the file is moved, or copied where parts are kept. Until the merge commits,
+  the file has no table `info`, which is how a crash in between is told from a finished merge.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import lmdb
+import pyarrow as pa
+
+from millpond.arrays.longs import unpack_long
+from millpond.errors import Corrupt
+from millpond.kernel.steps import step
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.part import PartManifest, open_part
+from millpond.maps.shard.interned_tables import InternedStore
+from millpond.maps.shard.layouts import decode_rows
+from millpond.maps.shard.plain_tables import PlainStore
+from millpond.maps.shard.range_widths import WIDTHS, width_class
+from millpond.maps.shard.row_batches import column_of, gathered
+from millpond.maps.shard.shard import Shard, generation_folder, read_generation
+from millpond.stores.files import disk_errors, move, sync
+
+__all__ = ("Arrived", "MergeReport", "Received", "merge_loads", "merge_parts", "part_rows")
+
+ROWS_PER_BATCH = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A part that is about to be merged: its folder, and what it holds."""
+
+    folder: Path
+    manifest: PartManifest
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What one load brings to one map: its number, its time, and whether its rows win over those that are there.
+
+    `again`: it is merged although the shard has absorbed it.
+    """
+
+    number: int
+    stamp_ms: int
+    overwrite: bool
+    parts: tuple[Received, ...]
+    position: int = 0
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergeReport:
+    """What a merge did: rows brought, rows the map holds afterwards, whether it had been merged before."""
+
+    rows: int
+    rows_after: int
+    repeated: bool
+
+
+def merge_parts(shard: Shard, parts: Sequence[Received], load: int, now_ms: int) -> MergeReport:
+    """Merge the parts of one load, in order, as `merge_loads` does; the first part of a map is moved, not copied."""
+    return merge_loads(shard, [Arrived(load, now_ms, shard.definition.overwrite, tuple(parts))])
+
+
+def merge_loads(shard: Shard, loads: Sequence[Arrived], *, keep: bool = False) -> MergeReport:
+    """Merge loads of one map, in order, in one transaction. Call it while `shard.exclusive()`.
+
+    `keep`: the files of the parts stay as they are.
+
+    Raises:
+        Corrupt: a part's file is missing or LMDB refuses it; nothing was merged.
+        Unavailable: the disk is full; nothing was merged.
+    """
+    rows = sum(part.manifest.rows for load in loads for part in load.parts)
+    with shard.view() as view:
+        absorbed, position = view.number("absorbed"), view.number("position")
+    due = [load for load in loads if load.again or not (load.number <= absorbed or 0 < load.position <= position)]
+    if not due:
+        return MergeReport(rows, shard.stats().rows, repeated=True)
+    parts = [part for load in due for part in load.parts]
+    adopted = _adopt_first(shard, parts, keep)
+
+    def act(tx: lmdb.Transaction) -> None:
+        if adopted and isinstance(shard.store, PlainStore) and WIDTHS in shard.store.dbs:
+            _put_widths(tx, shard.store, parts[0])
+        for load in due:
+            for part in load.parts:
+                if not (adopted and part is parts[0]):
+                    _merge_part(shard, tx, part, load)
+
+    touched = None if adopted else _touched(parts)
+    longest = max(part.manifest.longest_session for part in parts)
+    shard.change(
+        act, touched, absorbed=max(load.number for load in due), position=max(load.position for load in due),
+        longest=longest,
+    )  # fmt: skip
+    return MergeReport(rows, shard.stats().rows, repeated=False)
+
+
+def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
+    """Whether the first part's file is, or was made, the shard's first generation."""
+    first = parts[0].folder / "data.mdb"
+    place = generation_folder(shard.folder, 1)
+    if not first.exists():
+        if shard.version or not (place / "data.mdb").exists():
+            raise Corrupt("the part's data is missing", kind="part_file_missing", file=first)
+    elif isinstance(shard.store, InternedStore) or shard.tracking or (shard.exists() and (not keep or shard.version)):
+        return False
+    elif keep:
+        # What a crash left of a first merge may be another part's file: the next generation is begun instead.
+        number = int(read_generation(shard.folder) or 0) + 1
+        _copy(first, generation_folder(shard.folder, number))
+        shard.switch(number)
+    else:
+        place.mkdir(parents=True, exist_ok=True)
+        move(first, place / "data.mdb")
+        step("merge.first_part_moved")
+    if not shard.exists():
+        shard.switch(1)
+    return True
+
+
+def _copy(file: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / ".data.mdb.tmp"
+    with disk_errors(folder):
+        shutil.copyfile(file, unfinished)
+        sync(unfinished)
+        move(unfinished, folder / "data.mdb")
+    sync(folder.parent)
+    step("merge.first_part_copied")
+
+
+def _touched(parts: Sequence[Received]) -> pa.Array:
+    found: list[pa.Array] = []
+    for part in parts:
+        found += _touched_keys(part).chunks
+    return pa.concat_arrays(found).unique() if len(parts) > 1 else found[0]
+
+
+def _touched_keys(part: Received) -> pa.ChunkedArray:
+    with pa.memory_map(str(part.folder / "touched.arrow")) as source:
+        # A file is read by threads that must be woken, for every part anew; bytes are read where they lie.
+        return pa.ipc.open_file(pa.BufferReader(source.read_buffer())).read_all().column("key")
+
+
+def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received) -> None:
+    keys = (
+        bytes([width_class(unpack_long(key[:8], plain=False), unpack_long(key[8:], plain=False))]) + key
+        for key in _touched_keys(part).to_pylist()
+    )
+    tx.cursor(db=store.dbs[WIDTHS]).putmulti((key, b"") for key in sorted(keys))
+
+
+def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, load: Arrived) -> None:
+    definition = shard.definition
+    if isinstance(shard.store, InternedStore) or shard.tracking:
+        for rows in part_rows(definition, part):
+            shard.put_rows(tx, rows, load.stamp_ms, overwrite=load.overwrite)
+        return
+    with open_part(part.folder) as env:
+        for table in part.manifest.tables:
+            db = env.open_db(table.encode(), create=False)
+            with env.begin(db=db) as reading:
+                shard.store.put_table(tx, table, reading.cursor().iternext(), load.overwrite)
+    if WIDTHS in shard.store.dbs:
+        _put_widths(tx, shard.store, part)
+    step("merge.part_put")
+
+
+def part_rows(definition: MapDefinition, part: Received) -> Iterator[pa.RecordBatch]:
+    """The canonical rows of a part, in bounded batches, each sorted by address."""
+    schema = canonical_schema(definition)
+    with open_part(part.folder) as env:
+        for table in part.manifest.tables:
+            db = env.open_db(table.encode(), create=False)
+            with env.begin(db=db) as tx:
+                for keys, values in gathered(tx.cursor().iternext(), ROWS_PER_BATCH):
+                    rows = decode_rows(definition, table, column_of(keys), column_of(values))
+                    assert rows.schema.equals(schema), "what was encoded decodes to the same columns"
+                    yield rows

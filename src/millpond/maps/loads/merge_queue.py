@@ -1,0 +1,236 @@
+"""Merging what waits: maps in parallel; the loads and the orders of care of one map in the order of the log.
+
+Invariants:
+* who works on a map holds its lock from the moment it looks at what waits until that waits no more;
+* several small loads are folded into one change of the shard, with the same result as one after another;
+* a part that cannot be merged goes to `quarantine/` with its reason, alone, and never blocks those behind it;
+* a full disk stops the merge; the parts stay staged and are merged next time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
+from millpond.maps.loads.loads import Loads
+from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows
+from millpond.maps.log.queue import CareOrder, Quarantined, Queued, care_orders, waiting_parts, with_settings
+from millpond.maps.maintenance.maintenance import CareReport, condense, retain
+from millpond.maps.model.catalogue import known_map
+from millpond.maps.parts.part import read_manifest, verify_part
+from millpond.maps.shard.shard import WRITE_LOCK_SECONDS, Shard
+from millpond.maps.shard.update_times import tracks_updates
+from millpond.stores.files import remove_tree
+
+__all__ = ("FOLD_ROWS", "Merged", "merge_map", "merge_waiting")
+
+FOLD_ROWS = 200_000
+"""Loads are folded together up to about so many rows: what a change holds in memory, and a crash does again."""
+
+FOLD_PARTS = 500
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a round of merging did: rows and parts by map, parts put aside, and the reports of care by position."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, int] = field(default_factory=dict)
+    quarantined: list[Quarantined] = field(default_factory=list)
+    care: dict[int, CareReport] = field(default_factory=dict)
+
+
+def _always() -> bool:
+    """Go on."""
+    return True
+
+
+def merge_waiting(
+    loads: Loads, shard_of: Callable[[str], Shard], maps: Iterable[str] | None = None,
+    wait_seconds: float = WRITE_LOCK_SECONDS,
+) -> Merged:  # fmt: skip
+    """Merge everything that waits for these maps (all: None).
+
+    Raises: `Unavailable` when the disk is full or a map stays busy; what was not merged stays staged.
+    """
+    names = sorted(loads.waiting_maps() if maps is None else set(maps))
+    merged = Merged()
+    if len(names) <= 1:
+        for name in names:
+            merge_map(loads, shard_of(name), merged, wait_seconds)
+        return merged
+    with ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
+        # `list` waits for all and raises the first error, when every other map has been merged.
+        list(pool.map(lambda name: merge_map(loads, shard_of(name), merged, wait_seconds), names))
+    return merged
+
+
+def merge_map(
+    loads: Loads, shard: Shard, merged: Merged, wait_seconds: float = WRITE_LOCK_SECONDS,
+    going: Callable[[], bool] = _always,
+) -> None:  # fmt: skip
+    """Do what waits for one map, until nothing does or `going` says no.
+
+    Raises: as `merge_waiting`; `Corrupt` when the shard itself is damaged.
+    """
+    try:
+        while going() and loads.waits(shard.definition.name):
+            with shard.exclusive(wait_seconds):
+                due = _next(loads, shard)
+                if due is None:
+                    return
+                if isinstance(due, CareOrder):
+                    _carry_out(loads, shard, due, merged, going)
+                else:
+                    _merge(loads, shard, due, merged)
+    except (Conflict, NotFound, OSError):
+        if _current(loads, shard):
+            raise
+    finally:
+        if not _current(loads, shard):
+            # The map was dropped meanwhile: what was made for it since goes too.
+            shard.close()
+            remove_tree(shard.folder)
+
+
+def _current(loads: Loads, shard: Shard) -> bool:
+    with loads.space.read() as tx:
+        known = known_map(tx, shard.definition.name)
+    return known is not None and known.incarnation == shard.definition.incarnation
+
+
+def _next(loads: Loads, shard: Shard) -> CareOrder | list[Queued] | None:
+    """What is due: an order of care, or the parts of the loads before the next one, as many as are folded."""
+    name = shard.definition.name
+    with loads.space.read() as tx:
+        known = known_map(tx, name)
+        if known is None or known.incarnation != shard.definition.incarnation:
+            return None
+        order, parts = next(care_orders(tx, name), None), waiting_parts(tx, name)
+        fold = _fold(shard, parts, None if order is None else order.position)
+    return fold or order
+
+
+def _fold(shard: Shard, parts: Iterator[Queued], before: int | None) -> list[Queued]:
+    fold: list[Queued] = []
+    rows = 0
+    for queued in parts:
+        another = not fold or fold[-1].load_number != queued.load_number
+        full = (rows >= FOLD_ROWS or len(fold) >= FOLD_PARTS) and not queued.again
+        if (before is not None and queued.position >= before) or (
+            fold and another and (full or _tracks(shard, queued) != _tracks(shard, fold[0]))
+        ):
+            break
+        fold.append(queued)
+        rows += queued.rows
+    return fold
+
+
+def _tracks(shard: Shard, queued: Queued) -> bool:
+    return tracks_updates(with_settings(shard.definition, queued.settings))
+
+
+@contextmanager
+def _as_set(shard: Shard, settings: dict[str, object] | None) -> Iterator[Shard]:
+    """The shard as its map was set when something was entered: whether it keeps update times depends on it."""
+    definition = with_settings(shard.definition, settings)
+    if tracks_updates(definition) == shard.tracking:
+        yield shard
+        return
+    other = Shard(shard.folder, definition)
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+# -- care ---------------------------------------------------------------------------------------------
+
+
+def _carry_out(loads: Loads, shard: Shard, order: CareOrder, merged: Merged, going: Callable[[], bool]) -> None:
+    if order.position < shard.position and not order.again:
+        # The shard came from another node, which carried the order out before it merged what followed.
+        loads.carried_out(order)
+        return
+    act = condense if order.what == "condense" else retain
+    definition = with_settings(shard.definition, order.settings)
+    with _as_set(shard, order.settings) as target:
+        report = act(
+            target, definition, order.before, clock=loads.clock, now_ms=order.stamp_ms, going=going
+        )  # fmt: skip
+    loads.carried_out(order)
+    merged.care[order.position] = report
+
+
+# -- parts --------------------------------------------------------------------------------------------
+
+
+def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> None:
+    whole = _checked(loads, parts, merged)
+    while whole:
+        try:
+            rows = _merge_whole(loads, shard, whole)
+        except (Unavailable, Conflict, OSError):
+            raise
+        except Exception:
+            bad = _unreadable(shard, whole)
+            if not bad:
+                raise
+            merged.quarantined += [loads.quarantine(queued, reason) for queued, reason in bad]
+            whole = [each for each in whole if each[0] not in [queued for queued, _ in bad]]
+        else:
+            name = shard.definition.name
+            merged.rows[name] = merged.rows.get(name, 0) + rows
+            merged.parts[name] = merged.parts.get(name, 0) + len(whole)
+            return
+
+
+def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> int:
+    arrived = []
+    for _, group in groupby(parts, key=lambda each: each[0].load_number):
+        first, *rest = group
+        queued, received = first[0], [each for _, each in (first, *rest)]
+        overwrite = with_settings(shard.definition, queued.settings).overwrite
+        stamp = queued.stamp_ms or loads.clock.now_ms()
+        arrived.append(
+            Arrived(queued.load_number, stamp, overwrite, tuple(received), queued.position, again=queued.again)
+        )
+    with _as_set(shard, parts[0][0].settings) as target:
+        report = merge_loads(target, arrived, keep=loads.keep)
+    loads.finish([queued for queued, _ in parts])
+    return report.rows
+
+
+def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
+    """The parts that are whole, moved to `merging/`; the others are put aside."""
+    whole = []
+    for queued in parts:
+        try:
+            folder = loads.take(queued)
+            adopted = not (folder / "data.mdb").exists()
+            # A part whose file already became the shard is told from a damaged one by the merge.
+            manifest = read_manifest(folder) if adopted else verify_part(folder)
+            whole.append((queued, Received(folder, manifest)))
+        except Corrupt as error:
+            merged.quarantined.append(loads.quarantine(queued, str(error)))
+    return whole
+
+
+def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[tuple[Queued, str]]:
+    """Which parts cannot be read through although their files are what they say, and why; none: it is the shard."""
+    found = []
+    for queued, received in parts:
+        if not (received.folder / "data.mdb").exists() and shard.exists() and not shard.version:
+            continue  # it became the shard's file: the merge goes on from there
+        try:
+            rows = sum(each.num_rows for each in part_rows(shard.definition, received))
+            if rows != queued.rows:
+                found.append((queued, f"the part holds {rows} rows, not {queued.rows}"))
+        except Exception as error:
+            found.append((queued, str(error) or repr(error)))
+    return found

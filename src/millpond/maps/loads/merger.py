@@ -1,0 +1,207 @@
+"""The merger of a pond that is served: it merges what waits in the background, maps in parallel.
+
+Invariants:
+* a map is worked on by one thread at a time, in the order of the log; no map waits for another's work;
+* whatever goes wrong with one map is told by `status`, and to those who wait for it; it is tried again later, or soon
+  when somebody begins to wait; the others go on;
+* `stop` waits for the transaction that runs, not for what waits;
+* held (`hold`), it merges only while somebody keeps it awake; what is entered meanwhile waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from millpond.errors import MillpondError
+from millpond.maps.loads.load import Loading
+from millpond.maps.loads.merge_queue import Merged, merge_map
+from millpond.maps.loads.pause import Hold
+from millpond.maps.log.queue import applied_position, waiting_counts
+from millpond.maps.maintenance.maintenance import CareReport
+from millpond.maps.model.catalogue import map_names
+
+__all__ = ("MapProgress", "Merger")
+
+_LOG = logging.getLogger(__name__)
+LOOK_AGAIN_SECONDS = 1.0
+"""What waits is looked for so often although nobody nudged."""
+TRY_AGAIN_SECONDS = 10.0
+"""So long a map rests after an error: a full disk is not helped by trying at once."""
+REPORTS_MAX = 1000
+
+
+class _Pond(Protocol):
+    loading: Loading
+
+
+@dataclass(slots=True)
+class MapProgress:
+    """How merging goes for one map. Times are UTC milliseconds; `error` is empty after a success.
+
+    `merged_rows` is of the last round, the totals are since the merger was made.
+    """
+
+    map: str
+    working: bool = False
+    merged_rows: int = 0
+    rows_total: int = 0
+    parts_total: int = 0
+    merged_ms: int | None = None
+    merge_took_ms: int = 0
+    error: str = ""
+    error_kind: str = ""
+    error_ms: int | None = None
+    rests_until: float = 0.0
+    rests_at_least: float = 0.0
+
+
+class Merger:
+    """Merges in the background from `start` to `stop`; `nudge` it when something new waits (entering does)."""
+
+    def __init__(self, pond: _Pond, *, try_again_seconds: float = TRY_AGAIN_SECONDS) -> None:
+        self.loading = pond.loading
+        self.loads = pond.loading.loads
+        self._try_again_seconds = try_again_seconds
+        self._progress: dict[str, MapProgress] = {}
+        self._reports: dict[int, CareReport] = {}
+        self._order: deque[int] = deque()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.hold = Hold(self.nudge)
+        self.error = ""
+
+    def start(self) -> None:
+        """Begin; starting twice is harmless."""
+        if self._thread is not None:
+            return
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="millpond-merger", daemon=True)
+        self.loads.listeners.append(self.nudge)
+        self._thread.start()
+        self.nudge()
+
+    def stop(self) -> None:
+        """End after the transactions that run; stopping twice is harmless."""
+        if self._thread is None:
+            return
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+        self._thread = None
+        self.loads.listeners.remove(self.nudge)
+
+    def nudge(self) -> None:
+        """Look what waits, now."""
+        self._wake.set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is at work."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def report(self, position: int) -> CareReport | None:
+        """What the order of care at a position did; None when it was not carried out by this merger, or long ago."""
+        with self._lock:
+            return self._reports.get(position)
+
+    def status(self) -> list[dict[str, Any]]:
+        """For each map: what waits, up to where it is applied, the last merge, the last error."""
+        with self.loads.space.read() as tx:
+            waits: list[dict[str, Any]] = []
+            for name in map_names(tx):
+                parts, rows = waiting_counts(tx, name)
+                waits.append(
+                    {
+                        "map": name, "parts_waiting": parts, "rows_waiting": rows,
+                        "position": applied_position(tx, name),
+                    }
+                )  # fmt: skip
+        known = {told["map"] for told in waits}
+        with self._lock:
+            for name in self._progress.keys() - known:
+                if not self._progress[name].working:
+                    del self._progress[name]  # the map was dropped
+            return [asdict(self._progress.get(told["map"]) or MapProgress(told["map"])) | told for told in waits]
+
+    # -- at work --------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="millpond-merge") as pool:
+            while not self._stopping.is_set():
+                self._wake.clear()
+                try:
+                    for name in self._due():
+                        pool.submit(self._work, name)
+                except Exception as error:
+                    self.error = str(error)
+                    _LOG.exception("the merger could not look what waits")
+                else:
+                    self.error = ""
+                self._wake.wait(LOOK_AGAIN_SECONDS)
+
+    def _due(self) -> Iterator[str]:
+        """The maps that something waits for and nobody works on, marked as worked on."""
+        if not self._going():
+            return
+        now = self.loading.clock.monotonic()
+        for name in self.loads.waiting_maps():
+            with self._lock:
+                progress = self._progress.setdefault(name, MapProgress(name))
+                asked = self.loads.failing.asked(name)
+                if progress.working or now < (progress.rests_at_least if asked else progress.rests_until):
+                    continue
+                progress.working = True
+            yield name
+
+    def _going(self) -> bool:
+        return not self._stopping.is_set() and self.hold.going
+
+    def _work(self, name: str) -> None:
+        merged, began = Merged(), self.loading.clock.monotonic()
+        error: Exception | None = None
+        attempt = self.loads.failing.begin(name)
+        try:
+            if self._going():
+                merge_map(self.loads, self.loading.shard_of(name), merged, going=self._going)
+        except Exception as raised:
+            error = raised
+            if self._going():
+                _LOG.warning("merging map %s: %s", name, raised, exc_info=not isinstance(raised, MillpondError))
+        finally:
+            self._tell(name, merged, began, error)
+            self.loads.failing.ended(name, attempt, error)
+        if error is None:
+            self.nudge()
+        else:
+            self.loads.announce()
+
+    def _tell(self, name: str, merged: Merged, began: float, error: Exception | None) -> None:
+        clock = self.loading.clock
+        with self._lock:
+            progress = self._progress[name]
+            progress.working = False
+            if merged.rows or merged.care:
+                progress.merged_rows = sum(merged.rows.values())
+                progress.merged_ms, progress.merge_took_ms = clock.now_ms(), round(1000 * (clock.monotonic() - began))
+            progress.rows_total += sum(merged.rows.values())
+            progress.parts_total += sum(merged.parts.values())
+            progress.error = "" if error is None else str(error) or repr(error)
+            progress.error_kind = "" if error is None else getattr(error, "kind", "internal")
+            if error is not None:
+                progress.error_ms = clock.now_ms()
+                progress.rests_until = clock.monotonic() + self._try_again_seconds
+                progress.rests_at_least = clock.monotonic() + min(LOOK_AGAIN_SECONDS, self._try_again_seconds)
+            for position, report in merged.care.items():
+                self._reports[position] = report
+                self._order.append(position)
+            while len(self._order) > REPORTS_MAX:
+                self._reports.pop(self._order.popleft(), None)

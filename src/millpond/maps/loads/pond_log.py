@@ -1,0 +1,164 @@
+"""The log of an open pond: what others follow, and how a replica follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from millpond.errors import Conflict
+from millpond.kernel.keys import Prefix
+from millpond.kernel.space import Space, Transaction
+from millpond.maps.loads.load import Loading, wait_applied, wait_for
+from millpond.maps.loads.maintenance_orders import order_care
+from millpond.maps.loads.retention import cover, expire, part_folder, part_statuses
+from millpond.maps.loads.retries import replace_part, retry_parts
+from millpond.maps.log.log import HEAD, POND_ID, Entry, begin_trimmed, entries_after, head_of
+from millpond.maps.log.queue import PartStatus, applied_position
+from millpond.maps.model.catalogue import find_map, list_maps
+
+__all__ = ("PartShelf", "PondLog", "begin")
+
+RETENTION = Prefix("pond").pack("part_retention")
+
+
+def begin(space: Space, draw_id: Callable[[], str], now_ms: int, retention_ms: int | None, *, serve: bool) -> int:
+    """Give a pond what it needs before it is used: an id, the head of its log. How long it keeps parts, in ms."""
+
+    def act(tx: Transaction) -> int:
+        if tx.get(POND_ID) is None:
+            tx.put(POND_ID, draw_id().encode())
+        if tx.get(HEAD) is None and list_maps(tx):
+            begin_trimmed(tx, (tx.get(POND_ID) or b"").decode(), now_ms)
+        if retention_ms is not None:
+            tx.put(RETENTION, str(retention_ms).encode())
+        if serve:
+            cover(tx)
+        return int(tx.get(RETENTION) or b"0")
+
+    with space.read() as tx:
+        begun = tx.get(POND_ID) is not None and not (tx.get(HEAD) is None and list_maps(tx))
+        known = int(tx.get(RETENTION) or b"0")
+    return known if begun and not serve and retention_ms in (None, known) else space.write(act)
+
+
+class PondLog:
+    """What a pond says of its log, and how entries come into it."""
+
+    loading: Loading
+
+    @property
+    def id(self) -> str:
+        """The id of the pond: the same on all nodes that hold it."""
+        with self.loading.space.read() as tx:
+            return (tx.get(POND_ID) or b"").decode()
+
+    def join(self, pond_id: str) -> None:
+        """Take the id of the pond that is to be followed.
+
+        Raises: `Conflict`, kind `pond_other`, when this one has a past of its own.
+        """
+
+        def act(tx: Transaction) -> None:
+            if tx.get(POND_ID) == pond_id.encode():
+                return
+            if head_of(tx).position:
+                raise Conflict(
+                    "the node holds another pond", kind="pond_other", found=(tx.get(POND_ID) or b"").decode(),
+                    wanted=pond_id, hint="give it an empty folder, or make it a copy: millpond repair --from URL",
+                )  # fmt: skip
+            tx.put(POND_ID, pond_id.encode())
+
+        self.loading.space.write(act)
+
+    def position(self) -> tuple[int, str]:
+        """The last position of the log and its chain; `(0, "")` for a new pond."""
+        with self.loading.space.read() as tx:
+            head = head_of(tx)
+        return head.position, head.chain
+
+    def entries(self, after: int, limit: int = 1000) -> list[Entry]:
+        """The entries that follow a position, at most `limit`.
+
+        Raises: `NotFound`, kind `log_trimmed`, when the next one is no longer kept.
+        """
+        with self.loading.space.read() as tx:
+            return entries_after(tx, after, limit)
+
+    def enter(self, entry: Entry, parts: Mapping[str, Path]) -> None:
+        """Follow the primary: take its next entry, with the folders of its parts (checked; they are moved away).
+
+        An entry that is known changes nothing.
+
+        Raises: `Conflict`, kind `log_gap` or `log_forked`; `Invalid` when a part is missing or is another one;
+        `Unavailable` when the disk is full, or the part waits still.
+        """
+        with self.loading.writing():
+            if self.loading.loads.follow(entry, parts):
+                self._followed(entry)
+
+    def _followed(self, entry: Entry) -> None:
+        """What else an entry does to an open pond."""
+
+    def order_care(self, name: str, what: str, before_ms: int) -> Entry:
+        """Append the order to `condense` or `retain` a map; it is carried out in its turn.
+
+        Raises: `NotFound`; `Invalid` for another kind of care.
+        """
+        return order_care(self.loading, name, what, before_ms)
+
+    def applied(self, name: str) -> int:
+        """Every entry about this map up to this position has been applied, or its part was put aside.
+
+        Raises: `NotFound`.
+        """
+        with self.loading.space.read() as tx:
+            return applied_position(tx, find_map(tx, name).name)
+
+    def wait_applied(self, position: int, maps: Sequence[str] | None = None, timeout: float = 600.0) -> None:
+        """Wait until the entries up to a position are applied, about these maps or all; `timeout` in seconds.
+
+        Raises: `Unavailable`, kind `merge_slow`; `Corrupt`, kind `part_quarantined`, when a part of the entry at this
+        position was put aside.
+        """
+        wait_applied(self.loading, position, maps, timeout)
+
+    def wait_position(self, position: int, timeout: float) -> bool:
+        """Wait until the log has come to a position, at most so many seconds; whether it has."""
+        return wait_for(self.loading.loads, lambda tx: head_of(tx).position >= position, timeout)
+
+
+class PartShelf:
+    """What a pond says of its parts."""
+
+    loading: Loading
+
+    def part_folder(self, part_id: str) -> Path | None:
+        """The folder of a part that waits, is merged now or is kept, complete; None when there is none."""
+        return part_folder(self.loading.loads, part_id)
+
+    def parts(self, name: str | None = None, state: str | None = None) -> list[PartStatus]:
+        """The parts that wait, are merged now, were put aside or are kept; of one map, or in one state."""
+        return [each for each in part_statuses(self.loading.loads, name) if state in (None, each.state)]
+
+    def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
+        """Take parts that were put aside (all: None) again, each in its place; how each stands now.
+
+        A part comes before what was entered after it, so what was applied meanwhile is applied again, from kept parts.
+
+        Raises: `NotFound`; `Conflict`, kind `part_order`, when a part that was named cannot be put in its place.
+        """
+        with self.loading.writing():
+            return retry_parts(self.loading, part_ids)
+
+    def replace_part(self, part_id: str, folder: Path) -> list[PartStatus]:
+        """Hand in an intact copy of a part that was put aside, which is moved away, and take it again.
+
+        Raises: `Corrupt` when the copy is damaged; `Invalid` when it is another part; else as `retry_parts`.
+        """
+        with self.loading.writing():
+            return replace_part(self.loading, part_id, folder)
+
+    def expire_parts(self, before_ms: int) -> int:
+        """Remove the kept parts that were merged before a time, and trim the log to what is left; how many."""
+        with self.loading.writing():
+            return expire(self.loading.loads, before_ms)

@@ -1,0 +1,165 @@
+"""Where the parts of a pond lie, and how long those are kept that were merged.
+
+Kept parts are what a replica that was away catches up with, and what a stream reads: the log reaches back as far as
+there are parts for all its loads, and no further (`cover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.steps import step
+from millpond.maps.loads.loads import Loads
+from millpond.maps.log.log import Entry, entries_after, first_position, head_of, trim
+from millpond.maps.log.queue import (
+    KEPT,
+    QUARANTINE,
+    PartStatus,
+    Quarantined,
+    Queued,
+    applied_position,
+    waiting_part,
+    waiting_parts,
+)
+from millpond.maps.model.catalogue import map_names
+from millpond.stores.files import remove_tree
+
+__all__ = ("LOG_ENTRIES_MAX", "cover", "expire", "part_folder", "part_statuses", "tidy_up")
+
+LOG_ENTRIES_MAX = 100_000
+"""So many entries of its log a pond has that keeps no parts."""
+TRIM_EVERY = 256
+TIDY_MS = 60_000
+EXPIRED_AT_ONCE = 1_000
+
+
+def part_folder(loads: Loads, part: str) -> Path | None:
+    """The folder of a part that waits, is merged now, or is kept; None when there is none that is whole."""
+    with loads.space.read() as tx:
+        found = _find(tx, part)
+    if found is None:
+        return None
+    # It may move on while it is looked for: of its places the kept one is the last.
+    for _ in range(2):
+        for place in (*loads.places(found)[::-1], loads.kept(part)):
+            if (place / "data.mdb").exists() and (place / "manifest.json").exists():
+                return place
+    return None
+
+
+def _find(tx: ReadTransaction, part: str) -> Queued | None:
+    kept = _kept_now(tx, part)
+    if kept is not None:
+        return kept
+    found = (waiting_part(tx, name, part) for name in map_names(tx))
+    return next((each for each in found if each is not None), None)
+
+
+def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
+    """Every part there is (or of one map), in the order in which they were entered."""
+    with loads.space.read() as tx:
+        waiting = [each for name in map_names(tx) if only in (None, name) for each in waiting_parts(tx, name)]
+        kept = [Queued.from_json(value) for _, value in tx.scan(KEPT.range())]
+        aside = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
+    known = {each.part for each in waiting}
+    failing = {each.map: each.reason for each in loads.failing.all()}
+    found = [
+        replace(
+            _status(each, "merging" if loads.merging(each.map, each.number).exists() else "waiting"),
+            reason=failing.get(each.map, ""),
+        )
+        for each in waiting
+    ]  # fmt: skip
+    found += [_status(each, "kept") for each in kept if only in (None, each.map) and each.part not in known]
+    found += [_aside(each) for each in aside]
+    return sorted((each for each in found if only in (None, each.map)), key=lambda each: each.number)
+
+
+def _status(queued: Queued, state: str) -> PartStatus:
+    return PartStatus(
+        state=state, map=queued.map, part=queued.part, number=queued.number, position=queued.position, load=queued.load,
+        rows=queued.rows, bytes=queued.bytes, source=queued.source, since_ms=queued.queued_ms,
+    )  # fmt: skip
+
+
+def _aside(aside: Quarantined) -> PartStatus:
+    if aside.queued is not None:
+        told = replace(_status(Queued(**aside.queued), "quarantined"), since_ms=aside.since_ms)
+        return replace(told, reason=aside.reason)
+    return PartStatus(
+        state="quarantined", map=aside.map, part=aside.part, number=aside.number, position=0, load="", rows=0, bytes=0,
+        source="", since_ms=aside.since_ms, reason=aside.reason,
+    )  # fmt: skip
+
+
+# -- how long -----------------------------------------------------------------------------------------
+
+
+def expire(loads: Loads, before_ms: int) -> int:
+    """Remove parts that were merged before a time, and the log that speaks of them; how many parts."""
+    with loads.space.read() as tx:
+        kept = (Queued.from_json(value) for _, value in tx.scan(KEPT.range()))
+        old = [each for each in kept if each.queued_ms < before_ms]
+    gone = 0
+    for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
+        left = loads.space.write(partial(_leave, some))
+        step("kept.expired")
+        for each in left:
+            remove_tree(loads.kept(each.part))
+        gone += len(left)
+    return gone
+
+
+def _leave(old: Sequence[Queued], tx: Transaction) -> list[Queued]:
+    """Forget these parts, but for those that are merged again, and trim the log to what is left."""
+    gone = [
+        each for each in old
+        if _kept_now(tx, each.part) == each and waiting_part(tx, each.map, each.part) is None
+    ]  # fmt: skip
+    for each in gone:
+        tx.delete(KEPT.pack(each.part))
+    names = map_names(tx)
+    applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
+    trim(tx, min(max((each.position for each in gone), default=0), applied) + 1)
+    return gone
+
+
+def _kept_now(tx: ReadTransaction, part: str) -> Queued | None:
+    told = tx.get(KEPT.pack(part))
+    return None if told is None else Queued.from_json(told)
+
+
+def tidy_up(loads: Loads, position: int) -> None:
+    """After a load into a folder that nobody serves: let go of what is older than it is kept, now and then."""
+    now = loads.clock.now_ms()
+    if loads.keep:
+        if now - loads.expired_ms >= TIDY_MS:
+            loads.expired_ms = now
+            expire(loads, now - loads.keep_ms)
+    elif position % TRIM_EVERY == 0:
+        loads.space.write(lambda tx: trim(tx, position - LOG_ENTRIES_MAX))
+
+
+def cover(tx: Transaction) -> int:
+    """Trim the log to what there are parts for, never what is not applied; how many entries went."""
+    names = map_names(tx)
+    there = {each.part for name in names for each in waiting_parts(tx, name)}
+    there |= {str(KEPT.unpack(key)[0]) for key, _ in tx.scan(KEPT.range())}
+    there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}
+    first = first_position(tx)
+    for entry in _entries(tx):
+        if entry.kind == "load" and any(part["id"] not in there for part in entry.body["parts"]):
+            first = entry.position + 1
+    applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
+    return trim(tx, min(first, applied + 1))
+
+
+def _entries(tx: ReadTransaction) -> Iterator[Entry]:
+    after = first_position(tx) - 1
+    while some := entries_after(tx, after, 1000):
+        yield from some
+        after = some[-1].position

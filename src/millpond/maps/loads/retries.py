@@ -1,0 +1,232 @@
+"""Parts that were put aside, taken again: each ends with the rows it would have given in its place.
+
+The rows of a map depend on the order of its loads. So a part is put back before everything that was entered after it,
+and what was applied meanwhile is applied once more, in order, from parts that were kept. That gives the same rows and
+update times as if the part had never been aside, because
+
+* every load in question overwrites: of two rows with one address the later wins, whatever was there before; and
+* nothing was condensed meanwhile: condensing drops rows by what lay before them, which was not all there.
+
+Where it would not, the part stays aside, and the error names the way out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
+from millpond.kernel.segments import Segment
+from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.steps import step
+from millpond.maps.loads.load import Loading
+from millpond.maps.loads.loads import Loads
+from millpond.maps.loads.merge_queue import merge_waiting
+from millpond.maps.loads.retention import part_statuses
+from millpond.maps.log.log import Entry, entries_after
+from millpond.maps.log.queue import (
+    CARE,
+    KEPT,
+    QUARANTINE,
+    CareOrder,
+    PartStatus,
+    Quarantined,
+    Queued,
+    care_orders,
+    series_of,
+    waiting_parts,
+)
+from millpond.maps.parts.part import verify_part
+from millpond.maps.shard.shard import Shard
+from millpond.stores.files import move, remove_tree
+
+__all__ = ("replace_part", "retry_parts")
+
+
+def retry_parts(loading: Loading, part_ids: Sequence[str] | None) -> list[PartStatus]:
+    """Take parts that were put aside again, see `Pond.retry_parts`."""
+    loads = loading.loads
+    aside = [each for each in loads.quarantined() if part_ids is None or each.part in part_ids]
+    unknown = set(part_ids or ()) - {each.part for each in aside}
+    if unknown:
+        raise NotFound(
+            "no such part was put aside", kind="part_not_found", part=min(unknown),
+            hint="millpond parts lists those that were",
+        )  # fmt: skip
+    refused: dict[str, str] = {}
+    for name in sorted({each.map for each in aside}):
+        try:
+            _retry_map(loads, loading.shard_of(name), [each for each in aside if each.map == name])
+        except Conflict as error:
+            if part_ids is not None:
+                raise
+            refused |= {each.part: str(error) for each in aside if each.map == name}
+    loads.announce()
+    if not loading.served:
+        merge_waiting(loads, loading.shard_of, {each.map for each in aside})
+    asked = {each.part for each in aside}
+    return [
+        replace(each, reason=refused.get(each.part, each.reason))
+        for each in part_statuses(loads) if each.part in asked
+    ]  # fmt: skip
+
+
+def replace_part(loading: Loading, part_id: str, folder: Path) -> list[PartStatus]:
+    """Hand in an intact copy of a part that was put aside, see `Pond.replace_part`."""
+    loads = loading.loads
+    aside = next((each for each in loads.quarantined() if each.part == part_id), None)
+    if aside is not None:
+        manifest = verify_part(folder)
+        if manifest.id != part_id:
+            raise Invalid("it is another part", kind="part_other", wanted=part_id, found=manifest.id)
+        target = loads.set_aside(aside.map, aside.number)
+        remove_tree(target)
+        move(folder, target)
+        step("retry.part_replaced")
+    return retry_parts(loading, [part_id])
+
+
+# -- one map ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Redo:
+    """What is to be done again for a map: parts in their order, and orders of care."""
+
+    parts: list[Queued] = field(default_factory=list)
+    orders: list[CareOrder] = field(default_factory=list)
+    known: list[Quarantined] = field(default_factory=list)
+
+
+def _retry_map(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None:
+    with loads.space.read() as tx:
+        again = {each.number for each in aside if series_of(each.map).knows(tx, each.part)}
+    # Whose rows were loaded again since is not wanted any more, damaged or not.
+    known = [each for each in aside if each.number in again]
+    whole = [each for each in aside if each.number not in again and _is_whole(loads, each)]
+    with shard.exclusive(), loads.alone():
+        if known:
+            _put_back(loads, shard, known)
+        if whole:
+            _finish_absorbed(loads, shard)
+            _put_back(loads, shard, whole)
+
+
+def _put_back(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None:
+    def act(tx: Transaction) -> _Redo:
+        redo = _plan(tx, shard, aside)
+        for queued in redo.parts:
+            segment = Segment(queued.part, queued.number, queued.rows)
+            series_of(queued.map).put_back(tx, segment, replace(queued, again=True).about())
+        for order in redo.orders:
+            row = json.dumps(asdict(replace(order, again=True))).encode()
+            tx.put(CARE.pack(order.map, order.position), row)
+        for each in aside:
+            tx.delete(QUARANTINE.pack(each.map, each.number))
+        return redo
+
+    redo = loads.space.write(act)
+    step("retry.entered")
+    for each in redo.known:
+        remove_tree(loads.set_aside(each.map, each.number))
+
+
+def _is_whole(loads: Loads, aside: Quarantined) -> bool:
+    try:
+        return verify_part(loads.set_aside(aside.map, aside.number)).id == aside.part and aside.queued is not None
+    except Corrupt:
+        return False
+
+
+def _finish_absorbed(loads: Loads, shard: Shard) -> None:
+    """Take out of the queue what the shard has already: only the end of its merge was cut off."""
+    with loads.space.read() as tx:
+        waiting = list(waiting_parts(tx, shard.definition.name))
+    if any(each.again for each in waiting):
+        raise Unavailable(
+            "parts of the map are taken again already", kind="part_waits", map=shard.definition.name,
+            hint="try again when that is done",
+        )  # fmt: skip
+    absorbed = shard.absorbed
+    loads.finish([each for each in waiting if each.load_number <= absorbed])
+
+
+def _plan(tx: ReadTransaction, shard: Shard, aside: Sequence[Quarantined]) -> _Redo:
+    name, redo = shard.definition.name, _Redo()
+    retried: dict[int, Queued] = {}
+    for each in aside:
+        if series_of(name).knows(tx, each.part):
+            redo.known.append(each)  # its rows were loaded again since
+        elif each.queued is not None:
+            retried[each.number] = Queued(**each.queued)
+    if not retried:
+        return redo
+    least = retried[min(retried)]
+    later = _later(tx, shard, least, retried)
+    redo.parts = sorted([*retried.values(), *later.parts], key=lambda each: each.number)
+    redo.orders = later.orders
+    if later.parts or later.orders:
+        _check_overwrite(redo.parts)
+    return redo
+
+
+def _later(tx: ReadTransaction, shard: Shard, least: Queued, retried: dict[int, Queued]) -> _Redo:
+    """What was applied after a part, and must be applied again."""
+    name, redo = shard.definition.name, _Redo()
+    if least.position == 0:
+        if shard.absorbed >= least.load_number:
+            raise _out_of_order(least, "it came before there was a log")
+        return redo
+    waiting = {each.number for each in waiting_parts(tx, name)}
+    orders = {each.position for each in care_orders(tx, name)}
+    aside = {Quarantined.from_json(row).number for _, row in tx.scan(QUARANTINE[name].range())}
+    for entry in _entries_from(tx, least):
+        if entry.kind == "load":
+            for number, part in enumerate(entry.body["parts"], entry.body["number"]):
+                if part["map"] == name and number > least.number and number not in waiting | aside | retried.keys():
+                    redo.parts.append(_kept(tx, part["id"], number, least))
+        elif entry.kind in ("condense", "retain") and entry.maps == (name,) and entry.position not in orders:
+            if entry.kind == "condense" and shard.definition.kind.timed:
+                raise _out_of_order(least, "the map was condensed since")
+            redo.orders.append(_order(entry))
+    return redo
+
+
+def _entries_from(tx: ReadTransaction, least: Queued) -> Iterator[Entry]:
+    after = least.position - 1
+    try:
+        while some := entries_after(tx, after, 1000):
+            yield from some
+            after = some[-1].position
+    except NotFound as error:
+        raise _out_of_order(least, "the log no longer reaches back to it") from error
+
+
+def _kept(tx: ReadTransaction, part: str, number: int, least: Queued) -> Queued:
+    told = tx.get(KEPT.pack(part))
+    found = None if told is None else Queued.from_json(told)
+    if found is None or found.number != number:
+        raise _out_of_order(least, "a part that was merged after it is no longer kept")
+    return found
+
+
+def _order(entry: Entry) -> CareOrder:
+    return CareOrder(
+        map=entry.maps[0], position=entry.position, what=entry.kind, before=entry.body["before"],
+        stamp_ms=entry.stamp_ms, settings=entry.body["settings"],
+    )  # fmt: skip
+
+
+def _check_overwrite(parts: Sequence[Queued]) -> None:
+    for each in parts:
+        if each.settings is not None and not each.settings["overwrite"]:
+            raise _out_of_order(parts[0], "of equal addresses the first row stays, and later ones are there already")
+
+
+def _out_of_order(part: Queued, reason: str) -> Conflict:
+    return Conflict(
+        "the part can no longer be put in its place", kind="part_order", map=part.map, part=part.part, reason=reason,
+        hint="load its rows again (again=True), or make the node a copy of another: millpond repair --from URL",
+    )  # fmt: skip

@@ -1,0 +1,205 @@
+"""Entering: what an entry of the log does to the catalogue and to what waits, in the same write of the space.
+
+The primary appends an entry and performs it (`record`); a replica accepts the primary's and performs it (`follow`).
+Both go through the same few lines, which look at nothing but the entry and the space: so nodes cannot come to differ
+here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from millpond.errors import Unavailable
+from millpond.kernel.segments import Segment
+from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.maps.log.log import LOADS, STREAMS, Entry, accept, append
+from millpond.maps.log.queue import (
+    CARE,
+    KEPT,
+    NUMBER,
+    CareOrder,
+    Queued,
+    forget_map,
+    forget_parts,
+    series_of,
+    settings_of,
+    waiting_parts,
+)
+from millpond.maps.model.catalogue import find_map, known_map, map_names, put_map, remove_map
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.part import PartManifest
+
+__all__ = ("follow", "load_body", "perform", "queue_entry", "record", "remembered")
+
+
+def record(
+    tx: Transaction, kind: str, maps: Sequence[str], body: dict[str, Any], now_ms: int, *, keep: bool = False
+) -> Entry:
+    """Append an entry and perform it. `keep`: parts of a map that is dropped are kept."""
+    entry = append(tx, kind, tuple(maps), body, now_ms)
+    perform(tx, entry, keep=keep)
+    return entry
+
+
+def follow(tx: Transaction, entry: Entry, *, keep: bool = False) -> bool:
+    """Accept an entry of the primary's log and perform it; False when it is known.
+
+    Raises: `Conflict`, see `log.accept`.
+    """
+    if not accept(tx, entry):
+        return False
+    perform(tx, entry, keep=keep)
+    return True
+
+
+def perform(tx: Transaction, entry: Entry, *, keep: bool) -> None:
+    """What the entry does to the catalogue, to what waits and to what is remembered of loads."""
+    if entry.kind in ("create", "alter"):
+        put_map(tx, MapDefinition.from_dict(entry.body["definition"]))
+    elif entry.kind == "drop":
+        _drop(tx, entry.maps[0], keep=keep)
+    else:
+        if entry.kind == "load":
+            _remember(tx, entry)
+        queue_entry(tx, entry)
+
+
+def _drop(tx: Transaction, name: str, *, keep: bool) -> None:
+    if keep:
+        for queued in waiting_parts(tx, name):
+            tx.put(KEPT.pack(queued.part), queued.to_json())
+    remove_map(tx, name)
+    forget_map(tx, name)
+    _forget_streams(tx, name)
+
+
+def _forget_streams(tx: Transaction, name: str) -> None:
+    """Forget the streams that brought rows to no other map that is there."""
+    for key, value in tx.scan(STREAMS.range()):
+        told = json.loads(value)
+        maps = _maps_of_stream(told)
+        if name in maps:
+            left = [each for each in maps if each != name]
+            if left:
+                tx.put(key, json.dumps(told | {"maps": left}).encode())
+            else:
+                tx.delete(key)
+
+
+def _maps_of_stream(told: Mapping[str, Any]) -> list[str]:
+    """The maps that a stream brought rows to; of a row from before they were written down, those of its last epoch."""
+    return list(told.get("maps", told["rows"]))
+
+
+# -- loads --------------------------------------------------------------------------------------------
+
+
+def load_body(
+    tx: ReadTransaction, load: str, manifests: Sequence[PartManifest], *, source: str, rejected: int,
+    stream: tuple[str, int] | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The body of a load of these parts: of those that are new, as the space is now."""
+    fresh: dict[str, PartManifest] = {}
+    rows: dict[str, int] = {}
+    definitions: dict[str, MapDefinition] = {}
+    for manifest in manifests:
+        rows[manifest.map] = rows.get(manifest.map, 0) + manifest.rows
+        if series_of(manifest.map).knows(tx, manifest.id):
+            continue  # the same part again is one part
+        if manifest.map not in definitions:
+            definitions[manifest.map] = find_map(tx, manifest.map)
+        # Within a load it takes the place that counts: the last, or the first where what is there stays.
+        if definitions[manifest.map].overwrite:
+            fresh.pop(manifest.id, None)
+        fresh.setdefault(manifest.id, manifest)
+    return {
+        "load": load, "source": source, "rejected": rejected, "stream": None if stream is None else list(stream),
+        "number": int.from_bytes(tx.get(NUMBER) or b"", "big") + 1, "rows": rows,
+        "duplicates": len(manifests) - len(fresh),
+        "maps": {
+            each.name: {"incarnation": each.incarnation, "settings": settings_of(each)} for each in definitions.values()
+        },
+        "parts": [
+            {"id": each.id, "map": each.map, "rows": each.rows, "bytes": each.data_bytes} for each in fresh.values()
+        ],
+    }  # fmt: skip
+
+
+def _remember(tx: Transaction, entry: Entry) -> None:
+    """Note what the load entered, for whoever asks again."""
+    body = entry.body
+    told = {name: body[name] for name in ("load", "rejected", "rows", "duplicates", "number")}
+    told |= {"position": entry.position, "parts": len(body["parts"])}
+    tx.put(LOADS.pack(body["load"]), json.dumps(told).encode())
+    if body["stream"] is not None:
+        query, epoch = body["stream"]
+        before = tx.get(STREAMS.pack(query))
+        maps = {*told["rows"], *(() if before is None else _maps_of_stream(json.loads(before)))}
+        tx.put(STREAMS.pack(query), json.dumps(told | {"epoch": epoch, "maps": sorted(maps)}).encode())
+
+
+def remembered(tx: ReadTransaction, load: str | None, stream: tuple[str, int] | None) -> Mapping[str, Any] | None:
+    """What was entered under this load id, or for this epoch of a stream or a later one; None when nothing was."""
+    told = None if load is None else tx.get(LOADS.pack(load))
+    if told is None and stream is not None:
+        last = tx.get(STREAMS.pack(stream[0]))
+        told = last if last is not None and json.loads(last)["epoch"] >= stream[1] else None
+    return None if told is None else json.loads(told)
+
+
+def queue_entry(tx: Transaction, entry: Entry) -> None:
+    """Let what the entry brings wait: its parts, or its order of care. Of maps that are no more, nothing waits.
+
+    Raises: `Unavailable` when one of its parts waits already, of an earlier entry.
+    """
+    if entry.kind in ("condense", "retain"):
+        _queue_order(tx, entry)
+    elif entry.kind == "load":
+        _queue_parts(tx, entry)
+
+
+def _queue_order(tx: Transaction, entry: Entry) -> None:
+    [name] = entry.maps
+    known = known_map(tx, name)
+    if known is None or known.incarnation != entry.body["incarnation"]:
+        return
+    order = CareOrder(
+        map=name, position=entry.position, what=entry.kind, before=entry.body["before"], stamp_ms=entry.stamp_ms,
+        settings=entry.body["settings"],
+    )  # fmt: skip
+    tx.put(CARE.pack(name, entry.position), json.dumps(asdict(order)).encode())
+
+
+def _queue_parts(tx: Transaction, entry: Entry) -> None:
+    body, first = entry.body, entry.body["number"]
+    for index, part in enumerate(body["parts"]):
+        name, about = part["map"], body["maps"][part["map"]]
+        known = known_map(tx, name)
+        if known is None or known.incarnation != about["incarnation"]:
+            continue
+        queued = Queued(
+            map=name, number=first + index, load=body["load"], index=index, load_number=first, part=part["id"],
+            rows=part["rows"], source=body["source"], queued_ms=entry.stamp_ms, position=entry.position,
+            stamp_ms=entry.stamp_ms, bytes=part["bytes"], settings=about["settings"],
+        )  # fmt: skip
+        _adopt(tx, queued)
+    before = int.from_bytes(tx.get(NUMBER) or b"", "big")
+    last = max(before, first + len(body["parts"]) - 1)
+    tx.put(NUMBER, last.to_bytes(8, "big"))
+    forget_parts(tx, map_names(tx), before, last)
+
+
+def _adopt(tx: Transaction, queued: Queued) -> None:
+    series = series_of(queued.map)
+    if series.knows(tx, queued.part):
+        # The primary had put the part aside, and took it again from a later load: the log decides, it comes again.
+        if any(each.part == queued.part for each in waiting_parts(tx, queued.map)):
+            raise Unavailable(
+                "the part still waits, of an earlier load", kind="part_waits", map=queued.map, part=queued.part,
+                hint="try again when it is merged",
+            )  # fmt: skip
+        tx.delete(series.absorbed.pack(queued.part))
+    series.adopt(tx, Segment(queued.part, queued.number, queued.rows), queued.about())

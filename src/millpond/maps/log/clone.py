@@ -1,0 +1,301 @@
+"""A pond that becomes a copy of another one, and a map that becomes a copy of another's.
+
+    clone/state.arrow                what the spaces of both have in common: columns `key`, `value`
+    clone/aside.arrow                likewise, the parts that the other had put aside
+    clone/<map>.<incarnation>.mdb    a copy of the map's shard, at least as far as the log in the state
+    clone/ready.json                 all of it is here, whole: from now on there is no way back
+
+The shards may be ahead of the state. What they know already is entered again when the log is pulled on, and doing it
+again changes nothing: the shard says up to which load it is merged, and an order of care before that was carried out.
+
+Invariants:
+* until `ready.json` is there the pond is as it was; once it is there, the clone is carried out, if need be by the next
+  process that opens the pond;
+* a shard that is replaced gets a version that it never had, and no list of touched keys: what was frozen from the old
+  one is not taken for the new one, and the next freeze reads everything;
+* the space changes in one write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from millpond.errors import Corrupt, Unavailable
+from millpond.kernel.keys import Prefix
+from millpond.kernel.space import ReadTransaction, Space, Transaction
+from millpond.kernel.steps import step
+from millpond.maps.log.log import LOADS, LOG, POND_ID, STREAMS
+from millpond.maps.log.queue import ABSORBED, LOCAL, QUARANTINE, Quarantined
+from millpond.maps.model.catalogue import MAPS, list_maps
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.shard.generation import Generation
+from millpond.maps.shard.shard import Shard, generation_folder, read_generation
+from millpond.stores.files import disk_errors, remove_tree, sync, write_file_atomically
+from millpond.stores.lmdb.environment import Environment
+from millpond.stores.locks import alone
+
+__all__ = (
+    "Clone", "adopt_clone", "adopt_copy", "aside_of", "clone_folder", "definitions_of", "forget_aside", "resume_clone",
+    "shard_file", "write_aside", "write_state",
+)  # fmt: skip
+
+SHARED = (MAPS, LOG, LOADS, STREAMS, ABSORBED, Prefix("counter"))
+"""What is the same in the spaces of all nodes that are at the same position."""
+_DONE = Prefix("clone").pack("done")
+_ROWS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+_ROWS_PER_BATCH = 8192
+_LOCK_SECONDS = 600.0
+_VERSIONS_MAX = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """What was brought together: `maps` are the names of the shard files, `<map>.<incarnation>`."""
+
+    id: str
+    pond: str
+    position: int
+    maps: tuple[str, ...]
+
+
+def clone_folder(folder: Path) -> Path:
+    """Where a pond gathers what it is going to be."""
+    return folder / "clone"
+
+
+def shard_file(folder: Path, definition: MapDefinition) -> Path:
+    """Where the copy of a shard comes to lie."""
+    return clone_folder(folder) / f"{definition.name}.{definition.incarnation}.mdb"
+
+
+# -- the files ----------------------------------------------------------------------------------------
+
+
+def write_state(tx: ReadTransaction, file: Path) -> None:
+    """Write what the space has in common with its peers'."""
+    _write_rows(file, (row for prefix in SHARED for row in tx.scan(prefix.range())))
+
+
+def write_aside(tx: ReadTransaction, file: Path) -> None:
+    """Write which parts were put aside."""
+    _write_rows(file, tx.scan(QUARANTINE.range()))
+
+
+def _write_rows(file: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
+    with disk_errors(file), pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, _ROWS) as writer:
+        some: list[tuple[bytes, bytes]] = []
+        for row in rows:
+            some.append(row)
+            if len(some) == _ROWS_PER_BATCH:
+                writer.write_batch(_batch(some))
+                some = []
+        writer.write_batch(_batch(some))
+
+
+def _batch(rows: Sequence[tuple[bytes, bytes]]) -> pa.RecordBatch:
+    columns = [pa.array([row[column] for row in rows], pa.binary()) for column in (0, 1)]
+    return pa.RecordBatch.from_arrays(columns, schema=_ROWS)
+
+
+def _read_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
+    with pa.OSFile(str(file), "rb") as source:
+        try:
+            for batch in pa.ipc.open_stream(source):
+                yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        except pa.ArrowInvalid as error:
+            raise Corrupt(
+                "the state of a clone cannot be read", kind="clone_state", file=file, reason=error,
+                hint="remove the folder it lies in, then make the node a copy again: millpond repair --from URL",
+            ) from error  # fmt: skip
+
+
+def definitions_of(file: Path) -> list[MapDefinition]:
+    """The maps in a state.
+
+    Raises: `Corrupt` when it cannot be read.
+    """
+    return [MapDefinition.from_dict(json.loads(value)) for key, value in _read_rows(file) if key in MAPS]
+
+
+def aside_of(file: Path) -> list[Quarantined]:
+    """The parts that the other had put aside.
+
+    Raises: `Corrupt` when it cannot be read.
+    """
+    return [Quarantined.from_json(value) for _, value in _read_rows(file)]
+
+
+# -- one shard ----------------------------------------------------------------------------------------
+
+
+def adopt_copy(shard: Shard, file: Path | None) -> None:
+    """Make a copy of another node's shard this one; None: of a map without a row.
+
+    Call it while `shard.exclusive()`; doing it twice is harmless.
+    """
+    current = read_generation(shard.folder)
+    if current is None and file is None:
+        return
+    if current is not None and file is not None and (shard.folder / current / "data.mdb").samefile(file):
+        return
+    number = int(current or 0) + 1
+    target = generation_folder(shard.folder, number)
+    remove_tree(target)
+    with disk_errors(target):
+        target.mkdir(parents=True)
+        if file is not None:
+            # A second name of the same file: a crash leaves the first, to begin again with.
+            os.link(file, target / "data.mdb")
+    _raise_version(shard, target)
+    sync(target)
+    sync(target.parent)
+    step("clone.shard_linked")
+    shard.switch(number)
+    for other in shard.folder.iterdir():
+        if other.is_dir() and other.name.isdigit() and int(other.name) != number:
+            remove_tree(other)
+
+
+def _raise_version(shard: Shard, target: Path) -> None:
+    try:
+        above = shard.version
+    except Corrupt:
+        # The shard is replaced because it cannot be read, and had far fewer versions than this.
+        above = _VERSIONS_MAX
+    env = Environment.acquire(target)
+    try:
+        generation = Generation(shard.definition, env)
+        env.write(generation.open_tables)
+        with env.read() as tx:
+            version = max(above, generation.number(tx, "version")) + 1
+        shard.touched.write(version, None)
+        env.write(lambda tx: generation.put_number(tx, "version", version))
+    finally:
+        env.release()
+
+
+# -- the whole pond -----------------------------------------------------------------------------------
+
+
+def adopt_clone(folder: Path, space: Space, clone: Clone) -> None:
+    """Become what was gathered in `clone/`.
+
+    Raises: `Unavailable` when a map or the disk stays busy: it is carried out when the pond is opened next.
+    """
+    write_file_atomically(clone_folder(folder) / "ready.json", json.dumps(asdict(clone)).encode())
+    step("clone.ready")
+    _carry_out(folder, space, clone)
+
+
+def resume_clone(folder: Path, space: Space) -> bool:
+    """Carry out a clone that a crash interrupted; whether there was one. Call it before anything else is done."""
+    ready = clone_folder(folder) / "ready.json"
+    if not ready.exists():
+        return False
+    told = json.loads(ready.read_bytes())
+    _carry_out(folder, space, Clone(**{**told, "maps": tuple(told["maps"])}))
+    return True
+
+
+def _carry_out(folder: Path, space: Space, clone: Clone) -> None:
+    wanted = definitions_of(clone_folder(folder) / "state.arrow")
+    with space.read() as tx:
+        done = tx.get(_DONE) == clone.id.encode()
+        before = list_maps(tx)
+    if not done:
+        with ExitStack() as held:
+            _hold(held, folder, {_folder_name(each): each for each in (*before, *wanted)})
+            for each in wanted:
+                file = shard_file(folder, each) if _folder_name(each) in clone.maps else None
+                adopt_copy(_shard(folder, each), file)
+            step("clone.shards_switched")
+            space.write(lambda tx: _put_state(tx, folder, clone))
+            step("clone.space_written")
+    _clean(folder, {_folder_name(each) for each in wanted})
+    step("clone.cleaned")
+    remove_tree(clone_folder(folder))
+
+
+def _folder_name(definition: MapDefinition) -> str:
+    return f"{definition.name}.{definition.incarnation}"
+
+
+def _shard(folder: Path, definition: MapDefinition) -> Shard:
+    return Shard(folder / "shards" / _folder_name(definition), definition)
+
+
+def _hold(held: ExitStack, folder: Path, maps: dict[str, MapDefinition]) -> None:
+    """Keep everybody from merging, and from entering."""
+    for name in sorted(maps):
+        held.enter_context(_shard(folder, maps[name]).exclusive(_LOCK_SECONDS))
+    busy = Unavailable("a load is being entered", kind="pond_busy", folder=folder, hint="try again")
+    held.enter_context(alone(folder / "loads.lock", _LOCK_SECONDS, busy))
+
+
+def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
+    for prefix in (*SHARED, *LOCAL):
+        for key in [key for key, _ in tx.scan(prefix.range())]:
+            tx.delete(key)
+    source = clone_folder(folder)
+    for key, value in _read_rows(source / "state.arrow"):
+        tx.put(key, value)
+    for aside in aside_of(source / "aside.arrow"):
+        told = replace(aside, folder=str(_aside_folder(folder, aside)))
+        tx.put(QUARANTINE.pack(aside.map, aside.number), told.to_json())
+    _forget_entries(tx)
+    tx.put(POND_ID, clone.pond.encode())
+    tx.put(_DONE, clone.id.encode())
+
+
+def _forget_entries(tx: Transaction) -> None:
+    """Keep of the log only what follows its last load: the parts of the others are not here, so nobody can follow."""
+    keys: list[bytes] = []
+    gone = 0
+    for key, value in tx.scan(LOG.range()):
+        keys.append(key)
+        if json.loads(value)["kind"] == "load":
+            gone = len(keys)
+    for key in keys[:gone]:
+        tx.delete(key)
+
+
+def forget_aside(folder: Path, space: Space, name: str, position: int) -> None:
+    """Forget the parts of a map that were put aside: a copy of the map holds everything up to a position."""
+
+    def leave(tx: Transaction) -> list[Quarantined]:
+        aside = [(key, Quarantined.from_json(value)) for key, value in tx.scan(QUARANTINE[name].range())]
+        gone = [(key, each) for key, each in aside if each.position <= position]
+        for key, each in gone:
+            tx.delete(key)
+            # Who puts a part aside forgets that it knew it. It is in the map now.
+            tx.put(ABSORBED.pack(name, each.part), each.number.to_bytes(8, "big"))
+        return [each for _, each in gone]
+
+    for each in space.write(leave):
+        remove_tree(_aside_folder(folder, each))
+
+
+def _aside_folder(folder: Path, aside: Quarantined) -> Path:
+    return folder / "quarantine" / f"{aside.number:012d}-{aside.map}"
+
+
+def _clean(folder: Path, known: set[str]) -> None:
+    """Remove what belonged to what the pond was."""
+    for parent in ("staging", "merging", "quarantine", "kept"):
+        for place in _visible(folder / parent):
+            remove_tree(place)
+    for parent in ("shards", "snapshots"):
+        for place in _visible(folder / parent):
+            if place.name not in known:
+                remove_tree(place)
+
+
+def _visible(parent: Path) -> list[Path]:
+    return [place for place in parent.glob("[!.]*") if place.is_dir()]

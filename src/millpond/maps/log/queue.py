@@ -1,0 +1,227 @@
+"""What waits for a map: parts to be merged and orders of care, in the order of the log.
+
+    ("queue", map, number)       a part that waits, JSON; merged, it leaves
+    ("absorbed", map, part id)   the number under which this part was entered; forgotten by `forget_parts`
+    ("care", map, position)      an order to condense or retain, JSON; carried out, it leaves
+    ("kept", part id)            a part that was merged and whose files are kept, JSON
+    ("quarantine", map, number)  a part that could not be merged, JSON
+
+Invariants:
+* parts are numbered in the order of their entries, and within an entry in its order;
+* what waits carries the settings of its map at its position: an `alter` holds for what follows it, whenever that is
+  merged;
+* of the parts that wait no more, the last `PARTS_REMEMBERED_MAX` by number are remembered, on every node the same:
+  numbers come from the log, and so does the moment of forgetting;
+* every entry about a map is applied up to the one before the first that waits, or to the end of the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Self
+
+from millpond.kernel.keys import Prefix
+from millpond.kernel.series import Listed, Series
+from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.maps.log.log import head_of
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.snapshot_pointer import current_snapshot
+
+__all__ = (
+    "ABSORBED", "CARE", "KEPT", "LOCAL", "NUMBER", "QUARANTINE", "QUEUE", "CareOrder", "PartStatus", "Quarantined",
+    "Queued", "applied_position", "care_orders", "forget_map", "forget_parts", "series_of", "settings_of",
+    "waiting_counts", "waiting_part", "waiting_parts", "with_settings",
+)  # fmt: skip
+
+QUEUE, ABSORBED, QUARANTINE = Prefix("queue"), Prefix("absorbed"), Prefix("quarantine")
+CARE, KEPT = Prefix("care"), Prefix("kept")
+NUMBER = Prefix("counter").pack("part")
+PARTS_REMEMBERED_MAX = 200_000
+"""A part that comes again after so many others counts as new: its rows are put once more, over those of later loads.
+
+What is sent again after a failure comes after a few. To remember one costs some 100 bytes in every copy of the pond.
+"""
+PARTS_FORGOTTEN_EVERY = 10_000
+"""Numbers between two looks at all that is remembered: one look costs some tenths of a second."""
+LOCAL = (QUEUE, CARE, KEPT, QUARANTINE, Prefix("snapshot"))
+"""What a node knows for itself alone; everything else in the space is the same on all nodes at a position."""
+
+Row = bytes
+_SETTINGS = ("overwrite", "retain_ms", "retain_by", "care_suspended")
+
+
+def series_of(name: str) -> Series:
+    """The parts of a map that wait, and the ids of all it ever took."""
+    return Series(QUEUE[name], ABSORBED[name])
+
+
+def settings_of(definition: MapDefinition) -> dict[str, Any]:
+    """The settings that decide what merging and care do."""
+    return {name: getattr(definition, name) for name in _SETTINGS}
+
+
+def with_settings(definition: MapDefinition, settings: dict[str, Any] | None) -> MapDefinition:
+    """The map as it was set when something was entered; what was entered before logs carries none."""
+    return replace(definition, **settings) if settings else definition
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A part that waits to be merged, or did.
+
+    `again`: it is merged once more, in its order, after a part before it was put back.
+    """
+
+    map: str
+    number: int
+    load: str
+    index: int
+    load_number: int
+    part: str
+    rows: int
+    source: str
+    queued_ms: int
+    position: int = 0
+    stamp_ms: int = 0
+    bytes: int = 0
+    settings: dict[str, Any] | None = None
+    again: bool = False
+
+    @classmethod
+    def of(cls, name: str, listed: Listed) -> Queued:
+        """What a map's series says of a part."""
+        segment = listed.segment
+        return cls(map=name, number=segment.position, part=segment.id, rows=segment.entries, **listed.about)
+
+    @classmethod
+    def from_json(cls, told: Row) -> Queued:
+        """What `to_json` told."""
+        return cls(**json.loads(told))
+
+    def to_json(self) -> Row:
+        """A row of the space."""
+        return json.dumps(asdict(self)).encode()
+
+    def about(self) -> dict[str, Any]:
+        """What a series is told besides the segment itself."""
+        return {name: getattr(self, name) for name in _ABOUT}
+
+
+_ABOUT = tuple(each.name for each in fields(Queued) if each.name not in ("map", "number", "part", "rows"))
+
+
+@dataclass(frozen=True, slots=True)
+class CareOrder:
+    """An order to condense or retain a map, with its watermark."""
+
+    map: str
+    position: int
+    what: str
+    before: int
+    stamp_ms: int
+    settings: dict[str, Any] | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A part that could not be merged, and why."""
+
+    map: str
+    number: int
+    part: str
+    reason: str
+    folder: str
+    since_ms: int = 0
+    queued: dict[str, Any] | None = field(default=None, compare=False)
+
+    @classmethod
+    def from_json(cls, told: Row) -> Self:
+        """What `to_json` told."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(told).items() if name in known})
+
+    def to_json(self) -> Row:
+        """A row of the space, and the file beside the part."""
+        return json.dumps(asdict(self)).encode()
+
+    @property
+    def position(self) -> int:
+        """The position of the entry that brought it; 0 when it came before there was a log."""
+        return int((self.queued or {}).get("position", 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartStatus:
+    """Where a part is in its life: `state` is waiting, merging, quarantined or kept.
+
+    `reason`: why it was put aside, or why the last attempt to merge what waits for its map failed.
+    """
+
+    state: str
+    map: str
+    part: str
+    number: int
+    position: int
+    load: str
+    rows: int
+    bytes: int
+    source: str
+    since_ms: int
+    reason: str = ""
+
+
+def waiting_parts(tx: ReadTransaction, name: str) -> Iterator[Queued]:
+    """The parts that wait for a map, in order."""
+    for listed in series_of(name).listed(tx):
+        yield Queued.of(name, listed)
+
+
+def waiting_counts(tx: ReadTransaction, name: str) -> tuple[int, int]:
+    """How many parts wait for a map, and how many rows they hold together."""
+    rows = [json.loads(told)["entries"] for _, told in tx.scan(QUEUE[name].range())]
+    return len(rows), sum(rows)
+
+
+def waiting_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
+    """A part that waits, by its id; None when it does not."""
+    number = tx.get(ABSORBED.pack(name, part))
+    if number is None:
+        return None
+    position = int.from_bytes(number, "big")
+    row = tx.get(QUEUE.pack(name, position))
+    if row is None:
+        return None
+    told = json.loads(row)
+    return Queued(map=name, number=position, part=part, rows=told["entries"], **told["about"])
+
+
+def forget_parts(tx: Transaction, names: Iterable[str], before: int, last: int) -> None:
+    """Forget parts that came long ago, when the numbers of parts have gone from `before` to `last`."""
+    if before // PARTS_FORGOTTEN_EVERY < last // PARTS_FORGOTTEN_EVERY:
+        for name in names:
+            series_of(name).forget(tx, last - PARTS_REMEMBERED_MAX + 1)
+
+
+def care_orders(tx: ReadTransaction, name: str) -> Iterator[CareOrder]:
+    """The orders of care that wait for a map, in order."""
+    for _, value in tx.scan(CARE[name].range()):
+        yield CareOrder(**json.loads(value))
+
+
+def applied_position(tx: ReadTransaction, name: str) -> int:
+    """Every entry about the map up to this position has been applied."""
+    part, order = next(waiting_parts(tx, name), None), next(care_orders(tx, name), None)
+    waits = [each.position - 1 for each in (part, order) if each is not None]
+    return max(0, min(waits, default=head_of(tx).position))
+
+
+def forget_map(tx: Transaction, name: str) -> None:
+    """Take everything of a dropped map out of the space, but for the parts that are kept."""
+    current_snapshot(name).clear(tx)
+    series_of(name).clear(tx)
+    for prefix in (QUARANTINE[name], CARE[name]):
+        for key, _ in list(tx.scan(prefix.range())):
+            tx.delete(key)

@@ -1,0 +1,1 @@
+"""Maintenance of a shard: condense, retain, compact."""

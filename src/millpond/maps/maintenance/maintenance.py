@@ -1,0 +1,308 @@
+"""Care: keeping a map small without changing what it answers.
+
+| act | what it does |
+|---|---|
+| `condense` | drops rows that only confirm what is known; joins sessions that overlap or touch |
+| `retain` | deletes rows that are older than a time |
+| `compact` | rewrites the shard's file without free space (`care_compact.py`) |
+
+Invariants:
+* an act changes a bounded number of rows at a time, each change one transaction of its own; readers see the map
+  before or after a change. What is ordered in the log holds the map's lock to its end: loads come before or after it;
+* an act may stop after any change: what is done stays done, answers are right, and running it again does the rest;
+* running an act twice does nothing the second time;
+* a map whose care is suspended is left as it is, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.arrays.byte_columns import Bytes, to_list
+from millpond.clock import Clock
+from millpond.errors import Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.maintenance.chunks import Chunk, Place, Store, chunk_at
+from millpond.maps.maintenance.compaction import compact_shard
+from millpond.maps.maintenance.groups import (
+    GroupRows,
+    addresses_of,
+    emptied_ranges,
+    ending_at,
+    group_keys,
+    group_rows,
+    interrupted,
+    longs_of,
+)
+from millpond.maps.maintenance.rules import Joined, age_column, joined_sessions, redundant
+from millpond.maps.maintenance.sweep import sweep
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.shard.cursors import delete_pairs
+from millpond.maps.shard.layouts import OVERFLOW
+from millpond.maps.shard.plain_tables import PlainStore
+from millpond.maps.shard.range_widths import WIDTHS, delete_widths
+from millpond.maps.shard.shard import Shard, ShardStats, ShardView
+
+__all__ = ("ROWS_PER_CHANGE", "CareReport", "compact", "condense", "idle_report", "retain")
+
+ROWS_PER_CHANGE = 131_072
+"""About how many rows one change looks at: what a load waits for, and what a crash can lose of the work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CareReport:
+    """What care did. `rows_removed` counts how many rows fewer there are; bytes are those of the file on disk."""
+
+    map: str
+    rows_before: int
+    rows_removed: int
+    rows_after: int
+    bytes_before: int
+    bytes_after: int
+    changes: int
+    suspended: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One bounded change: rows that go, sessions that come in their place, and where to go on.
+
+    * `gone`: their table keys, and the values where keys alone do not tell rows apart.
+    * `fresh`: sessions as they lie in their table.
+    * `forgotten`, `renewed`: where update times are kept, the addresses whose times go, and come, with the times.
+    * `emptied`: ranges (start, end) that may have lost their last row.
+    """
+
+    table: str
+    gone: tuple[Bytes, Bytes | None]
+    touched: pa.Array
+    following: Place | None
+    fresh: Chunk | None = None
+    longest: int = 0
+    forgotten: pa.RecordBatch | None = None
+    renewed: tuple[pa.RecordBatch, list[int]] | None = None
+    emptied: tuple[list[int], list[int]] = ([], [])
+
+
+I64 = npt.NDArray[np.int64]
+Going = Callable[[], bool]
+_Plan = Callable[[ShardView, lmdb.Transaction, Chunk], _Change]
+
+
+def condense(
+    shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
+    now_ms: int | None = None, going: Going | None = None,
+) -> CareReport:  # fmt: skip
+    """Drop confirmations and join sessions among the rows before a time; maps without a time have none.
+
+    `now_ms`: when this counts as done; `going` is asked between two changes.
+
+    Raises: `Unavailable` when somebody else keeps the map busy for long, the disk is full, or `going` says no.
+    """
+    if not definition.kind.timed:
+        return _tend(shard, definition, None, clock, rows_per_change, "condense", going)
+    act = _condense_sessions if definition.kind is Kind.SESSION else _condense_states
+    plan = partial(act, before_ms=before_ms, now_ms=clock.now_ms() if now_ms is None else now_ms)
+    return _tend(shard, definition, plan, clock, rows_per_change, "condense", going)
+
+
+def retain(
+    shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
+    now_ms: int | None = None, going: Going | None = None,
+) -> CareReport:  # fmt: skip
+    """Delete rows strictly older than a time: by effective time (a session's end), or by when they were last put.
+
+    `now_ms` and `going` as in `condense`.
+
+    Raises: `Unavailable` when somebody else keeps the map busy for long, the disk is full, or `going` says no.
+    """
+    now = clock.now_ms() if now_ms is None else now_ms
+    plan = partial(_aged, definition=definition, before_ms=before_ms, now_ms=now)
+    return _tend(shard, definition, plan, clock, rows_per_change, "retain", going)
+
+
+def compact(shard: Shard, *, clock: Clock) -> CareReport:
+    """Rewrite the shard's file in order and without free space, and switch to it: the disk gets back what was deleted.
+
+    Raises: `Unavailable` when somebody else keeps the map busy for long, or the disk is full; nothing has changed then.
+    """
+    began, before = clock.monotonic(), shard.stats()
+    changes = 0
+    with shard.exclusive():
+        if before.rows or before.bytes:
+            sweep(shard, ROWS_PER_CHANGE)
+            changes = compact_shard(shard)
+    report = _report(shard, clock, began, before.rows, before.bytes)
+    return replace(report, changes=changes)
+
+
+# -- one act, change by change ------------------------------------------------------------------------
+
+
+def _tend(
+    shard: Shard, definition: MapDefinition, plan: _Plan | None, clock: Clock, rows_per_change: int, act: str,
+    going: Going | None,
+) -> CareReport:  # fmt: skip
+    # A group that is cut goes on from its last row, so it takes two rows to get ahead.
+    assert rows_per_change >= 2, rows_per_change
+    began, before = clock.monotonic(), shard.stats()
+    changes, place = 0, None
+    on = plan is not None and not definition.care_suspended
+    while on and plan is not None:
+        if going is not None and not going():
+            raise Unavailable("care was stopped", kind="care_stopped", map=definition.name, hint="it is taken up again")
+        with shard.exclusive():
+            change = _next_change(shard, plan, place, rows_per_change)
+            if change is not None and len(change.gone[0]):
+                _apply(shard, change)
+                changes += 1
+                step(f"{act}.batch_committed")
+        place = change.following if change is not None else None
+        on = place is not None
+    if changes:
+        with shard.exclusive():
+            sweep(shard, ROWS_PER_CHANGE)
+    report = _report(shard, clock, began, before.rows, before.bytes)
+    return replace(report, changes=changes, suspended=plan is not None and definition.care_suspended)
+
+
+def idle_report(shard: Shard, clock: Clock, began: float, before: ShardStats, *, suspended: bool) -> CareReport:
+    """The report of care that was done by others, or not at all: what the shard holds now, and held before."""
+    return replace(_report(shard, clock, began, before.rows, before.bytes), suspended=suspended)
+
+
+def _report(shard: Shard, clock: Clock, began: float, rows: int, size: int) -> CareReport:
+    after = shard.stats()
+    return CareReport(
+        map=shard.definition.name, rows_before=rows, rows_removed=rows - after.rows, rows_after=after.rows,
+        bytes_before=size, bytes_after=after.bytes, changes=0, suspended=False, seconds=clock.monotonic() - began,
+    )  # fmt: skip
+
+
+def _next_change(shard: Shard, plan: _Plan, place: Place | None, rows_max: int) -> _Change | None:
+    with shard.view() as view:
+        if view.tx is None:
+            return None
+        chunk = chunk_at(view.generation, view.tx, place, rows_max)
+        return None if chunk is None else plan(view, view.tx, chunk)
+
+
+def _apply(shard: Shard, change: _Change) -> None:
+    def act(tx: lmdb.Transaction) -> None:
+        store, (keys, values), fresh = shard.store, change.gone, change.fresh
+        delete_pairs(tx, store.dbs[change.table], to_list(keys), None if values is None else to_list(values))
+        if fresh is not None:
+            _put_fresh(store, tx, fresh)
+        if change.emptied[0]:
+            plain = isinstance(store, PlainStore) and store.plain
+            delete_widths(tx, store.dbs[WIDTHS], store.dbs[change.table], *change.emptied, plain=plain)
+        if change.forgotten is not None:
+            shard.updates.delete(tx, change.forgotten)
+        if change.renewed is not None:
+            shard.updates.put_times(tx, *change.renewed)
+
+    shard.change(act, change.touched, longest=change.longest)
+
+
+def _put_fresh(store: Store, tx: lmdb.Transaction, fresh: Chunk) -> None:
+    """Put rows whose addresses are in no table, in `overflow` as the first of those that clash."""
+    pairs = zip(to_list(fresh.keys), to_list(fresh.values), strict=True)
+    cursor = tx.cursor(db=store.dbs[fresh.table])
+    if fresh.table == OVERFLOW and isinstance(store, PlainStore):
+        # What lies there already is of another key: then the next clash number is looked for.
+        clashing = [(key, value) for key, value in pairs if not cursor.put(key, value, overwrite=False)]
+        store.put_table(tx, OVERFLOW, clashing, overwrite=True)
+    else:
+        cursor.putmulti(pairs)
+
+
+# -- plans --------------------------------------------------------------------------------------------
+
+
+def _condense_states(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, before_ms: int, now_ms: int) -> _Change:
+    store = view.store
+    rows = group_rows(store, chunk)
+    gone = redundant(rows, before_ms)
+    gone &= ~interrupted(store, tx, rows, gone)
+    following = chunk.following
+    if chunk.split:
+        # Go on from the last row of the cut group that stays: the next rows are compared with it.
+        following = Place(chunk.table, chunk.key(int(np.flatnonzero(~gone)[-1])))
+    deleted = rows.places(gone)
+    touched = group_keys(store, tx, chunk.taken(rows.one_a_group(gone)))
+    forgotten = _forgotten(view, tx, chunk, deleted)
+    return _Change(chunk.table, chunk.to_delete(deleted), touched, following, forgotten=forgotten)
+
+
+def _forgotten(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, gone: I64) -> pa.RecordBatch | None:
+    return addresses_of(view.store, tx, chunk.taken(gone)) if view.shard.tracking and len(gone) else None
+
+
+def _condense_sessions(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, before_ms: int, now_ms: int) -> _Change:
+    store = view.store
+    rows = group_rows(store, chunk)
+    joined = joined_sessions(rows, before_ms)
+    start, end = rows.longs
+    stays = (start == joined.start[joined.run]) & (end == joined.end[joined.run])
+    members = joined.grown[joined.run]
+    known = np.zeros(len(joined.start), np.bool_)
+    known[joined.run[stays]] = True
+    new = np.flatnonzero(~known)
+    following = chunk.following
+    if chunk.split:
+        cut = int(joined.run[-1])
+        first, last = chunk.taken(rows.numbers(joined.first[[cut]])), joined.end[[cut]]
+        following = Place(chunk.table, ending_at(store, first, last).key(0))
+    deleted = rows.places(members & ~stays)
+    return _Change(
+        chunk.table,
+        chunk.to_delete(deleted),
+        group_keys(store, tx, chunk.taken(rows.one_a_group(members))),
+        following,
+        fresh=ending_at(store, chunk.taken(rows.numbers(joined.first[new])), joined.end[new]),
+        longest=int((joined.end[new] - joined.start[new]).max(initial=0)),
+        forgotten=_forgotten(view, tx, chunk, deleted),
+        renewed=_renewed(view, tx, rows, joined, now_ms) if view.shard.tracking and len(deleted) else None,
+    )
+
+
+def _renewed(
+    view: ShardView, tx: lmdb.Transaction, rows: GroupRows, joined: Joined, now_ms: int
+) -> tuple[pa.RecordBatch, list[int]]:
+    """When each joined session was last put: the latest of its members."""
+    grown = np.flatnonzero(joined.grown)
+    addresses = addresses_of(view.store, tx, rows.chunk)
+    latest = np.full(len(joined.start), np.iinfo(np.int64).min)
+    times = view.generation.updates.times(tx, addresses, now_ms)
+    np.maximum.at(latest, joined.run, times if rows.order is None else times[rows.order])
+    sessions = addresses.take(pa.array(rows.numbers(joined.first[grown]))).set_column(
+        2, "end", pa.array(joined.end[grown])
+    )
+    return sessions, latest[grown].tolist()
+
+
+def _aged(
+    view: ShardView, tx: lmdb.Transaction, chunk: Chunk, definition: MapDefinition, before_ms: int, now_ms: int
+) -> _Change:
+    store = view.store
+    if age_column(definition) is None:
+        age = view.generation.updates.times(tx, addresses_of(store, tx, chunk), now_ms)
+    else:
+        age = longs_of(store, chunk)[-1]
+    deleted = np.flatnonzero(age < before_ms)
+    return _Change(
+        chunk.table,
+        chunk.to_delete(deleted),
+        group_keys(store, tx, chunk.taken(deleted)).unique(),
+        chunk.following,
+        forgotten=_forgotten(view, tx, chunk, deleted),
+        emptied=([], []) if definition.kind.keyed else emptied_ranges(store, chunk, age < before_ms),
+    )

@@ -1,0 +1,78 @@
+"""What care takes out of a map and puts in its place, decided over whole columns of rows.
+
+Every rule looks at rows in the order of their addresses, groups whole or cut where the rows before were settled.
+
+* temporal kinds: a row is redundant when the row before it in its group has the same value and its own time lies
+  before the watermark. What is left of a run is its earliest row, so no answer changes at any time.
+* sessions: in order of start, a session joins the one before it when it starts no later than that one's end
+  so far, and before the watermark. The joined session ends at the greatest end: time is never lost to a nested one.
+* age: a row goes when its time (a session's end, or its update time) lies strictly before the watermark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.arrays.compiled import kernel
+from millpond.maps.maintenance.groups import GroupRows
+from millpond.maps.model.definition import Kind, MapDefinition
+
+__all__ = ("Joined", "age_column", "joined_sessions", "redundant")
+
+Mask = npt.NDArray[np.bool_]
+I64 = npt.NDArray[np.int64]
+
+
+def redundant(rows: GroupRows, before_ms: int) -> Mask:
+    """Which rows of a temporal kind only confirm the row before them, and lie before the watermark."""
+    found: Mask = ~rows.first & rows.repeats() & (rows.longs[0] < before_ms)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Sessions after joining.
+
+    * `run`: for every row, the number of the session it is, or is part of, now.
+    * `start`, `end`: of each of these sessions.
+    * `first`: the row each starts with.
+    * `grown`: sessions that are joined of several rows.
+    """
+
+    run: I64
+    first: I64
+    start: I64
+    end: I64
+    grown: Mask
+
+
+def joined_sessions(rows: GroupRows, before_ms: int) -> Joined:
+    """Join sessions that overlap or touch and start before the watermark."""
+    start, end = rows.longs
+    run, reach = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    count = _join(rows.first, start, end, before_ms, run, reach)
+    first = np.flatnonzero(np.diff(run, prepend=-1))
+    return Joined(run, first, start[first], reach[:count], np.bincount(run, minlength=count) > 1)
+
+
+@kernel
+def _join(fresh, start, end, before, run, reach):  # type: ignore[no-untyped-def]
+    count = 0
+    for i in range(len(start)):
+        if not fresh[i] and start[i] < before and start[i] <= reach[count - 1]:
+            reach[count - 1] = max(reach[count - 1], end[i])
+        else:
+            reach[count] = end[i]
+            count += 1
+        run[i] = count - 1
+    return count
+
+
+def age_column(definition: MapDefinition) -> str | None:
+    """The column that says how old a row is; None: only its update time does."""
+    if definition.retain_by == "update_time" or not definition.kind.timed:
+        return None
+    return "end" if definition.kind is Kind.SESSION else "effective_time"

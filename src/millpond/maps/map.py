@@ -1,0 +1,233 @@
+"""One map of an open pond: what a user does with it.
+
+A single `get` needs neither compiled kernels nor a snapshot: what does is imported where it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import single_key
+from millpond.maps.loads.load import Loading, LoadResult, load_data
+from millpond.maps.log.queue import applied_position
+from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.values import python_value
+from millpond.maps.shard.shard import Shard
+from millpond.maps.snapshots.freshness import Freshness, Stamp
+from millpond.stores.objects import Objects
+from millpond.times.instants import parse_instant
+
+if TYPE_CHECKING:
+    from millpond.maps.inputs.key_columns import Key, OnInvalid
+    from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.maintenance.maintenance import CareReport
+    from millpond.maps.predicates.predicate import Where
+    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.maps.snapshots.snapshot import Snapshot
+
+__all__ = ("Map",)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True, repr=False)
+class Map:
+    """A map: get it from `Pond.map` or `Pond.create_map`.
+
+    It stands for the map as it was made. When that was dropped, by this process or another, every call raises
+    `NotFound`, kind `map_dropped`, also when another map has the name now.
+    """
+
+    definition: MapDefinition
+    loading: Loading
+    shard: Shard
+    objects: Objects
+    _held: tuple[Snapshot, Stamp | None] | None = None
+    _freshness: Freshness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._freshness = Freshness(self.loading.space, self.shard)
+
+    def __repr__(self) -> str:
+        return f"Map({self.definition.summary})"
+
+    @property
+    def name(self) -> str:
+        """The map's name."""
+        return self.definition.name
+
+    @property
+    def kind(self) -> Kind:
+        """The map's kind."""
+        return self.definition.kind
+
+    def load(
+        self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None,
+        source: str = "", again: bool = False,
+    ) -> LoadResult:  # fmt: skip
+        """Load rows and merge them: an Arrow table, reader or batches, a pandas or polars frame, or dicts.
+
+        Columns are named as the map's (`key, effective_time, value` …, a column per field of a struct) unless
+        `columns` says otherwise. More than `max_rejects` rows that cannot be stored fail the load as a whole;
+        with `rejects` they are written to that file, with their reasons. Times that name no zone are in `zone`
+        (`UTC`, `Europe/Berlin`), or refused. Times that are numbers count in `time_unit` (`s`, `ms`, `us`, `ns`);
+        without one they are milliseconds, and those that could be seconds are refused. The same data loaded twice is
+        one part and changes nothing, unless `again`.
+
+        Raises: `Invalid` for columns or rows that cannot be stored; `Unavailable` when the disk is full.
+        """
+        return load_data(
+            self.loading, self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
+            zone=zone, time_unit=time_unit, source=source, again=again,
+        )  # fmt: skip
+
+    def get(self, key: Key, at: object = None) -> Any:
+        """The value of a key (ranged maps: of a number) at a time, now unless told.
+
+        A struct is a dict, a session `{"start": …, "end": …}`; None when there is none.
+
+        Raises: `Invalid` for a key or time the map cannot have.
+        """
+        time, asked = self._instant(at), single_key(self.definition, key)
+        found = None if asked is None else self.shard.get(asked, time)
+        if found is None:
+            return None
+        if isinstance(found, tuple):
+            return {"start": _moment(found[0]), "end": _moment(found[1])}
+        return python_value(found, self.definition.value)
+
+    def _instant(self, at: object) -> int | None:
+        if not self.kind.timed:
+            return None
+        return self.loading.clock.now_ms() if at is None else parse_instant(at)
+
+    def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
+        """The values of many keys at their times: Arrow arrays in, an Arrow array of the same length out.
+
+        `keys`: a column of what may be a key (docs/inputs.md), any chunking; `at`: one instant or an array of them,
+        now unless told. A miss is null. Answers from the snapshot, which is brought up to date first.
+        `on_invalid="miss"` answers null where a value is no key or no time.
+
+        Raises: `Invalid` for arrays of another type or length, for values that are no key or no time.
+        """
+        if at is None and self.kind.timed:
+            at = self.loading.clock.now_ms()
+        return self.snapshot().lookup(keys, at, on_invalid=on_invalid)
+
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """Rows as Arrow batches, those that a condition takes; what it says of keys and times limits what is read.
+
+        `where` is text such as "key = 'JFK' and temp > 80", a list of `(column, comparison, value)` which must all
+        hold, or a pyarrow expression. The reader shows the map as it was when its first batch was read.
+
+        Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
+        """
+        from millpond.maps.scan import scan
+
+        return scan(self.shard, self.definition, where, columns)
+
+    def freeze(self) -> SnapshotManifest:
+        """Bring the snapshot up to date, and say which it is."""
+        from millpond.maps.snapshots.refresh import refreeze
+
+        return refreeze(self.loading.space, self.loading.clock, self.objects, self.shard)
+
+    def snapshot(
+        self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
+    ) -> Snapshot:  # fmt: skip
+        """The up-to-date snapshot, open. The one given before stays usable for who still holds it.
+
+        Narrowed to `keys` `[lower, upper)` (numbers, for ranged maps), or to a `window` of time `[since, until)`, it is
+        smaller, and refuses questions outside; None: no bound on that side.
+
+        Raises: `Invalid` for bounds that the map cannot have.
+        """
+        if keys is None and window is None:
+            return self._whole()
+        return self._narrowed(keys, window)
+
+    def _whole(self) -> Snapshot:
+        held, stamp = self._held or (None, None)
+        if held is not None and not held.closed and stamp == self._freshness.stamp():
+            return held
+        from millpond.maps.snapshots.snapshot import Snapshot
+
+        manifest = self.freeze()
+        if held is None or held.closed or held.manifest.id != manifest.id:
+            held = Snapshot.open(self.objects, manifest)
+        self._held = held, self._freshness.proving(manifest)
+        return held
+
+    def _narrowed(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:
+        from millpond.maps.snapshots.subset import open_narrowed
+
+        manifest = self.freeze()
+        return open_narrowed(self.objects, self.definition, manifest, keys, window, self.loading.clock.now_ms())
+
+    def condense(self, before: object = None) -> CareReport:
+        """Drop repeated confirmations, join overlapping sessions; of rows before a time (default: the setting).
+
+        It is entered into the log, and done in its turn: after the loads that were entered before.
+        """
+        return self._care("condense", self._watermark(before, self.definition.condense_ms, "condense"))
+
+    def retain(self, before: object = None) -> CareReport:
+        """Delete rows older than a time (default: the setting); in its turn, as `condense`."""
+        return self._care("retain", self._watermark(before, self.definition.retain_ms, "retain"))
+
+    def _care(self, what: str, before_ms: int) -> CareReport:
+        from millpond.maps.loads.maintenance_orders import care_in_turn
+
+        return care_in_turn(self.loading, self.shard, what, before_ms)
+
+    def _watermark(self, before: object, age_ms: int | None, setting: str) -> int:
+        if before is not None:
+            return parse_instant(before)
+        if age_ms is None:
+            raise Invalid(
+                f"the map has no {setting} setting", kind="care_setting", map=self.name,
+                setting=setting, hint=f"alter_map({self.name!r}, {setting}='30d'), or say before=…",
+            )  # fmt: skip
+        return self.loading.clock.now_ms() - age_ms
+
+    def compact(self) -> CareReport:
+        """Rewrite the shard's file without free pages: gives disk back."""
+        from millpond.maps.maintenance.maintenance import compact
+
+        return compact(self.shard, clock=self.loading.clock)
+
+    def info(self) -> dict[str, Any]:
+        """What the map is and holds."""
+        from millpond.maps.snapshots.refresh import current_manifest
+
+        stats = self.shard.stats()
+        manifest = current_manifest(self.loading.space, self.objects, self.definition)
+        waiting = self.loading.loads.queued(self.name)
+        with self.loading.space.read() as tx:
+            same_map(tx, self.definition)
+            position = applied_position(tx, self.name)
+        return {
+            **{name: told for name, told in self.definition.to_dict().items() if name != "hash_bits"},
+            "rows": stats.rows, "version": stats.version, "shard_bytes": stats.bytes, "position": position,
+            "parts_waiting": len(waiting), "rows_waiting": sum(each.rows for each in waiting),
+            "snapshot": manifest.id if manifest else None,
+            "snapshot_current": manifest is not None and manifest.shard_version == stats.version,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """Let go of the shard and the snapshot: it stays open for who was given it, and holds it still."""
+        self._held = None
+        self.shard.close()
+
+
+def _moment(millis: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=millis)

@@ -1,0 +1,1 @@
+"""The definition of a map, its columns, keys and values."""

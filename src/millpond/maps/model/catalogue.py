@@ -1,0 +1,147 @@
+"""The catalogue: which maps a pond has. One row per map in the space, `maps/<name>` → its definition as JSON.
+
+Dropping a map and making one of the same name gives another incarnation: parts written for the first are refused, and
+handles of the first say so (`same_map`) instead of showing the second, or nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.kernel.keys import Prefix
+from millpond.kernel.space import ReadTransaction, Space, Transaction
+from millpond.maps.model.definition import MapDefinition, check_name
+from millpond.shown import shown
+from millpond.times.durations import optional_duration
+
+__all__ = (
+    "ALTERABLE", "altered_map", "check_map", "created_map", "dropped_map", "durations", "find_map", "known_map",
+    "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
+)  # fmt: skip
+
+MAPS = Prefix("maps")
+ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "care_suspended")
+
+
+def list_maps(tx: ReadTransaction) -> list[MapDefinition]:
+    """All maps, by name."""
+    return [MapDefinition.from_dict(json.loads(value)) for _, value in tx.scan(MAPS.range())]
+
+
+def map_names(tx: ReadTransaction) -> list[str]:
+    """The names of all maps, in order: for whoever need not know what they are."""
+    return [str(MAPS.unpack(key)[0]) for key, _ in tx.scan(MAPS.range())]
+
+
+def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
+    """The map of that name, in any case of letters.
+
+    Raises: `NotFound` naming maps with a similar name.
+    """
+    if not isinstance(name, str):
+        raise Invalid("a map's name is text", kind="map_name", name=shown(name))
+    lowered = name.lower()
+    found = known_map(tx, lowered) if lowered else None
+    if found is not None:
+        return found
+    known = [each.name for each in list_maps(tx)]
+    near = difflib.get_close_matches(lowered, known, n=3) or known[:5]
+    hint = f"there is: {', '.join(near)}" if near else "the pond has no maps yet: create one first"
+    raise NotFound("no such map", kind="map_not_found", map=name, hint=hint)
+
+
+@lru_cache(maxsize=1024)
+def map_key(name: str) -> bytes:
+    """The key of a map's row."""
+    return MAPS.pack(name)
+
+
+def known_map(tx: ReadTransaction, name: str) -> MapDefinition | None:
+    """The map of exactly that name; None when there is none."""
+    told = tx.get(map_key(name))
+    return None if told is None else _definition(told)
+
+
+def same_map(tx: ReadTransaction, definition: MapDefinition) -> MapDefinition:
+    """The map of a handle, with the settings that it has now: the one rule for handles of maps that were dropped.
+
+    Raises: `NotFound`, kind `map_dropped`, when it was dropped, also when another map has its name now.
+    """
+    known = known_map(tx, definition.name)
+    if known is None or known.incarnation != definition.incarnation:
+        raise dropped_map(definition.name)
+    return known
+
+
+def check_map(space: Space, definition: MapDefinition) -> None:
+    """See that the map of a handle is still there.
+
+    Raises: as `same_map`.
+    """
+    with space.read() as tx:
+        same_map(tx, definition)
+
+
+def dropped_map(name: str) -> NotFound:
+    """The error of a handle whose map was dropped."""
+    return NotFound(
+        "the map was dropped", kind="map_dropped", map=name,
+        hint="open it by its name again: another map may have that name now",
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _definition(told: bytes) -> MapDefinition:
+    """A definition from its row: every question asks for one, and it is a value."""
+    return MapDefinition.from_dict(json.loads(told))
+
+
+def put_map(tx: Transaction, definition: MapDefinition) -> None:
+    """Enter a map, or its altered settings."""
+    tx.put(MAPS.pack(definition.name), json.dumps(definition.to_dict()).encode())
+
+
+def remove_map(tx: Transaction, name: str) -> None:
+    """Take a map out."""
+    tx.delete(MAPS.pack(name))
+
+
+def created_map(tx: ReadTransaction, definition: MapDefinition, *, exist_ok: bool) -> MapDefinition | None:
+    """The map that is there already when a new one is wanted; None when the way is free.
+
+    Raises: `AlreadyExists` when there is one, unless `exist_ok` and both have the same shape.
+    """
+    known = known_map(tx, check_name(definition.name))
+    if known is None or (exist_ok and known.same_shape(definition)):
+        return known
+    reason = "it has another shape" if exist_ok else "drop it first, or choose another name"
+    raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint=reason)
+
+
+def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> MapDefinition:
+    """A map with other settings, such as do not shape bytes.
+
+    Raises: `Invalid` for a setting that is fixed at creation; `NotFound`.
+    """
+    unknown = [setting for setting in settings if setting not in ALTERABLE]
+    if unknown:
+        raise Invalid(
+            "this cannot be altered", kind="setting_fixed", map=name, setting=unknown[0],
+            hint=f"alterable are: {', '.join(ALTERABLE)}; for others create a new map",
+        )  # fmt: skip
+    return replace(find_map(tx, name), **durations(settings))
+
+
+def durations(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with `condense` and `retain` in milliseconds, None where they are off."""
+    told = dict(settings)
+    for name in ("condense", "retain"):
+        if name in told:
+            told[f"{name}_ms"] = optional_duration(told.pop(name))
+    return told

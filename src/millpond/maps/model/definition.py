@@ -1,0 +1,266 @@
+"""What a map is: its kind, its value type, its scheme and its settings, as pure values.
+
+| kind | row | question it answers |
+|---|---|---|
+| `state` | key → value | value of key |
+| `temporal_state` | key, effective_time → value | latest value with effective_time ≤ t |
+| `ranged_state` | key_start, key_end → value | value of the narrowest range that holds n |
+| `temporal_ranged_state` | the same with effective_time | narrowest range first, then latest time ≤ t |
+| `session` | key, start, end | the innermost session that holds t |
+
+Ranges and sessions hold both their ends. Times are UTC milliseconds (`int64`).
+The choices that shape bytes (kind, value type, scheme, hash) are stored with the map and never change.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from millpond.errors import Invalid
+
+__all__ = (
+    "COLUMNS",
+    "Kind",
+    "MapDefinition",
+    "ScalarType",
+    "Scheme",
+    "ValueType",
+    "check_name",
+    "parse_value_type",
+)
+
+
+class Kind(StrEnum):
+    """The five kinds of map."""
+
+    STATE = "state"
+    TEMPORAL_STATE = "temporal_state"
+    RANGED_STATE = "ranged_state"
+    TEMPORAL_RANGED_STATE = "temporal_ranged_state"
+    SESSION = "session"
+
+    @cached_property
+    def keyed(self) -> bool:
+        """Rows carry a `key`; the others carry `key_start, key_end`."""
+        return self in (Kind.STATE, Kind.TEMPORAL_STATE, Kind.SESSION)
+
+    @cached_property
+    def temporal(self) -> bool:
+        """Rows carry an `effective_time`."""
+        return self in (Kind.TEMPORAL_STATE, Kind.TEMPORAL_RANGED_STATE)
+
+    @cached_property
+    def timed(self) -> bool:
+        """Questions carry a time: `at`."""
+        return self.temporal or self is Kind.SESSION
+
+    @cached_property
+    def valued(self) -> bool:
+        """Rows carry a value: all but sessions."""
+        return self is not Kind.SESSION
+
+    @cached_property
+    def address(self) -> tuple[str, ...]:
+        """The columns that tell one row from another, in order."""
+        return COLUMNS[self]
+
+
+COLUMNS: dict[Kind, tuple[str, ...]] = {
+    Kind.STATE: ("key",),
+    Kind.TEMPORAL_STATE: ("key", "effective_time"),
+    Kind.RANGED_STATE: ("key_start", "key_end"),
+    Kind.TEMPORAL_RANGED_STATE: ("key_start", "key_end", "effective_time"),
+    Kind.SESSION: ("key", "start", "end"),
+}
+
+RESERVED_COLUMNS = frozenset(("key", "effective_time", "value_type", "value", "key_start", "key_end", "start", "end"))
+
+
+class Scheme(StrEnum):
+    """How the shard stores keys; it never changes an answer.
+
+    * `auto`: short keys directly, longer ones by hash. The default; smallest and fastest for most data.
+    * `direct`: every key that LMDB can hold is stored directly, the rest by hash. Keeps key order for scans.
+    * `hash`: `xxh3_64` of the key (8 bytes, or 4), rows of clashing keys side by side.
+    * `lookup`: keys and values interned once, rows hold ids. Smallest for highly repeated data, slower to write.
+    """
+
+    AUTO = "auto"
+    DIRECT = "direct"
+    HASH = "hash"
+    LOOKUP = "lookup"
+
+
+class ScalarType(StrEnum):
+    """Types of a single value."""
+
+    STRING = "string"
+    LONG = "long"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    TIMESTAMP = "timestamp"
+    BINARY = "binary"
+    JSON = "json"
+
+
+_ALIASES = {
+    "str": "string", "varchar": "string", "text": "string", "bigint": "long", "int": "long",
+    "integer": "long", "float": "double", "bool": "boolean", "bytes": "binary",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """A scalar, or a struct of named scalars: exactly one of `scalar` and `fields` is set."""
+
+    scalar: ScalarType | None = None
+    fields: tuple[tuple[str, ScalarType], ...] = ()
+
+    def __post_init__(self) -> None:
+        assert (self.scalar is None) == bool(self.fields), self
+
+    def __str__(self) -> str:
+        """Spark's DDL words, which `parse_value_type` reads back."""
+        if self.scalar:
+            return str(self.scalar)
+        return ", ".join(f"{_quoted(name)} {scalar}" for name, scalar in self.fields)
+
+
+def _quoted(name: str) -> str:
+    """A field's name in backticks where it would not be read back without them."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name}`"
+
+
+_FIELD = re.compile(r"^\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s*$")
+
+
+def parse_value_type(text: str) -> ValueType:
+    """A value type from Spark's DDL words.
+
+    >>> str(parse_value_type("bigint"))
+    'long'
+    >>> str(parse_value_type("temp double, code: string"))
+    'temp double, code string'
+    >>> str(parse_value_type("`wind speed` double"))
+    '`wind speed` double'
+
+    Raises: `Invalid` naming the word that is not a type, or the field that is given twice.
+    """
+    stripped = text.strip()
+    struct = re.fullmatch(r"struct\s*<(.*)>", stripped, re.IGNORECASE | re.DOTALL)
+    if struct:
+        stripped = struct.group(1)
+    if re.fullmatch(r"[A-Za-z]+", stripped):
+        return ValueType(scalar=_scalar(stripped, text))
+    parsed: list[tuple[str, ScalarType]] = []
+    for piece in stripped.split(","):
+        found = _FIELD.match(piece)
+        if not found:
+            raise Invalid(
+                "value type is not understood", kind="value_type_unknown", value=repr(text),
+                hint="write one type, or fields such as 'temp double, wind_speed double'",
+            )  # fmt: skip
+        name = found.group(1).strip("`")
+        if name.lower() in RESERVED_COLUMNS or name in (known for known, _ in parsed):
+            raise Invalid("value field name is reserved or given twice", kind="value_field_name", field=name)
+        parsed.append((name, _scalar(found.group(2), text)))
+    return ValueType(fields=tuple(parsed))
+
+
+def _scalar(word: str, whole: str) -> ScalarType:
+    lowered = word.lower()
+    try:
+        return ScalarType(_ALIASES.get(lowered, lowered))
+    except ValueError:
+        known = ", ".join(ScalarType)
+        raise Invalid(
+            "value type is not known", kind="value_type_unknown", type=word, value=repr(whole),
+            hint=f"known types: {known}",
+        ) from None  # fmt: skip
+
+
+_SUMMARY_LETTERS = 60
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,126}")
+
+
+def check_name(name: str) -> str:
+    """The map's name in its one true form, lower case.
+
+    Raises: `Invalid` when it is not `[a-z][a-z0-9_]*` of at most 127 characters.
+    """
+    lowered = name.lower()
+    if not _NAME.fullmatch(lowered):
+        raise Invalid(
+            "map name is not valid", kind="map_name", map=repr(name),
+            hint="lower case letters, digits and underscores, starting with a letter",
+        )  # fmt: skip
+    return lowered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapDefinition:
+    """Everything that is fixed about one map, and its settings.
+
+    `incarnation` tells a map from an earlier one of the same name that was dropped.
+    `value` None: values of any scalar type may be mixed, each row carries its own type.
+    `hash_bits` is for tests only: fewer than 64 keeps that many low bits of the hash, so that keys clash.
+    """
+
+    name: str
+    kind: Kind
+    incarnation: str
+    value: ValueType | None = None
+    scheme: Scheme = Scheme.AUTO
+    hash_bytes: int = 8
+    hash_bits: int = 64
+    overwrite: bool = True
+    condense_ms: int | None = None
+    retain_ms: int | None = None
+    retain_by: str = "effective_time"
+    care_suspended: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.hash_bytes not in (4, 8):
+            raise Invalid("hash_bytes is 4 or 8", kind="hash_bytes", hash_bytes=self.hash_bytes)
+        if self.retain_by not in ("effective_time", "update_time"):
+            raise Invalid("retain_by is effective_time or update_time", kind="retain_by", retain_by=self.retain_by)
+        if self.kind is Kind.SESSION and self.value is not None:
+            raise Invalid("sessions carry no value", kind="session_value", map=self.name)
+
+    @property
+    def summary(self) -> str:
+        """Name, kind, value type and scheme, on one line."""
+        value = None if self.value is None else textwrap.shorten(str(self.value), _SUMMARY_LETTERS, placeholder=" …")
+        return f"{self.name!r}, kind={str(self.kind)!r}, value={value!r}, scheme={str(self.scheme)!r}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form, read back by `from_dict`."""
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        return told | {
+            "kind": str(self.kind), "scheme": str(self.scheme),
+            "value": None if self.value is None else str(self.value),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> MapDefinition:
+        """What `to_dict` told."""
+        value = told.get("value")
+        typed = {
+            "kind": Kind(told["kind"]), "scheme": Scheme(told["scheme"]),
+            "value": parse_value_type(value) if value else None,
+        }  # fmt: skip
+        return cls(**(told | typed))
+
+    def same_shape(self, other: MapDefinition) -> bool:
+        """Whether both store the same bytes: all but the settings of care and the incarnation agree."""
+        blank: dict[str, Any] = {
+            "incarnation": "", "overwrite": True, "condense_ms": None, "retain_ms": None,
+            "retain_by": "effective_time", "care_suspended": False,
+        }  # fmt: skip
+        return asdict(replace(self, **blank)) == asdict(replace(other, **blank))

@@ -1,0 +1,94 @@
+"""Single values as JSON tells them, with their types: what crosses a line comes back as what it was.
+
+    {"found": true, "type": "struct", "value": {"temp": {"type": "double", "value": 32.0}}}
+
+| type | value |
+|---|---|
+| null | null |
+| boolean, string, json, xml | itself |
+| long | a whole number |
+| double | a number, or "NaN", "Infinity", "-Infinity" |
+| timestamp | UTC microseconds |
+| binary | Base64 |
+| struct | each field as `{"type", "value"}` |
+| session | `{"start", "end"}` in UTC milliseconds, both held |
+
+`found` false: there is no row; a row whose value is null is found.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from millpond.maps.model.definition import ValueType
+from millpond.maps.model.values import TYPE_NAMES, python_value
+
+__all__ = ("python_of", "typed_value")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def typed_value(found: bytes | tuple[int, int] | None, value: ValueType | None) -> dict[str, Any]:
+    """What `Shard.get` found, to be told as JSON.
+
+    >>> typed_value(b"\\x07JFK", None)
+    {'found': True, 'type': 'string', 'value': 'JFK'}
+    >>> typed_value((0, 1000), None)
+    {'found': True, 'type': 'session', 'value': {'start': 0, 'end': 1000}}
+    """
+    if found is None:
+        return {"found": False, "type": "null", "value": None}
+    if isinstance(found, tuple):
+        return {"found": True, "type": "session", "value": {"start": found[0], "end": found[1]}}
+    told = python_value(found, value)
+    if isinstance(told, dict):
+        assert value is not None
+        types = {name: str(scalar) for name, scalar in value.fields}
+        fields = {name: _told(types[name], inner) for name, inner in told.items()}
+        return {"found": True, "type": "struct", "value": fields}
+    return {"found": True} | _told(TYPE_NAMES[found[0]], told)
+
+
+def _told(kind: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {"type": "null", "value": None}
+    match value:
+        case float() if not math.isfinite(value):
+            value = "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+        case bytes():
+            value = base64.b64encode(value).decode()
+        case datetime():
+            value = (value - _EPOCH) // _MICROSECOND
+    return {"type": kind, "value": value}
+
+
+def python_of(told: Mapping[str, Any]) -> Any:
+    """What `typed_value` told, as `Map.get` answers: a struct is a dict, a session one of two instants.
+
+    >>> python_of({"found": True, "type": "double", "value": "-Infinity"})
+    -inf
+    """
+    value = told["value"]
+    match told["type"]:
+        case "null":
+            return None
+        case "double":
+            return float(value)
+        case "timestamp":
+            return _EPOCH + timedelta(microseconds=value)
+        case "binary":
+            return base64.b64decode(value)
+        case "struct":
+            return {name: python_of(inner) for name, inner in value.items()}
+        case "session":
+            return {name: _moment(value[name]) for name in ("start", "end")}
+    return value
+
+
+def _moment(millis: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=millis)

@@ -1,0 +1,78 @@
+"""The maps of a pond that are open in this process: one handle a map, shared by all who ask for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import partial
+
+from millpond.maps.loads.load import Loading
+from millpond.maps.map import Map
+from millpond.maps.model.catalogue import check_map
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.shard.shard import Shard
+from millpond.stores.objects import open_objects
+
+__all__ = ("OpenMaps", "folder_name")
+
+
+def folder_name(definition: MapDefinition) -> str:
+    """The name of a map's folders: dropped and made again it gets others, files still held open belong to the old."""
+    return f"{definition.name}.{definition.incarnation}"
+
+
+class OpenMaps:
+    """Open maps by name, safe to share between threads."""
+
+    def __init__(self, loading: Loading) -> None:
+        self._loading = loading
+        self._maps: dict[str, Map] = {}
+        self._asked: dict[str, float] = {}
+        self._lock = threading.RLock()
+
+    def map(self, definition: MapDefinition) -> Map:
+        """The open map of a definition; one that was open with other settings is closed."""
+        with self._lock:
+            self._asked[definition.name] = self._loading.clock.monotonic()
+            known = self._maps.get(definition.name)
+            if known is not None and known.definition == definition:
+                return known
+            if known is not None:
+                known.close()
+            folder, name = self._loading.folder, folder_name(definition)
+            missing = partial(check_map, self._loading.loads.space, definition)
+            shard = Shard(folder / "shards" / name, definition, missing=missing)
+            opened = Map(definition, self._loading, shard, open_objects(folder / "snapshots" / name))
+            self._maps[definition.name] = opened
+            return opened
+
+    def at_hand(self, definition: MapDefinition) -> Map | None:
+        """The map of a definition if it is open already, and nobody has to be waited for to know."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            known = self._maps.get(definition.name)
+            if known is None or known.definition != definition:
+                return None
+            self._asked[definition.name] = self._loading.clock.monotonic()
+            return known
+        finally:
+            self._lock.release()
+
+    def forget(self, names: Iterable[str] | None = None) -> None:
+        """Close these maps, or all: whoever asks next opens them anew."""
+        with self._lock:
+            for name in list(self._maps) if names is None else names:
+                known = self._maps.pop(name, None)
+                if known is not None:
+                    known.close()
+
+    def close_idle(self, seconds: float) -> int:
+        """Let go of the files of maps that nobody asked for so long; how many. They open by themselves when asked."""
+        due = self._loading.clock.monotonic() - seconds
+        with self._lock:
+            idle = [name for name, asked in self._asked.items() if asked < due and name in self._maps]
+            for name in idle:
+                self._maps[name].close()
+                del self._asked[name]
+        return len(idle)

@@ -1,0 +1,72 @@
+"""The data file of a part: sorted tables, written in one go, and summed on the way.
+
+Rows of clashing keys lie under one key of table `hashed`: LMDB itself writes those files, row by row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import lmdb
+import xxhash
+
+from millpond.arrays.byte_columns import run_ends, to_list
+from millpond.maps.shard.layouts import HASHED, TableRows
+from millpond.stores.files import checksum_file, sync
+from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
+
+__all__ = ("write_data",)
+
+
+def write_data(file: Path, tables: Sequence[TableRows]) -> tuple[int, str]:
+    """Write the tables into a new file, durably; its bytes and their checksum.
+
+    Raises: `OSError` when the disk is full.
+    """
+    if any(each.table == HASHED and not run_ends(each.keys).all() for each in tables):
+        _write_rows(file.parent, tables)
+        sync(file)
+        return file.stat().st_size, checksum_file(file)
+    summed = xxhash.xxh3_128()
+    with file.open("xb") as target:
+
+        def put(chunk: memoryview) -> None:
+            summed.update(chunk)
+            target.write(chunk)
+
+        size = write_environment([_bulk(each) for each in tables], put)
+        target.flush()
+        os.fsync(target.fileno())
+    return size, summed.hexdigest()
+
+
+def _bulk(rows: TableRows) -> BulkTable:
+    keys, values = rows.keys, rows.values
+    return BulkTable(rows.table, keys.offsets, keys.data, values.offsets, values.data, rows.table == HASHED)
+
+
+def _write_rows(folder: Path, tables: Sequence[TableRows]) -> None:
+    size = sum(len(each.keys.data) + len(each.values.data) + 64 * len(each.keys) for each in tables)
+    map_bytes = 2 * size + (32 << 20)
+    while True:
+        try:
+            return _put_rows(folder, tables, map_bytes)
+        except lmdb.MapFullError:
+            map_bytes *= 2
+            (folder / "data.mdb").unlink()
+
+
+def _put_rows(folder: Path, tables: Sequence[TableRows], map_bytes: int) -> None:
+    env = lmdb.open(str(folder), map_size=map_bytes, max_dbs=8, sync=False, metasync=False, lock=False)
+    try:
+        for each in tables:
+            db = env.open_db(each.table.encode(), dupsort=each.table == HASHED)
+            with env.begin(write=True, db=db) as tx:
+                tx.cursor().putmulti(zip(to_list(each.keys), to_list(each.values), strict=True), append=True)
+        env.sync(force=True)
+    except lmdb.DiskError as error:
+        raise OSError(28, str(error)) from error
+    finally:
+        env.close()

@@ -1,0 +1,242 @@
+"""A part: the rows that one task brings to one map, sealed in a small LMDB environment.
+
+    <part>/manifest.json     what it is: id, map, layout, counts, bounds, checksums
+    <part>/data.mdb          the tables of `tables.py`, written in order
+    <part>/touched.arrow     the distinct keys (ranged maps: 16-byte ordered ranges), for the next freeze
+
+Invariants:
+* rows within a part are unique by address: of equal ones the later was kept, or the first where the map says
+  `overwrite=False`;
+* the id depends on the map and its rows alone, so the same data loaded twice is one part;
+* a part folder without a manifest is unfinished and never read; one with a manifest is complete and on disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from millpond.errors import Corrupt, Invalid
+from millpond.kernel.steps import step
+from millpond.maps.model.address import long_column
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.parts.data_file import write_data
+from millpond.maps.parts.rows import part_rows_of
+from millpond.maps.shard.layouts import TableRows
+from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync, write_file_atomically
+
+__all__ = ("PART_FORMAT", "PartFile", "PartManifest", "PartWriter", "open_part", "read_manifest", "verify_part")
+
+PART_FORMAT = 2
+PART_ROWS_MAX = 4_000_000
+"""More rows in one part need more memory to sort; fewer make more parts to merge."""
+PART_BYTES_MAX = 512 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartManifest:
+    """What a part holds. Times and numbers are the least and greatest of its addresses."""
+
+    format: int
+    id: str
+    map: str
+    incarnation: str
+    definition: dict[str, Any]
+    rows: int
+    tables: dict[str, int]
+    least: list[int] | None
+    greatest: list[int] | None
+    longest_session: int
+    source: str
+    data_bytes: int
+    data_checksum: str
+    touched_checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartFile:
+    """A sealed part and where it lies."""
+
+    folder: str
+    manifest: PartManifest
+
+
+def read_manifest(folder: Path) -> PartManifest:
+    """The manifest of a part folder.
+
+    Raises: `Corrupt` when it is missing or not understood.
+    """
+    file = folder / "manifest.json"
+    try:
+        told = json.loads(file.read_text())
+        if told.get("format") != PART_FORMAT:
+            raise Corrupt("the part has a format this version does not know", kind="part_format", file=file)
+        wanted = told.pop("checksum")
+        manifest = PartManifest(**told)
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise Corrupt("the part's manifest cannot be read", kind="part_manifest", file=file, reason=error) from error
+    found = _checksum(told)
+    if found != wanted:
+        raise Corrupt("a file of the part is damaged", kind="part_damaged", file=file, found=found, wanted=wanted)
+    return manifest
+
+
+def _checksum(told: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+
+
+def verify_part(folder: Path, summed: Mapping[str, str] | None = None) -> PartManifest:
+    """Check a part's files against its manifest; `summed`: the checksums of those that were summed when written.
+
+    Raises: `Corrupt` naming the file that is damaged.
+    """
+    manifest = read_manifest(folder)
+    for name, wanted in (("data.mdb", manifest.data_checksum), ("touched.arrow", manifest.touched_checksum)):
+        file = folder / name
+        try:
+            found = (summed or {}).get(name) or checksum_file(file)
+        except FileNotFoundError as error:
+            raise Corrupt("a file of the part is missing", kind="part_file_missing", file=file) from error
+        if found != wanted:
+            raise Corrupt("a file of the part is damaged", kind="part_damaged", file=file, found=found, wanted=wanted)
+    return manifest
+
+
+@contextmanager
+def open_part(folder: Path) -> Iterator[lmdb.Environment]:
+    """The part's environment, to read.
+
+    Raises: `Corrupt` naming the file when LMDB refuses it.
+    """
+    try:
+        env = lmdb.open(str(folder), readonly=True, lock=False, max_dbs=8, readahead=True)
+    except lmdb.Error as error:
+        file = folder / "data.mdb"
+        raise Corrupt("the part cannot be opened", kind="part_damaged", file=file, reason=error) from error
+    try:
+        yield env
+    finally:
+        env.close()
+
+
+class PartWriter:
+    """Takes canonical rows and seals them into parts under `folder`; needs no pond, so Spark tasks use it.
+
+    Rows are kept in memory up to `PART_ROWS_MAX` or `PART_BYTES_MAX`, then a part is sealed and the next begun:
+    `finish` gives them in order. What was written is thrown away by `abort`.
+    """
+
+    def __init__(self, definition: MapDefinition, folder: Path | str, *, source: str = "", salt: str = "") -> None:
+        self.definition = definition
+        self.folder = Path(folder)
+        self.source = source
+        self.salt = salt
+        self._schema = canonical_schema(definition)
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
+        self._sealed: list[PartFile] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take canonical rows, in their order.
+
+        Raises: `Invalid` when the columns are not the map's.
+        """
+        if not rows.schema.equals(self._schema):
+            raise Invalid(
+                "rows do not have the map's columns", kind="rows_schema", map=self.definition.name,
+                found=rows.schema.names, wanted=self._schema.names,
+            )  # fmt: skip
+        if rows.num_rows == 0:
+            return
+        self._batches.append(rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+        if self._rows >= PART_ROWS_MAX or self._bytes >= PART_BYTES_MAX:
+            self._seal()
+
+    def finish(self) -> list[PartFile]:
+        """Seal what is left; the parts in the order they were written."""
+        self._seal()
+        return self._sealed
+
+    def abort(self) -> None:
+        """Remove everything that was written."""
+        self._batches, self._rows, self._bytes = [], 0, 0
+        remove_tree(self.folder)
+
+    def _seal(self) -> None:
+        if not self._batches:
+            return
+        table = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
+        batches = table.to_batches()
+        self._batches, self._rows, self._bytes = [], 0, 0
+        assert len(batches) == 1, "a part is small enough for one batch"
+        place = self.folder / f"part-{len(self._sealed):05d}"
+        with disk_errors(place):
+            self._sealed.append(_seal(self.definition, batches[0], place, self.source, self.salt))
+
+
+def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: str, salt: str) -> PartFile:
+    """Write one part from canonical rows in their order of arrival."""
+    folder.mkdir(parents=True)
+    sealed = part_rows_of(definition, rows)
+    data_bytes, data_checksum = write_data(folder / "data.mdb", sealed.tables)
+    step("part.data_written")
+    _write_touched(folder / "touched.arrow", sealed.touched)
+    longs = _bounds(definition, rows)
+    manifest = PartManifest(
+        format=PART_FORMAT, id=_content_id(definition, sealed.tables, salt), map=definition.name,
+        incarnation=definition.incarnation, definition=definition.to_dict(), rows=sealed.count,
+        tables={each.table: len(each.keys) for each in sealed.tables}, least=longs[0], greatest=longs[1],
+        longest_session=_longest(definition, rows), source=source,
+        data_bytes=data_bytes, data_checksum=data_checksum,
+        touched_checksum=checksum_file(folder / "touched.arrow"),
+    )  # fmt: skip
+    told = asdict(manifest)
+    signed = json.dumps({**told, "checksum": _checksum(told)}, indent=1)
+    write_file_atomically(folder / "manifest.json", signed.encode())
+    sync(folder.parent)
+    step("part.sealed")
+    return PartFile(str(folder), manifest)
+
+
+def _write_touched(file: Path, keys: pa.Array) -> None:
+    schema = pa.schema([pa.field("key", pa.binary())])
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.record_batch([keys], schema=schema))
+    sync(file)
+
+
+def _bounds(definition: MapDefinition, rows: pa.RecordBatch) -> tuple[list[int] | None, list[int] | None]:
+    columns = [long_column(rows, name) for name in definition.kind.address if name != "key"]
+    if not columns:
+        return None, None
+    return [int(column.min()) for column in columns], [int(column.max()) for column in columns]
+
+
+def _longest(definition: MapDefinition, rows: pa.RecordBatch) -> int:
+    if definition.kind is not Kind.SESSION:
+        return 0
+    return int((long_column(rows, "end") - long_column(rows, "start")).max())
+
+
+def _content_id(definition: MapDefinition, tables: Sequence[TableRows], salt: str) -> str:
+    summed = xxhash.xxh3_128()
+    summed.update(f"{definition.name}\n{definition.incarnation}\n{salt}\n".encode())
+    for each in tables:
+        summed.update(f"{each.table}\n{len(each.keys)}\n".encode())
+        for column in (each.keys, each.values):
+            summed.update(column.offsets.tobytes())
+            summed.update(np.ascontiguousarray(column.data).data)
+    return summed.hexdigest()

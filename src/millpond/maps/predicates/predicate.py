@@ -1,0 +1,304 @@
+"""Conditions on a map's rows, in every form people have them: text, pyarrow's expressions, tuples.
+
+A condition becomes two things. An Arrow *expression* over the presented columns decides row by row; its meaning is
+SQL's (a comparison with null holds for no row). *Spans* bound the columns by which rows are stored, so that only rows
+which may answer are read: they may include rows that the expression refuses, never leave out one that it takes.
+
+    "key = 'JFK' and effective_time >= '2013-06-01' and (temp > 80 or temp is null)"
+    [("key", "in", ["JFK", "LGA"]), ("effective_time", "<", instant)]     all must hold
+    pyarrow.compute.field("key") == "JFK"
+
+Text is read by `predicate_text.py`. A time without a zone is UTC here: a condition filters, it stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from functools import reduce
+from operator import and_, or_
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.arrays.longs import LONG_MAX, LONG_MIN
+from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import is_utf8, single_key
+from millpond.maps.model.columns import MOMENT, presented_schema
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.display import column_unknown
+from millpond.maps.predicates.bounds import Span
+from millpond.maps.predicates.from_arrow import parts_of
+from millpond.maps.predicates.parser import parse_condition
+from millpond.maps.predicates.tree import (
+    COMPARISONS,
+    All,
+    Any_,
+    Compare,
+    Condition,
+    Like,
+    Not,
+    Null,
+    OneOf,
+    Unknown,
+    columns_of,
+    spans_of,
+)
+from millpond.shown import shown
+from millpond.times.instants import parse_moment
+
+__all__ = ("Predicate", "Where", "condition_of", "predicate")
+
+TESTS_MAX = 1_000
+"""Arrow works through a condition by calls within calls, and has a stack for so many."""
+
+Where: TypeAlias = str | pc.Expression | Sequence[Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition, ready to use: which rows it takes, the columns it looks at, and the spans it leaves.
+
+    `expression` None takes every row. A column without a span is not bounded; times in spans are UTC milliseconds.
+    """
+
+    expression: pc.Expression | None
+    columns: tuple[str, ...]
+    spans: Mapping[str, Span]
+
+    @property
+    def impossible(self) -> bool:
+        """Whether no row can satisfy it."""
+        return any(span.empty for span in self.spans.values())
+
+
+def predicate(definition: MapDefinition, where: Where) -> Predicate:
+    """A condition on the presented columns of a map.
+
+    Raises: `Invalid` for a column the map does not have, a value that does not go with it, or text not understood.
+    """
+    if where is None or (isinstance(where, list | tuple) and not where):
+        return Predicate(None, (), {})
+    schema = presented_schema(definition)
+    told = condition_of(definition, where)
+    if isinstance(where, pc.Expression):
+        spans = {name: span for name, span in spans_of(told).items() if _of_its_type(span, schema, name)}
+        return Predicate(where, tuple(schema.names), spans)
+    return Predicate(_expression(told, schema), tuple(dict.fromkeys(columns_of(told))), spans_of(told))
+
+
+def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequence[Any]) -> Condition:
+    """A condition as a tree; its values are of the columns' types, but for those of pyarrow's expressions.
+
+    Raises: as `predicate`.
+    """
+    if isinstance(where, pc.Expression):
+        return parts_of(where)
+    schema = presented_schema(definition)
+    told = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
+    columns = list(columns_of(told))
+    if len(columns) > TESTS_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", tests=len(columns), tests_max=TESTS_MAX,
+            hint="write key in ('a', 'b', …) as one test, or look the keys up",
+        )  # fmt: skip
+    for name in columns:
+        if name not in schema.names:
+            raise column_unknown(definition, name)
+    return _typed(_with_keys(definition, told), schema)
+
+
+def _with_keys(definition: MapDefinition, condition: Condition) -> Condition:
+    """The condition with keys as they are stored: what equals a key is read by the rule of `inputs/keys.py`."""
+    match condition:
+        case All(parts):
+            return All(tuple(_with_keys(definition, part) for part in parts))
+        case Any_(parts):
+            return Any_(tuple(_with_keys(definition, part) for part in parts))
+        case Not(part):
+            return Not(_with_keys(definition, part))
+        case Compare(column, "=" | "!=" as comparison, value) if _is_key(column, value):
+            key = _stored_key(definition, column, value)
+            if key is not None:
+                return Compare(column, comparison, key)
+            return OneOf(column, ()) if comparison == "=" else Not(OneOf(column, ()))
+        case OneOf(column, values):
+            keys = [_stored_key(definition, column, one) if _is_key(column, one) else one for one in values]
+            return OneOf(column, tuple(key for key in keys if key is not None))
+    return condition
+
+
+def _is_key(column: str, value: Any) -> bool:
+    """Whether a value is read as a key: text needs no reading, and a column of numbers compares with any number."""
+    if value is None:
+        return False  # nothing equals null, and that is no question about keys
+    if column == "key":
+        return not isinstance(value, str)
+    return column in ("key_start", "key_end")
+
+
+def _stored_key(definition: MapDefinition, column: str, value: Any) -> str | int | None:
+    """A key as rows show it; None for one that no row can have.
+
+    Raises: `Invalid`, naming the column, for what is no key.
+    """
+    if column != "key" and isinstance(value, float) and not value.is_integer():
+        return None  # it equals no whole number, which is no mistake in a comparison with a column of numbers
+    try:
+        key = single_key(definition, value)
+        return key.decode() if isinstance(key, bytes) else key
+    except UnicodeDecodeError:
+        return None
+    except Invalid as error:
+        raise Invalid(
+            error.message, kind=error.kind, hint=error.hint, **(error.values | {"column": column})
+        ) from error  # fmt: skip
+
+
+def _of_its_type(span: Span, schema: pa.Schema, name: str) -> bool:
+    """Whether the bounds can be compared with the column: Arrow's own expressions compare anything with anything."""
+    bounds = [bound for bound in (span.lower, span.upper, *(span.points or ())) if bound is not None]
+    text = name in schema.names and pa.types.is_string(schema.field(name).type)
+    return all(isinstance(bound, str) == text for bound in bounds)
+
+
+def _of_tuples(told: Sequence[Any]) -> Condition:
+    if not isinstance(told, list | tuple):
+        raise Invalid(
+            "condition is not understood", kind="condition", near=shown(told),
+            hint="write it as text, as a list of (column, comparison, value), or as a pyarrow expression",
+        )  # fmt: skip
+    return All(tuple(_of_tuple(each) for each in told))
+
+
+def _of_tuple(told: Any) -> Condition:
+    words = {"==": "=", "<>": "!="}
+    match told:
+        case (str(column), str(word), values) if word in ("in", "not in") and _several(values):
+            return OneOf(column, tuple(values)) if word == "in" else Not(OneOf(column, tuple(values)))
+        case (str(column), str(word), value) if words.get(word, word) in COMPARISONS:
+            return Compare(column, words.get(word, word), value)
+    raise Invalid(
+        "condition is not understood", kind="condition", near=shown(told),
+        hint="each is (column, comparison, value), the comparison one of = != < <= > >= in, not in",
+    )  # fmt: skip
+
+
+def _several(values: Any) -> bool:
+    if isinstance(values, str | bytes | type) or not getattr(values, "ndim", 1):
+        return False  # arrays without a dimension only look as if
+    return isinstance(values, Iterable)
+
+
+# -- values of the column's type ----------------------------------------------------------------------
+
+
+def _typed(condition: Condition, schema: pa.Schema) -> Condition:
+    match condition:
+        case All(parts):
+            return All(tuple(_typed(part, schema) for part in parts))
+        case Any_(parts):
+            return Any_(tuple(_typed(part, schema) for part in parts))
+        case Not(part):
+            return Not(_typed(part, schema))
+        case Compare(column, comparison, value):
+            return Compare(column, comparison, _value(column, schema.field(column).type, value))
+        case OneOf(column, values):
+            return OneOf(column, tuple(_value(column, schema.field(column).type, value) for value in values))
+        case Like(column, pattern):
+            _value(column, schema.field(column).type, pattern, wanted=pa.types.is_string)
+    return condition
+
+
+def _value(column: str, kind: pa.DataType, value: Any, wanted: Any = None) -> Any:
+    """A value in the terms of its column: text, numbers, bytes, or a time in the column's own unit."""
+    types = pa.types
+    if isinstance(value, pa.Scalar):
+        value = _of_scalar(value)
+    if types.is_timestamp(kind) and wanted is None:
+        return _moment(value) if kind == MOMENT else _moment(value) // 1000
+    fits = (
+        (isinstance(value, str) and types.is_string(kind) and is_utf8(value))
+        or (isinstance(value, bytes) and types.is_binary(kind))
+        or (isinstance(value, bool) and types.is_boolean(kind))
+        or (isinstance(value, int | float) and not isinstance(value, bool) and _is_number(kind) and _is_held(value))
+    )
+    if fits and (wanted is None or wanted(kind)):
+        return value
+    raise Invalid(
+        "value does not go with the column", kind="condition_value", column=column, type=kind, value=shown(value),
+        hint="text is written in quotes, numbers are not, and have 64 bits; for no value, say: is null",
+    )  # fmt: skip
+
+
+def _of_scalar(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):  # a time that Python cannot hold
+        return value
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_held(value: Any) -> bool:
+    """Whether Arrow can hold a number."""
+    return isinstance(value, float) or bool(LONG_MIN <= value <= LONG_MAX)
+
+
+def _moment(value: Any) -> int:
+    """UTC microseconds; a number is milliseconds, as everywhere."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, time())
+    if isinstance(value, str) and value[:1].isdigit():
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return parse_moment(value)
+    if isinstance(value, datetime) and value == value and value.utcoffset() is None:
+        value = value.replace(tzinfo=UTC)
+    return parse_moment(value)
+
+
+# -- as Arrow says it ---------------------------------------------------------------------------------
+
+
+def _expression(condition: Condition, schema: pa.Schema) -> pc.Expression:
+    match condition:
+        case All(parts):
+            return reduce(and_, (_expression(part, schema) for part in parts))
+        case Any_(parts):
+            return reduce(or_, (_expression(part, schema) for part in parts))
+        case Not(part):
+            return ~_expression(part, schema)
+        case Null(column):
+            return pc.field(column).is_null()
+        case Like(column, pattern):
+            return pc.match_like(pc.field(column), pattern)
+        case OneOf(column, values):
+            options = pa.array(list(values), _literal_type(schema.field(column).type, *values))
+            # SQL: null is in no list, and not in none either.
+            known = pc.field(column).isin(options)
+            return pc.if_else(pc.field(column).is_valid(), known, pa.scalar(None, pa.bool_()))
+        case Compare(column, comparison, value):
+            literal = pc.scalar(pa.scalar(value, _literal_type(schema.field(column).type, value)))
+            return _compared(pc.field(column), comparison, literal)
+        case Unknown():
+            raise AssertionError("only Arrow's own expressions hold what is not known")
+
+
+def _literal_type(kind: pa.DataType, *values: Any) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return kind
+    return pa.float64() if any(isinstance(value, float) for value in values) else kind
+
+
+def _compared(column: pc.Expression, comparison: str, literal: pc.Expression) -> pc.Expression:
+    compare = {
+        "=": column.__eq__, "!=": column.__ne__, "<": column.__lt__, "<=": column.__le__, ">": column.__gt__,
+        ">=": column.__ge__,
+    }  # fmt: skip
+    return compare[comparison](literal)

@@ -1,0 +1,135 @@
+"""Conditions as a tree: what every way of writing one is turned into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeAlias
+
+from millpond.maps.predicates.bounds import Span, both, either, span_of
+
+__all__ = ("All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "columns_of", "spans_of")
+
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`column comparison value`, the comparison one of `COMPARISONS`."""
+
+    column: str
+    comparison: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """`column in (values)`."""
+
+    column: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """`column like pattern`: `%` stands for any text, `_` for one character."""
+
+    column: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """`column is null`."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """What is true where the part is false."""
+
+    part: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every part holds."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any_:  # noqa: N801 - a condition's word, and a builtin's
+    """At least one part holds."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something else about these columns, which only the Arrow expression can tell."""
+
+    columns: tuple[str, ...]
+
+
+Condition: TypeAlias = Compare | OneOf | Like | Null | Not | All | Any_ | Unknown
+
+
+def columns_of(condition: Condition) -> Iterator[str]:
+    """The columns a condition looks at, some more than once."""
+    match condition:
+        case All(parts) | Any_(parts):
+            for part in parts:
+                yield from columns_of(part)
+        case Not(part):
+            yield from columns_of(part)
+        case Unknown(columns):
+            yield from columns
+        case _:
+            yield condition.column
+
+
+def spans_of(condition: Condition) -> dict[str, Span]:
+    """The span of each column that the condition bounds."""
+    match condition:
+        case Compare(column, comparison, value):
+            span = span_of(comparison, value) if value == value else None
+            return {} if span is None else {column: span}
+        case OneOf(column, values):
+            return {column: Span.of_points(values)} if all(value == value for value in values) else {}
+        case Like(column, pattern):
+            return _prefix_span(column, pattern)
+        case All(parts):
+            return reduce(_every, map(spans_of, parts), {})
+        case Any_(parts):
+            return reduce(_some, map(spans_of, parts)) if parts else {}
+        case _:
+            return {}
+
+
+def _prefix_span(column: str, pattern: str) -> dict[str, Span]:
+    wild = min((at for mark in "%_\\" if (at := pattern.find(mark)) >= 0), default=len(pattern))
+    prefix = pattern[:wild]
+    if wild == len(pattern):
+        return {column: Span.of_points([pattern])}
+    if not prefix:
+        return {}
+    # Whatever starts with the prefix sorts before the prefix with its last character raised by one.
+    following = ord(prefix[-1]) + 1
+    following = 0xE000 if following == 0xD800 else following
+    return {column: Span(prefix, prefix[:-1] + chr(following) if following < 0x110000 else None)}
+
+
+def _every(one: dict[str, Span], other: dict[str, Span]) -> dict[str, Span]:
+    shared = {name: both(one[name], other[name]) for name in one.keys() & other.keys()}
+    return one | other | shared
+
+
+def _some(one: dict[str, Span], other: dict[str, Span]) -> dict[str, Span]:
+    if any(span.empty for span in one.values()):
+        return other
+    if any(span.empty for span in other.values()):
+        return one
+    return {name: either(one[name], other[name]) for name in one.keys() & other.keys()}

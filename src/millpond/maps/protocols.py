@@ -1,0 +1,119 @@
+"""What a user may do with a pond and with a map, wherever they lie: in a folder, or on nodes.
+
+`Pond` and `Map` keep these promises in this process, `RemotePond` and `RemoteMap` over the network; one conformance
+suite (`testing/contracts/ponds.py`) runs over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.clock import Clock
+    from millpond.kernel.verify import Report
+    from millpond.maps.inputs.key_columns import Key, OnInvalid
+    from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.loads.load import LoadResult
+    from millpond.maps.loads.load_files import Advance
+    from millpond.maps.log.queue import PartStatus
+    from millpond.maps.maintenance.maintenance import CareReport
+    from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType
+    from millpond.maps.parts.part import PartFile, PartWriter
+    from millpond.maps.predicates.predicate import Where
+    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.maps.snapshots.snapshot import Snapshot
+
+__all__ = ("CatalogueLike", "MapLike", "PondLike", "is_url")
+
+
+def is_url(place: object) -> bool:
+    """Whether a pond's place is the address of nodes, not a folder.
+
+    >>> is_url("http://localhost:7433"), is_url("pond")
+    (True, False)
+    """
+    return isinstance(place, str) and place.strip().lower().startswith(("http://", "https://"))
+
+
+class MapLike(Protocol):
+    """A map: see `maps.handle.Map` for what each does."""
+
+    @property
+    def definition(self) -> MapDefinition: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> Kind: ...
+
+    def load(
+        self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None,
+        source: str = "", again: bool = False,
+    ) -> LoadResult: ...  # fmt: skip
+
+    def get(self, key: Key, at: object = None) -> Any: ...
+    def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array: ...
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
+
+    def freeze(self) -> SnapshotManifest: ...
+    def snapshot(
+        self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
+    ) -> Snapshot: ...  # fmt: skip
+
+    def condense(self, before: object = None) -> CareReport: ...
+    def retain(self, before: object = None) -> CareReport: ...
+    def compact(self) -> CareReport: ...
+
+    def info(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+
+class CatalogueLike(Protocol):
+    """The maps of a pond: see `pond.Pond` for what each does."""
+
+    def create_map(
+        self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
+        hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
+        retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
+        hash_bits: int = 64,
+    ) -> MapLike: ...  # fmt: skip
+
+    def map(self, name: str) -> MapLike: ...
+    def maps(self) -> Sequence[MapLike]: ...
+    def alter_map(self, name: str, **settings: Any) -> MapLike: ...
+    def drop_map(self, name: str) -> None: ...
+
+
+class PondLike(CatalogueLike, Protocol):
+    """A pond: see `pond.Pond` for what each does."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def part_writer(self, name: str, *, source: str = "") -> PartWriter: ...
+    def commit_load(self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0) -> LoadResult: ...
+
+    def load_files(
+        self, files: str | Path | Sequence[str | Path], map: str | None = None, *,
+        columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
+        rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
+        time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
+        advance: Advance | None = None,
+    ) -> LoadResult: ...  # fmt: skip
+
+    def parts(self) -> Sequence[PartStatus]: ...
+    def retry_parts(self, part_ids: Sequence[str] | None = None) -> Sequence[PartStatus]: ...
+    def merge(self) -> object: ...
+    def sql(self, text: str) -> pa.Table: ...
+    def verify(self, *, full: bool = False) -> Report: ...
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

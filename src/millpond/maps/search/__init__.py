@@ -1,0 +1,1 @@
+"""Search kernels over frozen columns: find the group, find the time, verify the key, gather the value."""

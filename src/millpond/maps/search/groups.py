@@ -1,0 +1,138 @@
+"""The groups of a snapshot where they lie: addresses of the columns of every range file, layer by layer.
+
+A snapshot's layers are lists of record batches, mapped from files. Kernels do not see Arrow objects: they read from a
+table of addresses, one line per batch (a *piece*), made once when the snapshot is opened. Nothing is copied.
+
+A *position* names one group or one row: piece × 2^32 + its number in the piece's column; -1 is "there is none".
+
+Invariants:
+* Pieces are numbered layer by layer, the newest layer first, in order of key within a layer; empty ones are left out.
+* The batches are kept alive as long as the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.arrays.radix import I64
+from millpond.maps.model.definition import Kind
+from millpond.maps.search.kernels import directory_bits, fill_directory
+
+__all__ = ("MISSING", "Directories", "Groups", "column_address", "gather_table", "rows_of")
+
+MISSING = -1
+
+# Columns of `Groups.table`, int64 addresses but for the first; 0: there is none.
+COUNT, HASH, KEY_OFFSETS, KEY_DATA, ROW_OFFSETS, COVER_OFFSETS, COVER_FROM, COVER_ROW = range(8)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """All layers of a snapshot, as kernels read them.
+
+    * `layers`: offsets of the layers over the pieces.
+    * `table`: see `COUNT …`.
+    * `names`: of the file of each piece, for when it is damaged.
+    """
+
+    kind: Kind
+    batches: tuple[pa.RecordBatch, ...]
+    layers: I64
+    table: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, kind: Kind, layers: Sequence[Sequence[pa.RecordBatch]], names: Sequence[str] | None = None) -> Groups:
+        """The table over `layers`, newest first, each in order of key; `names` of their files."""
+        kept = [[batch for batch in layer if batch.num_rows] for layer in layers]
+        batches = tuple(batch for layer in kept for batch in layer)
+        assert names is None or len(names) == len(batches), "files hold groups"
+        offsets = np.cumsum([0, *(len(layer) for layer in kept)]).astype(np.int64)
+        # One line more than pieces: a kernel may look at the piece after the last, which is empty.
+        lines = [*(_addresses(batch, kind) for batch in batches), [0] * 8]
+        table = np.array(lines, np.int64)
+        return cls(kind, batches, offsets, table, tuple(names or [""] * len(batches)))
+
+    @property
+    def address(self) -> int:
+        """Where the table lies."""
+        return int(self.table.ctypes.data)
+
+    def __len__(self) -> int:
+        return int(self.table[:, COUNT].sum())
+
+
+def column_address(array: pa.Array, buffer: int, width: int) -> int:
+    """The address of an array's first element in one of its buffers; 0 when there is no such buffer."""
+    found = array.buffers()[buffer]
+    return 0 if found is None else found.address + array.offset * width
+
+
+def rows_of(batch: pa.RecordBatch) -> pa.Array:
+    """The structs of all rows of a batch of groups, which `ROW_OFFSETS` count."""
+    return batch.column("rows").values
+
+
+def _addresses(batch: pa.RecordBatch, kind: Kind) -> list[int]:
+    key, rows = batch.column("key"), batch.column("rows")
+    data = key.buffers()[2]
+    # One row for each group, in the same order: there is nothing to look up.
+    alike = not kind.timed and len(rows.values) == len(rows)
+    found = [
+        batch.num_rows,
+        column_address(batch.column("hash"), 1, 8) if kind.keyed else 0,
+        column_address(key, 1, 4),
+        0 if data is None else data.address,
+        0 if alike else column_address(rows, 1, 4),
+    ]
+    if kind is not Kind.SESSION:
+        return [*found, 0, 0, 0]
+    cover = batch.column("cover")
+    since, row = cover.values.field("from"), cover.values.field("row")
+    return [*found, column_address(cover, 1, 4), column_address(since, 1, 8), column_address(row, 1, 4)]
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """Where in each layer the groups begin whose hashes share their upper bits, see `search.py`.
+
+    A line of `layers`: first piece, end piece, begin within `slots`, bits.
+    """
+
+    layers: npt.NDArray[np.int64]
+    slots: I64
+
+    @classmethod
+    def of(cls, groups: Groups) -> Directories:
+        """The directories of all layers: one pass over their hashes."""
+        lines, begin = [], 0
+        for first, end in itertools.pairwise(groups.layers.tolist()):
+            bits = directory_bits(int(groups.table[first:end, COUNT].sum()))
+            lines.append((first, end, begin, bits))
+            begin += (1 << bits) + 1
+        slots = np.empty(begin, np.int64)
+        for first, end, begin, bits in lines:
+            fill_directory(groups.table.ctypes.data, first, end, bits, slots[begin : begin + (1 << bits) + 1])
+        return cls(np.array(lines, np.int64).reshape(-1, 4), slots)
+
+
+def gather_table(groups: Groups, arrays: Sequence[pa.Array], width: int) -> npt.NDArray[np.int64]:
+    """For one row column of every piece: address of values (or offsets), of bytes, of validity, and validity's offset.
+
+    Validity is 0 where nothing is null. Bits (`width` 0) are addressed by the buffer alone and share the offset.
+    """
+    assert len(arrays) == len(groups.batches)
+    told = []
+    for array in arrays:
+        buffers = array.buffers()
+        data = buffers[2].address if len(buffers) > 2 and buffers[2] is not None else 0
+        valid = buffers[0].address if buffers[0] is not None and array.null_count else 0
+        values = column_address(array, 1, width) if len(buffers) > 1 else 0
+        told.append((values, data, valid, array.offset))
+    return np.array(told, np.int64).reshape(-1, 4)

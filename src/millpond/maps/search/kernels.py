@@ -1,0 +1,334 @@
+"""Kernels that find, for a batch of keys, the group and then the row that answers.
+
+Everything is whole arrays: hash, order the batch by its hashes' upper bits, find the group, verify the key, find the
+time. The order makes neighbours in time neighbours in memory; it is partial because within a bucket all that is
+touched fits in the near caches. Work goes in blocks, stage by stage, so that the processor waits for the memory of
+many keys at once.
+
+Groups ascend by hash, so a *directory* over the upper bits of the hash says where those of a slot begin: a few on
+average, one read away. It is worked out from the hash column when a snapshot is first asked.
+
+Invariants:
+* A group is taken only when its full key is equal: a hash alone never answers.
+* The newest layer that has the key answers, also when its group is empty (a tombstone): then there is no row.
+* Addresses and columns of the table are those of `groups.Groups`; their owner outlives the call.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millpond.arrays.compiled import kernel
+from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
+
+__all__ = (
+    "AHEAD", "BLOCK", "as_of", "bucket_order", "directory_bits", "fill_directory", "find_groups", "innermost",
+    "last_not_after", "only_row", "order_bits",
+)  # fmt: skip
+
+BLOCK = 256
+"""Keys per block: the stages of a block pass their findings on within the nearest cache."""
+
+AHEAD = 24
+"""So many keys ahead is memory asked for where a stage has nothing else to do meanwhile."""
+
+ORDER_MIN = 4_096
+"""Batches below this many keys, or over fewer groups, are looked up as they come: to order them costs more."""
+
+ORDER_BITS_MAX = 12
+"""4,096 buckets: a bucket of a large snapshot touches little enough to stay cached, the counters do as well."""
+
+SLOT_GROUPS = 4
+"""Groups in a slot of a directory, on average: the directory costs eight bytes a slot."""
+
+_COUNT, _HASH, _KEY_OFFSETS, _KEY_DATA, _ROW_OFFSETS, _COVER_OFFSETS, _COVER_FROM, _COVER_ROW = range(8)
+_PIECE = 32  # a position is piece << 32 | number in the piece
+_NUMBER = (1 << 32) - 1
+
+
+def order_bits(count: int, groups: int) -> int:
+    """By how many upper bits of the hash to order a batch of `count` keys; 0: not at all."""
+    if count < ORDER_MIN or groups < ORDER_MIN:
+        return 0
+    return min(ORDER_BITS_MAX, count.bit_length() - 6, groups.bit_length() - 4)
+
+
+def directory_bits(groups: int) -> int:
+    """How many upper bits of the hash choose the slot in the directory of a layer."""
+    return max((groups // SLOT_GROUPS).bit_length(), 1)
+
+
+@kernel
+def _cell(table, piece, column):  # type: ignore[no-untyped-def]
+    return load_i64(table + ((piece << 3) + column) * 8)
+
+
+@kernel
+def bucket_order(hashes, bits, order, ordered):  # type: ignore[no-untyped-def]
+    """Rows in order of the upper `bits` of their hashes, and the hashes in that order."""
+    shift = np.uint64(64 - bits)
+    at = np.zeros((1 << bits) + 1, np.int64)
+    for row in range(len(hashes)):
+        at[(hashes[row] >> shift) + np.uint64(1)] += 1
+    for bucket in range(1 << bits):
+        at[bucket + 1] += at[bucket]
+    for row in range(len(hashes)):
+        bucket = hashes[row] >> shift
+        to = at[bucket]
+        at[bucket] = to + 1
+        order[to] = row
+        ordered[to] = hashes[row]
+
+
+@kernel
+def fill_directory(table, begin, end, bits, directory):  # type: ignore[no-untyped-def]
+    """The position of the first group of each slot of the layer `[begin, end)`; the last entry is its end."""
+    shift = np.uint64(64 - bits)
+    slot = 0
+    for piece in range(begin, end):
+        at = _cell(table, piece, _HASH)
+        for number in range(_cell(table, piece, _COUNT)):
+            reached = np.int64(load_u64(at + 8 * number) >> shift)
+            while slot <= reached:
+                directory[slot] = (piece << _PIECE) | number
+                slot += 1
+    while slot < len(directory):
+        directory[slot] = end << _PIECE
+        slot += 1
+
+
+@kernel
+def _first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def]
+    """The first group with this very hash from the position on and before `stop`; -1 when there is none."""
+    while position < stop:
+        piece, number = position >> _PIECE, position & _NUMBER
+        at = _cell(table, piece, _HASH) + 8 * number
+        last = _cell(table, piece, _COUNT)
+        if piece == stop >> _PIECE:
+            last = min(last, stop & _NUMBER)
+        while number < last:
+            there = load_u64(at)
+            if there >= hash_:
+                return (piece << _PIECE) | number if there == hash_ else -1
+            number += 1
+            at += 8
+        position = (piece + 1) << _PIECE
+    return -1
+
+
+@kernel
+def _is_key(table, position, key, length):  # type: ignore[no-untyped-def]
+    """Whether the group's key, which follows 8 bytes of hash, is this one."""
+    piece = position >> _PIECE
+    offsets = _cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)
+    start, stop = np.int64(load_i32(offsets)), np.int64(load_i32(offsets + 4))
+    if stop - start - 8 != length:
+        return False
+    return same_bytes(_cell(table, piece, _KEY_DATA) + start + 8, key, length)
+
+
+@kernel
+def _among_clashes(hash_, candidate, end, table, key, length):  # type: ignore[no-untyped-def]
+    """The group of exactly this key from the candidate on, while the hash is the same; -1 when there is none."""
+    piece, number = candidate >> _PIECE, candidate & _NUMBER
+    while piece < end:
+        while number < _cell(table, piece, _COUNT):
+            if load_u64(_cell(table, piece, _HASH) + 8 * number) != hash_:
+                return -1
+            position = (piece << _PIECE) | number
+            if _is_key(table, position, key, length):
+                return position
+            number += 1
+        piece += 1
+        number = 0
+    return -1
+
+
+@kernel
+def _is_null(valid, offset, row):  # type: ignore[no-untyped-def]
+    return valid != 0 and not (load_u8(valid + ((offset + row) >> 3)) >> np.uint8((offset + row) & 7)) & 1
+
+
+@kernel
+def _begin_block(block, stop, order, keys, found, pending):  # type: ignore[no-untyped-def]
+    """Nothing is found yet, all but null keys are waiting; ask for the places of their bytes."""
+    offsets, width, _, valid, valid_offset = keys
+    waiting = 0
+    for i in range(block, stop):
+        found[i] = -1
+        row = order[i]
+        prefetch(offsets + width * row)
+        if not _is_null(valid, valid_offset, row):
+            pending[waiting] = i
+            waiting += 1
+    return waiting
+
+
+@kernel
+def _key_spans(order, keys, pending, waiting, at, lengths):  # type: ignore[no-untyped-def]
+    """Where the bytes of the waiting keys lie, and ask for them."""
+    offsets, width, data, _, _ = keys
+    for k in range(waiting):
+        place = offsets + width * order[pending[k]]
+        if width == 8:
+            start, stop = load_i64(place), load_i64(place + 8)
+        else:
+            start, stop = np.int64(load_i32(place)), np.int64(load_i32(place + 4))
+        at[k] = data + start
+        lengths[k] = stop - start
+        prefetch(data + start)
+
+
+@kernel
+def _slots(hashes, pending, waiting, table, directory, bits, slots):  # type: ignore[no-untyped-def]
+    """Where the slots of the waiting keys begin, and ask for the hashes there."""
+    shift = np.uint64(64 - bits)
+    at = directory.ctypes.data
+    for k in range(waiting):
+        slots[k] = np.int64(hashes[pending[k]] >> shift)
+        prefetch(at + 8 * slots[k])
+    for k in range(waiting):
+        position = directory[slots[k]]
+        prefetch(_cell(table, position >> _PIECE, _HASH) + 8 * (position & _NUMBER))
+
+
+@kernel
+def _candidates(hashes, pending, waiting, table, directory, slots, candidates):  # type: ignore[no-untyped-def]
+    """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
+    for k in range(waiting):
+        slot = slots[k]
+        position = _first_of_hash(hashes[pending[k]], table, directory[slot], directory[slot + 1])
+        candidates[k] = position
+        if position >= 0:
+            prefetch(_cell(table, position >> _PIECE, _KEY_OFFSETS) + 4 * (position & _NUMBER))
+    for k in range(waiting):
+        position = candidates[k]
+        if position >= 0:
+            piece = position >> _PIECE
+            start = np.int64(load_i32(_cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)))
+            prefetch(_cell(table, piece, _KEY_DATA) + start + 8)
+
+
+@kernel
+def find_groups(hashes, order, keys, table, layers, directories, found):  # type: ignore[no-untyped-def]
+    """The position of each key's group, in the order given; -1 where there is none.
+
+    `keys` are (address of offsets, their width, address of bytes, address of validity, offset of validity); a line of
+    `layers` is (first piece, end piece, begin in `directories`, bits).
+    """
+    pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    for block in range(0, len(hashes), BLOCK):
+        waiting = _begin_block(block, min(block + BLOCK, len(hashes)), order, keys, found, pending)
+        _key_spans(order, keys, pending, waiting, at, lengths)
+        for layer in range(len(layers)):
+            end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
+            directory = directories[begin : begin + (1 << bits) + 1]
+            _slots(hashes, pending, waiting, table, directory, bits, slots)
+            _candidates(hashes, pending, waiting, table, directory, slots, candidates)
+            left = 0
+            for k in range(waiting):
+                i, candidate = pending[k], candidates[k]
+                if candidate >= 0 and not _is_key(table, candidate, at[k], lengths[k]):
+                    candidate = _among_clashes(hashes[i], candidate, end, table, at[k], lengths[k])
+                found[i] = candidate
+                if candidate < 0:
+                    pending[left], at[left], lengths[left] = i, at[k], lengths[k]
+                    left += 1
+            waiting = left
+
+
+@kernel
+def _ask_ahead(table, found, ahead):  # type: ignore[no-untyped-def]
+    """Ask for the row offsets of a group that is needed soon."""
+    if ahead < len(found) and found[ahead] >= 0:
+        prefetch(_cell(table, found[ahead] >> _PIECE, _ROW_OFFSETS) + 4 * (found[ahead] & _NUMBER))
+
+
+@kernel
+def only_row(table, found):  # type: ignore[no-untyped-def]
+    """From groups to their one row, in place; a tombstone has none.
+
+    A piece without tombstones has no offsets in the table: the row has the number of its group.
+    """
+    for i in range(len(found)):
+        _ask_ahead(table, found, i + AHEAD)
+        if found[i] >= 0:
+            piece, number = found[i] >> _PIECE, found[i] & _NUMBER
+            offsets = _cell(table, piece, _ROW_OFFSETS)
+            if offsets == 0:
+                continue
+            at = offsets + 4 * number
+            low = load_i32(at)
+            found[i] = (piece << _PIECE) | low if load_i32(at + 4) > low else -1
+
+
+@kernel
+def last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
+    """The number of the last of the ascending times `[low, high)` that is not after the instant; low - 1: none."""
+    count = high - low
+    if count == 0 or load_i64(times + 8 * low) > instant:
+        return low - 1
+    while count > 1:
+        half = count >> 1
+        low += half if load_i64(times + 8 * (low + half)) <= instant else 0
+        count -= half
+    return low
+
+
+@kernel
+def as_of(table, times, order, instants, step, found):  # type: ignore[no-untyped-def]
+    """From groups to the last row not after each key's instant, in place.
+
+    `times` is the address of a table of columns (`groups.gather_table`), `instants` that of the instants, which are
+    `step` bytes apart (0: one for all).
+    """
+    lows, highs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    for block in range(0, len(found), BLOCK):
+        stop = min(block + BLOCK, len(found))
+        for i in range(block, stop):
+            prefetch(instants + step * order[i])
+            _ask_ahead(table, found, i + AHEAD)
+            if found[i] >= 0:
+                piece = found[i] >> _PIECE
+                at = _cell(table, piece, _ROW_OFFSETS) + 4 * (found[i] & _NUMBER)
+                low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
+                lows[i - block], highs[i - block] = low, high
+                prefetch(load_i64(times + 32 * piece) + 4 * (low + high))
+        for i in range(block, stop):
+            if found[i] < 0:
+                continue
+            piece, low = found[i] >> _PIECE, lows[i - block]
+            instant = load_i64(instants + step * order[i])
+            row = last_not_after(load_i64(times + 32 * piece), low, highs[i - block], instant)
+            found[i] = (piece << _PIECE) | row if row >= low else -1
+
+
+@kernel
+def innermost(table, starts, ends, order, instants, step, found):  # type: ignore[no-untyped-def]
+    """From groups to the innermost session that holds each key's instant, in place."""
+    for i in range(len(found)):
+        ahead = i + AHEAD
+        _ask_ahead(table, found, ahead)
+        if ahead < len(found) and found[ahead] >= 0:
+            prefetch(_cell(table, found[ahead] >> _PIECE, _COVER_OFFSETS) + 4 * (found[ahead] & _NUMBER))
+            prefetch(instants + step * order[ahead])
+        if found[i] < 0:
+            continue
+        piece, number = found[i] >> _PIECE, found[i] & _NUMBER
+        instant = load_i64(instants + step * order[i])
+        at = _cell(table, piece, _ROW_OFFSETS) + 4 * number
+        low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
+        cover = _cell(table, piece, _COVER_OFFSETS) + 4 * number
+        first, last = np.int64(load_i32(cover)), np.int64(load_i32(cover + 4))
+        found[i] = -1
+        if last > first:
+            mark = last_not_after(_cell(table, piece, _COVER_FROM), first, last, instant)
+            if mark >= first:
+                row = np.int64(load_i32(_cell(table, piece, _COVER_ROW) + 4 * mark))
+                if 0 <= row < high - low:
+                    found[i] = (piece << _PIECE) | (low + row)
+            continue
+        row = last_not_after(load_i64(starts + 32 * piece), low, high, instant)
+        if row >= low and load_i64(load_i64(ends + 32 * piece) + 8 * row) >= instant:
+            found[i] = (piece << _PIECE) | row

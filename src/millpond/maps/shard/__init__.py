@@ -1,0 +1,1 @@
+"""A shard: the store of record of one map, one LMDB environment."""

@@ -1,0 +1,127 @@
+"""Checking a shard: a child process reads its file through, then rows are decoded and held against each other.
+
+Invariants checked:
+* the tables are those of the map's scheme, with every row they tell of, in order;
+* rows decode to the map's columns: no address is missing, no range or session ends before it starts, text is text;
+* no session lasts longer than the shard says, which is how far back a question looks;
+* each range has its row in `widths`, and `widths` has no others;
+* no load was absorbed that was never entered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.arrays.byte_columns import run_ends, sort_order, take
+from millpond.errors import Corrupt
+from millpond.kernel.verify import Report, checked, problem
+from millpond.maps.model.address import address_bytes, long_column
+from millpond.maps.model.definition import Kind, Scheme
+from millpond.maps.shard.generation import INFO
+from millpond.maps.shard.layouts import row_tables
+from millpond.maps.shard.range_widths import WIDTHS, width_rows
+from millpond.maps.shard.shard import read_generation
+from millpond.maps.shard.update_times import UPDATED
+from millpond.stores.lmdb.probe import MAIN, read_through
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import lmdb
+
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.shard.shard import Shard, ShardView
+
+__all__ = ("SAMPLE_ROWS", "check_shard")
+
+SAMPLE_ROWS = 262_144
+"""How many rows are decoded unless all are asked for."""
+
+_REMEDY = "restore the folder from a copy, or drop the map and load it again"
+_INTERNED = frozenset({"key_ids", "keys", "value_ids", "values", "rows"})
+
+
+def check_shard(shard: Shard, *, last_load: int, full: bool) -> Iterator[Report]:
+    """Check one shard.
+
+    Raises: `Corrupt` when its file cannot be read through, or its rows cannot be decoded.
+    """
+    generation = read_generation(shard.folder)
+    if generation is None:
+        return
+    # Damaged pages may kill the process that reads them: a child goes first.
+    tables = read_through(shard.folder / generation)
+    yield checked("shard") + checked("table", len(tables) - 1)
+    unknown = set(tables) - _known_tables(shard.definition) - {MAIN}
+    if unknown:
+        yield _wrong(shard, f"it has tables that are none of its map's: {', '.join(sorted(unknown))}")
+    if shard.absorbed > last_load:
+        yield _wrong(shard, f"it absorbed load {shard.absorbed}, but the last that was entered is {last_load}")
+    with shard.view() as view:
+        yield from _check_rows(shard, view, full)
+
+
+def _known_tables(definition: MapDefinition) -> set[str]:
+    rows = _INTERNED if definition.scheme is Scheme.LOOKUP else row_tables(definition)
+    return {INFO.decode(), UPDATED, WIDTHS, *rows}
+
+
+def _wrong(shard: Shard, found: str) -> Report:
+    return problem("shard", shard.folder, found, _REMEDY, counted=False)
+
+
+def _check_rows(shard: Shard, view: ShardView, full: bool) -> Iterator[Report]:
+    rows, wrong = 0, set[str]()
+    batches = view.read_rows()
+    try:
+        for batch in batches:
+            rows += batch.num_rows
+            wrong.update(_wrong_rows(shard, view, batch))
+            if not full and rows >= SAMPLE_ROWS:
+                break
+        else:
+            if rows != view.row_count():
+                wrong.add(f"{rows} rows were read where {view.row_count()} are told")
+    except (pa.ArrowException, ValueError, IndexError, KeyError) as error:
+        raise Corrupt("rows cannot be decoded", kind="shard_damaged", folder=shard.folder, reason=error) from error
+    yield checked("row", rows)
+    for found in sorted(wrong):
+        yield _wrong(shard, found)
+
+
+def _wrong_rows(shard: Shard, view: ShardView, batch: pa.RecordBatch) -> Iterator[str]:
+    """What is wrong with rows of one table."""
+    assert view.tx is not None, "there are rows"
+    definition = shard.definition
+    batch.validate(full=True)
+    if any(batch.column(name).null_count for name in definition.kind.address):
+        yield "a row has no key or time"
+        return
+    address = address_bytes(definition, batch)
+    if not run_ends(take(address, sort_order(address))).all():
+        yield "an address is there twice"
+    starts, ends = _bounds(definition, batch)
+    if bool(np.any(starts > ends)):
+        yield "a range or session ends before it starts"
+    elif definition.kind is Kind.SESSION:
+        if bool(np.any(ends - starts > view.number("longest"))):
+            yield "a session lasts longer than any is said to"
+    elif not definition.kind.keyed:
+        yield from _wrong_widths(view, view.tx, batch)
+
+
+def _bounds(definition: MapDefinition, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    names = {Kind.SESSION: ("start", "end")}.get(definition.kind, ("key_start", "key_end"))
+    if definition.kind in (Kind.STATE, Kind.TEMPORAL_STATE):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return long_column(batch, names[0]), long_column(batch, names[1])
+
+
+def _wrong_widths(view: ShardView, tx: lmdb.Transaction, batch: pa.RecordBatch) -> Iterator[str]:
+    starts, ends = long_column(batch, "key_start").tolist(), long_column(batch, "key_end").tolist()
+    cursor = tx.cursor(db=view.store.dbs[WIDTHS])
+    if not all(cursor.set_key(row) for row in width_rows(starts, ends)):
+        yield "a range is missing among the widths"

@@ -1,0 +1,197 @@
+"""The content digest of a map: equal rows give equal digests, however and wherever they are stored.
+
+Two nodes that hold the same rows agree on it, whatever the scheme, the layout of the file, and the order and the
+parts in which the rows came; one row more, less, or other in any column or in the type of its value, and they differ.
+
+A row becomes 64-bit words (the hash of its key, its numbers and times, the hash of `<VALUE_TYPE><VALUE>`), the words
+become two numbers of 64 bits, mixed with different constants, and the digest is the sum of each over all rows, modulo
+2⁶⁴: a sum does not depend on the order. It finds mistakes and damage. It is no proof against somebody who may choose
+the rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.arrays.compiled import kernel
+from millpond.arrays.xxh3 import hash_keys
+from millpond.errors import Corrupt
+from millpond.maps.model.address import times_of
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.values import encode_values
+from millpond.maps.shard.interned_tables import ROWS, InternedStore, TokenTable
+from millpond.maps.shard.shard import Shard, ShardView
+
+__all__ = ("Digest", "DigestCache", "digest_of_rows", "digest_of_view")
+
+U64 = npt.NDArray[np.uint64]
+ROWS_PER_BATCH = 65_536
+_MASK = (1 << 64) - 1
+_LOW, _HIGH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+_STEP_LOW, _STEP_HIGH = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MIX_1, _MIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What some rows come to: how many they are, and both sums.
+
+    >>> Digest(1, 2, 3) + Digest(2, 2**64 - 1, 0)
+    Digest(rows=3, low=1, high=3)
+    >>> str(Digest(1, 2, 3))
+    '00000000000000030000000000000002'
+    """
+
+    rows: int = 0
+    low: int = 0
+    high: int = 0
+
+    def __add__(self, other: Digest) -> Digest:
+        return Digest(self.rows + other.rows, (self.low + other.low) & _MASK, (self.high + other.high) & _MASK)
+
+    def __str__(self) -> str:
+        return f"{self.high:016x}{self.low:016x}"
+
+
+@kernel
+def _mix_in(low, high, words):  # type: ignore[no-untyped-def]
+    """Mix one word more into both numbers of every row."""
+    for i in range(len(words)):
+        a = (low[i] ^ words[i]) * _STEP_LOW
+        a = (a ^ (a >> np.uint64(33))) * _MIX_1
+        low[i] = a ^ (a >> np.uint64(29))
+        b = (high[i] ^ ((words[i] << np.uint64(32)) | (words[i] >> np.uint64(32)))) * _STEP_HIGH
+        b = (b ^ (b >> np.uint64(31))) * _MIX_2
+        high[i] = b ^ (b >> np.uint64(32))
+
+
+def _digest_of_words(count: int, words: Sequence[U64]) -> Digest:
+    low, high = np.full(count, _LOW), np.full(count, _HIGH)
+    for each in words:
+        _mix_in(low, high, each)
+    return Digest(count, int(low.sum(dtype=np.uint64)), int(high.sum(dtype=np.uint64)))
+
+
+def digest_of_rows(definition: MapDefinition, rows: pa.RecordBatch) -> Digest:
+    """The digest of canonical rows."""
+    words = [hash_keys(rows.column("key"))] if definition.kind.keyed else []
+    words += [np.ascontiguousarray(column).view(np.uint64) for column in times_of(definition, rows)]
+    if definition.kind.valued:
+        words.append(hash_keys(encode_values(rows.column("value"), definition.value).to_arrow()))
+    return _digest_of_words(rows.num_rows, words)
+
+
+def digest_of_view(view: ShardView) -> Digest:
+    """The digest of all rows of a map at one moment.
+
+    Raises: `Corrupt` when the shard is damaged.
+    """
+    if view.tx is not None and isinstance(view.store, InternedStore):
+        return _sum(_interned(view, view.store))
+    definition = view.shard.definition
+    return _sum(digest_of_rows(definition, rows) for rows in view.read_rows(batch_rows=ROWS_PER_BATCH))
+
+
+def _sum(digests: Iterator[Digest]) -> Digest:
+    total = Digest()
+    for each in digests:
+        total += each
+    return total
+
+
+# -- interned rows: each key and each value is hashed once --------------------------------------------
+
+
+def _interned(view: ShardView, store: InternedStore) -> Iterator[Digest]:
+    if ROWS not in store.dbs:
+        return
+    kind = store.definition.kind
+    key_word = _token_words(view.tx, store.keys) if kind.keyed else None
+    value_word = _token_words(view.tx, store.values) if kind.valued else None
+    width = len(kind.address)
+    for keys, values in _row_bytes(view.tx, store):
+        longs = np.frombuffer(keys, ">u8").reshape(-1, width)
+        words = [(longs[:, column] ^ np.uint64(1 << 63)).astype(np.uint64) for column in range(width)]
+        if key_word is not None:
+            words[0] = key_word(longs[:, 0])
+        if value_word is not None:
+            words.append(value_word(np.frombuffer(values, ">u8")))
+        yield _digest_of_words(len(longs), words)
+
+
+def _row_bytes(tx: Any, store: InternedStore) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of the table of rows, each all in one: their widths are fixed."""
+    cursor = tx.cursor(db=store.dbs[ROWS])
+    pairs = cursor.iternext()
+    while some := list(islice(pairs, ROWS_PER_BATCH)):
+        yield b"".join([key for key, _ in some]), b"".join([value for _, value in some])
+
+
+def _token_words(tx: Any, table: TokenTable) -> Callable[[npt.NDArray[Any]], U64]:
+    """From ids to the hashes of their strings."""
+    pairs = list(tx.cursor(db=table.texts)) if table.texts is not None else []
+    ids = np.frombuffer(b"".join([token for token, _ in pairs]), ">u8").astype(np.uint64)
+    hashes = hash_keys(pa.array([text for _, text in pairs], pa.large_binary()))
+
+    def words(tokens: npt.NDArray[Any]) -> U64:
+        wanted = tokens.astype(np.uint64)
+        places = np.minimum(np.searchsorted(ids, wanted), max(len(ids) - 1, 0))
+        if len(ids) == 0 or not bool(np.all(ids[places] == wanted)):
+            raise Corrupt("an interned id has no text", kind="interned_id", table=table.texts_name)
+        return hashes[places]
+
+    return words
+
+
+# -- once for each state of a shard -------------------------------------------------------------------
+
+
+class DigestCache:
+    """The digest of each shard as it was last asked about. Who asks while it is worked out waits for that."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[object, ...], Digest]] = {}
+        self._lock = threading.Lock()
+        self._busy: dict[str, threading.Lock] = {}
+
+    def digest(self, shard: Shard, view: ShardView) -> Digest:
+        """The digest of what the view shows.
+
+        Raises: `Corrupt` when the shard is damaged.
+        """
+        name, state = str(shard.folder), _state(view)
+        with self._lock:
+            if name not in self._busy:
+                self._forget_dropped()
+            busy = self._busy.setdefault(name, threading.Lock())
+        with busy:
+            known = self._known.get(name)
+            if known is not None and known[0] == state:
+                return known[1]
+            found = digest_of_view(view)
+            self._known[name] = (state, found)
+        return found
+
+    def _forget_dropped(self) -> None:
+        """Keep nothing of shards that are gone: the folder of one is never another's."""
+        for name in [name for name in self._busy if not Path(name).exists()]:
+            del self._busy[name]
+            self._known.pop(name, None)
+
+
+def _state(view: ShardView) -> tuple[object, ...]:
+    env = view.generation.env
+    if env is None:
+        return ()
+    # Another file may have come to the same version in its own way: a version says nothing without its file.
+    file = (env.path / "data.mdb").stat()
+    return file.st_dev, file.st_ino, view.version

@@ -1,0 +1,103 @@
+"""One generation of a shard, open: its environment, and the handles of its tables.
+
+A handle belongs to one environment. So whoever reads takes the generation along with the transaction: when the shard
+is switched to another generation meanwhile, the reader goes on with the tables it began with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lmdb
+
+from millpond.arrays.longs import unpack_long
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.shard.interned_tables import InternedStore
+from millpond.maps.shard.plain_tables import PlainStore
+from millpond.maps.shard.range_widths import WIDTHS, ranges_holding
+from millpond.maps.shard.update_times import UpdateTimes
+from millpond.stores.lmdb.environment import Environment
+
+__all__ = ("Generation",)
+
+INFO = b"info"
+
+
+class Generation:
+    """The tables of a generation; without an environment, those of a map that has none yet."""
+
+    __slots__ = ("env", "info", "kind", "store", "updates")
+
+    def __init__(self, definition: MapDefinition, env: Environment | None) -> None:
+        self.env = env
+        self.kind = definition.kind
+        self.info: Any = None
+        interned = definition.scheme is Scheme.LOOKUP
+        self.store: PlainStore | InternedStore = InternedStore(definition) if interned else PlainStore(definition)
+        self.updates = UpdateTimes(definition)
+
+    def open_tables(self, tx: lmdb.Transaction | None = None) -> None:
+        """Open the tables; in a write transaction, make those that are missing."""
+        assert self.env is not None
+        handle = self.env.handle
+        if tx is not None:
+            self._open(handle, tx, create=True)
+            return
+        with self.env.read() as reading:
+            committed = reading.get(INFO) is not None
+        if committed:
+            # The binding keeps handles only of transactions that may write. Nothing is written, but a process that
+            # opens a map waits for a merge of another one to end; in this process handles are there by then.
+            self.env.write(lambda writing: self._open(handle, writing, create=False))
+
+    def _open(self, handle: lmdb.Environment, tx: lmdb.Transaction, *, create: bool) -> None:
+        try:
+            self.info = handle.open_db(INFO, txn=tx, create=create)
+        except lmdb.NotFoundError:
+            self.info = None
+        self.store.open_tables(handle, tx, create)
+        self.updates.open_tables(handle, tx, create)
+
+    def number(self, tx: lmdb.Transaction, name: str) -> int:
+        """A number of table `info`; 0 when it was never put."""
+        told = tx.get(name.encode(), db=self.info)
+        return 0 if told is None else unpack_long(told, plain=True)
+
+    def put_number(self, tx: lmdb.Transaction, name: str, number: int) -> None:
+        """Put a number into table `info`."""
+        tx.put(name.encode(), number.to_bytes(8, "big"), db=self.info)
+
+    # -- one question ---------------------------------------------------------------------------------
+
+    def get(self, tx: lmdb.Transaction, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
+        """As `Shard.get`, in a transaction."""
+        if isinstance(address, int):
+            return self._get_ranged(tx, address, at)
+        if self.kind is Kind.STATE:
+            return self.store.value_of(tx, address)
+        assert at is not None, "a question to a temporal map carries a time"
+        if self.kind is Kind.TEMPORAL_STATE:
+            return self.store.latest(tx, address, at)
+        return self._get_session(tx, address, at)
+
+    def _get_ranged(self, tx: lmdb.Transaction, number: int, at: int | None) -> bytes | None:
+        temporal = self.kind is Kind.TEMPORAL_RANGED_STATE
+        for start, end in ranges_holding(tx, self.store.dbs[WIDTHS], number):
+            value = self.store.range_value(tx, start, end, at if temporal else None)
+            if value is not None:
+                return value
+        return None
+
+    def _get_session(self, tx: lmdb.Transaction, key: bytes, at: int) -> tuple[int, int] | None:
+        # A session that holds `at` cannot start before this: none lasts longer than the longest.
+        earliest = at - self.number(tx, "longest")
+        plain = isinstance(self.store, PlainStore) and self.store.plain
+        found: tuple[int, int] | None = None
+        for walk in self.store.walks(tx, key, at):
+            for start, rest, _ in walk:
+                if start < earliest or (found is not None and start < found[0]):
+                    break
+                end = unpack_long(rest[:8], plain)
+                if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
+                    found = (start, end)
+        return found

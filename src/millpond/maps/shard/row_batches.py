@@ -1,0 +1,151 @@
+"""Rows streamed from a table, decoded to canonical batches of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import lmdb
+import numpy as np
+import pyarrow as pa
+
+from millpond.arrays.byte_columns import Bytes
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.shard.cursors import between
+from millpond.maps.shard.interned_tables import InternedStore
+from millpond.maps.shard.layouts import decode_rows
+from millpond.maps.shard.plain_tables import PlainStore
+from millpond.stores.lmdb.bulk_read import RECORD_BYTES, Rest, read_from, read_pieces
+from millpond.stores.lmdb.environment import Environment
+from millpond.stores.lmdb.page_format import PAGE
+
+__all__ = ("column_of", "decoded", "gathered", "rows_by_cursor", "rows_from", "table_columns", "whole_table")
+
+Pair = tuple[bytes, bytes]
+CHUNK_ROWS = 4096
+BATCH_BYTES_MAX = 64 << 20
+ROWS_AT_CLASHES = 128
+"""How many rows are read by a cursor where pages cannot be read: about what lies on one."""
+
+
+def column_of(rows: list[bytes] | tuple[bytes, ...]) -> Bytes:
+    """Byte strings as a column."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
+    return Bytes(offsets, np.frombuffer(b"".join(rows), np.uint8))
+
+
+def gathered(pairs: Iterator[Pair], batch_rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Keys and values of up to `batch_rows` rows or 64 MiB at a time."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    size = 0
+    while chunk := list(islice(pairs, min(CHUNK_ROWS, batch_rows))):
+        some_keys, some_values = zip(*chunk, strict=True)
+        keys += some_keys
+        values += some_values
+        size += sum(map(len, some_values))
+        if len(keys) >= batch_rows or size >= BATCH_BYTES_MAX:
+            yield keys, values
+            keys, values, size = [], [], 0
+    if keys:
+        yield keys, values
+
+
+def decoded(
+    definition: MapDefinition, store: PlainStore | InternedStore, tx: lmdb.Transaction | None, table: str,
+    pairs: Iterator[Pair], batch_rows: int,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Canonical batches of the rows of one table."""
+    for keys, values in gathered(pairs, batch_rows):
+        if isinstance(store, InternedStore):
+            assert tx is not None, "interned rows are decoded within their transaction"
+            yield store.decode(tx, keys, values)
+        else:
+            yield decode_rows(definition, table, column_of(keys), column_of(values))
+
+
+def rows_from(
+    tx: lmdb.Transaction, env: Environment, table: str, db: Any, first: bytes, rows_max: int
+) -> tuple[Bytes, Bytes, bytes | None]:
+    """Keys and values of up to `rows_max` rows of a table from a key on, and the key after them, None at the end.
+
+    There are fewer rows when they are many bytes, and more when the last of them share a key.
+
+    Raises: `Corrupt` when the file is damaged.
+    """
+    record = _readable(tx, env, table)
+    if record is None:
+        return rows_by_cursor(tx, db, first, rows_max)
+    keys: list[Bytes] = []
+    values: list[Bytes] = []
+    left, following = rows_max, first or None
+    while left > 0:
+        found = read_from(env.path / "data.mdb", record, following or b"", left)
+        if isinstance(found, Rest):
+            some_keys, some_values, following = rows_by_cursor(tx, db, following or b"", min(left, ROWS_AT_CLASHES))
+        else:
+            piece, following = found
+            some_keys, some_values = Bytes(piece.key_offsets, piece.keys), Bytes(piece.value_offsets, piece.values)
+        keys.append(some_keys)
+        values.append(some_values)
+        left -= len(some_keys)
+        if following is None or sum(len(column.data) for column in values) > BATCH_BYTES_MAX:
+            break
+    return _together(keys), _together(values), following
+
+
+def _together(columns: list[Bytes]) -> Bytes:
+    if len(columns) == 1:
+        return columns[0]
+    lengths = np.concatenate([column.lengths for column in columns])
+    return Bytes(np.append(0, np.cumsum(lengths)), np.concatenate([column.data for column in columns]))
+
+
+def rows_by_cursor(tx: lmdb.Transaction, db: Any, first: bytes, rows_max: int) -> tuple[Bytes, Bytes, bytes | None]:
+    """As `rows_from`, row by row; several rows under one key stay together."""
+    pairs = between(tx.cursor(db=db), first, None)
+    read = list(islice(pairs, rows_max))
+    following = next(pairs, None)
+    while following is not None and following[0] == read[-1][0]:
+        read.append(following)
+        following = next(pairs, None)
+    keys, values = zip(*read, strict=True) if read else ((), ())
+    return column_of(keys), column_of(values), None if following is None else following[0]
+
+
+def table_columns(
+    tx: lmdb.Transaction, env: Environment, table: str, db: Any, rows_max: int
+) -> Iterator[tuple[Bytes, Bytes]]:
+    """Keys and values of a whole table, as the transaction sees it, straight from its pages, in pieces.
+
+    Raises: `Corrupt` when the file is damaged.
+    """
+    record = _readable(tx, env, table)
+    for piece in (Rest(b""),) if record is None else read_pieces(env.path / "data.mdb", record, rows_max):
+        if isinstance(piece, Rest):
+            for keys, values in gathered(between(tx.cursor(db=db), piece.key, None), rows_max):
+                yield column_of(keys), column_of(values)
+            return
+        yield Bytes(piece.key_offsets, piece.keys), Bytes(piece.value_offsets, piece.values)
+
+
+def _readable(tx: lmdb.Transaction, env: Environment, table: str) -> bytes | None:
+    """The record of a table whose pages can be read without LMDB."""
+    record: bytes | None = tx.get(table.encode())
+    readable = record is not None and len(record) == RECORD_BYTES and env.handle.stat()["psize"] == PAGE
+    return record if readable else None
+
+
+def whole_table(
+    store: PlainStore, tx: lmdb.Transaction, env: Environment, table: str, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Canonical batches of all rows of one table, as the transaction sees it, straight from its pages.
+
+    Raises: `Corrupt` when the file is damaged.
+    """
+    for keys, values in table_columns(tx, env, table, store.dbs[table], batch_rows):
+        rows = decode_rows(store.definition, table, keys, values)
+        for start in range(0, rows.num_rows, batch_rows):
+            yield rows.slice(start, batch_rows)

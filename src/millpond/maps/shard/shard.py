@@ -1,0 +1,449 @@
+"""A shard: the store of record of one map, an LMDB environment that is merged into in place.
+
+    shards/<map>/current            the generation that counts, as six digits
+    shards/<map>/000001/data.mdb    that generation (compacting writes the next one and switches)
+    shards/<map>/touched/<version>.arrow   the keys that the change to <version> touched, for freezing
+    shards/<map>/write.lock         held by whoever changes the shard
+
+Table `info` keeps, in the same transaction as the rows they speak of: `version` (grows with every change),
+`absorbed` (the number of the last load that was merged), `position` (its place in the log), `longest` (no session of
+the map lasts longer, in milliseconds) and
+`updates_since` (when update times began to be kept).
+
+Invariants:
+* every change is one LMDB transaction, which also raises `version`;
+* the touched keys of a version are on disk before the version is;
+* a generation without table `info` has not been committed to yet: readers see an empty map;
+* readers see the shard as it was when they began, whatever is written meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import lmdb
+import pyarrow as pa
+
+from millpond.errors import Closed, Corrupt, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.shard.changed_keys import TouchedKeys
+from millpond.maps.shard.generation import Generation
+from millpond.maps.shard.interned_tables import InternedStore
+from millpond.maps.shard.plain_tables import PlainStore
+from millpond.maps.shard.row_batches import decoded, whole_table
+from millpond.maps.shard.update_times import UpdateTimes, tracks_updates
+from millpond.stores.files import write_file_atomically
+from millpond.stores.lmdb.environment import Environment, Limits
+from millpond.stores.locks import alone
+
+__all__ = ("Shard", "ShardStats", "ShardView", "generation_folder", "read_generation")
+
+Result = TypeVar("Result")
+WRITE_LOCK_SECONDS = 600.0
+_GENERATION = re.compile(r"[0-9]{6}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStats:
+    """What a shard holds."""
+
+    rows: int
+    version: int
+    bytes: int
+
+
+def read_generation(folder: Path) -> str | None:
+    """The generation that counts, or None when the map has no shard yet.
+
+    Raises: `Corrupt` when it points to no generation.
+    """
+    pointer, seen = folder / "current", b""
+    while True:
+        try:
+            told = pointer.read_bytes()
+        except FileNotFoundError:
+            return None
+        generation = _named(folder, told)
+        if generation is not None:
+            return generation
+        if told == seen:
+            raise _astray(pointer, told)
+        # Compacting may have switched, and removed what was told, in between.
+        seen = told
+
+
+def _named(folder: Path, told: bytes) -> str | None:
+    """The generation that a pointer tells, None when there is none of that name."""
+    generation = told.strip().decode(errors="replace")
+    return generation if _GENERATION.fullmatch(generation) and (folder / generation).is_dir() else None
+
+
+def _astray(pointer: Path, told: bytes) -> Corrupt:
+    return Corrupt(
+        "the map's pointer names no generation", kind="shard_pointer", file=pointer, found=repr(told),
+        hint="write the name of the folder beside it that holds data.mdb",
+    )  # fmt: skip
+
+
+def generation_folder(folder: Path, number: int) -> Path:
+    """Where a generation lies."""
+    return folder / f"{number:06d}"
+
+
+def _not_loaded_yet() -> None:
+    """A shard without a file is empty, for those who know of no catalogue."""
+
+
+class Shard:
+    """An open shard. Close it when done; it may be opened many times."""
+
+    def __init__(
+        self, folder: Path, definition: MapDefinition, limits: Limits | None = None, *,
+        missing: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`missing`: run when there is no file, which is so before the first load and after the map was dropped."""
+        self.folder = folder
+        self._missing = missing or _not_loaded_yet
+        self.definition = definition
+        self.touched = TouchedKeys(folder / "touched")
+        self._limits = limits
+        self._lock = threading.RLock()
+        self._unopened = Generation(definition, None)
+        self._generation = self._unopened
+        self._pointer = -1
+        self._changing: tuple[int, Generation] | None = None
+        self._seen: tuple[Generation | None, int, int] = (None, -1, 0)
+
+    @property
+    def store(self) -> PlainStore | InternedStore:
+        """The row tables of the current generation."""
+        return self._tables().store
+
+    @property
+    def updates(self) -> UpdateTimes:
+        """The update times of the current generation."""
+        return self._tables().updates
+
+    def _tables(self) -> Generation:
+        # What a change opens is known to its own transaction alone until it is committed.
+        changing = self._changing
+        return changing[1] if changing is not None and changing[0] == threading.get_ident() else self._generation
+
+    # -- opening --------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether the map has a shard yet."""
+        return (self.folder / "current").exists()
+
+    def create(self) -> None:
+        """Make an empty shard when there is none."""
+        if not self.exists():
+            generation_folder(self.folder, 1).mkdir(parents=True, exist_ok=True)
+            self.switch(1)
+
+    def switch(self, number: int) -> None:
+        """Make a generation the one that counts. Readers notice at their next question."""
+        write_file_atomically(self.folder / "current", f"{number:06d}\n".encode())
+        step("shard.switched")
+
+    def _opened(self) -> Generation | None:
+        """The current generation, opened anew when another became current; None when there is none yet."""
+        # Asked with every question. The pointer is replaced, never changed: while the file that was read still has a
+        # name, it is the one that counts. The lock keeps another thread from closing that file meanwhile.
+        with self._lock:
+            if self._pointer < 0 or not os.fstat(self._pointer).st_nlink:
+                return self._reopen()
+            if self._generation.info is None:
+                # The generation was adopted but its first change was not committed yet when it was opened.
+                self._generation.open_tables()
+            return self._generation
+
+    def _reopen(self) -> Generation | None:
+        while self._pointer < 0 or not os.fstat(self._pointer).st_nlink:
+            self.close()
+            try:
+                pointer = os.open(self.folder / "current", os.O_RDONLY)
+            except FileNotFoundError:
+                self._missing()
+                return None
+            try:
+                opened = self._follow(pointer)
+            except BaseException:
+                os.close(pointer)
+                raise
+            # What was opened counts only if it is current still, else it may have been removed already.
+            self._generation, self._pointer = opened, pointer
+        return self._generation
+
+    def _follow(self, pointer: int) -> Generation:
+        """The generation that the open pointer names; the unopened one when it counts no more, and is gone."""
+        told = os.pread(pointer, 64, 0)
+        generation = _named(self.folder, told)
+        if generation is not None:
+            return self._open(generation)
+        if os.fstat(pointer).st_nlink:
+            raise _astray(self.folder / "current", told)
+        return self._unopened
+
+    def _open(self, number: str) -> Generation:
+        opened = Generation(self.definition, Environment.acquire(self.folder / number, limits=self._limits))
+        try:
+            opened.open_tables()
+        except BaseException:
+            assert opened.env is not None
+            opened.env.release()
+            raise
+        return opened
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            env, pointer = self._generation.env, self._pointer
+            self._generation, self._pointer = self._unopened, -1
+            if pointer >= 0:
+                os.close(pointer)
+            if env is not None:
+                env.release()
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def view(self) -> Iterator[ShardView]:
+        """The shard at one moment: version and rows that belong together."""
+        with ExitStack() as held:
+            yield self._view(held)
+
+    def _view(self, held: ExitStack) -> ShardView:
+        while True:
+            generation = self._opened()
+            if generation is None or generation.info is None or generation.env is None:
+                return ShardView(self, None, self._unopened)
+            try:
+                return ShardView(self, held.enter_context(generation.env.read()), generation)
+            except Closed:
+                # Another thread switched to the next generation in between.
+                if generation is self._generation:
+                    raise
+
+    @property
+    def version(self) -> int:
+        """Grows with every committed change; 0 when there was none."""
+        # Asked with every lookup, and nearly always the same: it was read at this change of the file, or a later one.
+        try:
+            generation = self._opened()
+            if generation is None or generation.info is None or generation.env is None:
+                return 0
+            change = generation.env.last_change()
+        except Closed:
+            generation, change = None, -1  # another thread switched to the next generation in between
+        seen, at, version = self._seen
+        if generation is None or generation is not seen or change != at:
+            with self.view() as view:
+                version = view.version
+            self._seen = generation, change, version
+        return version
+
+    @property
+    def absorbed(self) -> int:
+        """The number of the last load that was merged."""
+        with self.view() as view:
+            return view.number("absorbed")
+
+    @property
+    def position(self) -> int:
+        """The position in the log of the last load that was merged; 0 when there was no log."""
+        with self.view() as view:
+            return view.number("position")
+
+    def stats(self) -> ShardStats:
+        """Rows, version and bytes on disk."""
+        with self.view() as view:
+            env = view.generation.env
+            size = (env.path / "data.mdb").stat().st_size if env is not None else 0
+            return ShardStats(view.row_count(), view.version, size)
+
+    @property
+    def at_hand(self) -> Generation | None:
+        """The current generation if it is open and the locks around it are free, else None.
+
+        Opening one waits for the merge of the day. Reading it may wait still: `Environment.read(wait=False)`.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            generation = self._generation
+            if generation.env is None or generation.info is None:
+                return None
+            return generation if os.fstat(self._pointer).st_nlink else None
+        finally:
+            self._lock.release()
+
+    def get(self, address: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
+        """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""
+        while True:
+            generation = self._opened()
+            if generation is None or generation.info is None or generation.env is None:
+                return None
+            try:
+                # As `view`, without what a single question does not need.
+                with generation.env.read() as tx:
+                    return generation.get(tx, address, at)
+            except Closed:
+                if generation is self._generation:
+                    raise
+
+    def read_rows(
+        self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
+        key_lower: bytes | None = None, key_upper: bytes | None = None, since: int | None = None,
+        until: int | None = None, batch_rows: int = 65_536,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """As `ShardView.read_rows`, in a view of its own."""
+        with self.view() as view:
+            yield from view.read_rows(
+                keys, lower=lower, upper=upper, key_lower=key_lower, key_upper=key_upper, since=since, until=until,
+                batch_rows=batch_rows,
+            )  # fmt: skip
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusive(self, wait_seconds: float = WRITE_LOCK_SECONDS) -> Iterator[None]:
+        """Be the only one who changes this shard, among all processes of the machine.
+
+        Raises: `Unavailable` when somebody else keeps it for long.
+        """
+        if not self.exists():
+            self._missing()  # or the folder of a map that was dropped would come back
+        self.folder.mkdir(parents=True, exist_ok=True)
+        busy = Unavailable(
+            "somebody else is changing the map", kind="map_busy", map=self.definition.name,
+            hint="wait until the running load or care is done",
+        )  # fmt: skip
+        with alone(self.folder / "write.lock", wait_seconds, busy):
+            yield
+
+    def change(
+        self, act: Callable[[lmdb.Transaction], Result], touched: pa.Array | None, *,
+        absorbed: int = 0, position: int = 0, longest: int = 0,
+    ) -> Result:  # fmt: skip
+        """Do `act`, raise the version, and raise the numbers of table `info` where they are lower, in one transaction.
+
+        Call it while `exclusive`. `touched` None means that too much changed to say: the next freeze reads everything.
+        """
+        self.create()
+        numbers = {"absorbed": absorbed, "position": position, "longest": longest}
+        generation = self._opened()
+        assert generation is not None and generation.env is not None
+        fresh = Generation(self.definition, generation.env)
+        following = self.version + 1
+        self.touched.write(following, touched)
+        step("shard.touched_written")
+
+        def whole(tx: lmdb.Transaction) -> Result:
+            fresh.open_tables(tx)
+            result = act(tx)
+            fresh.put_number(tx, "version", following)
+            for name, number in numbers.items():
+                if number > fresh.number(tx, name):
+                    fresh.put_number(tx, name, number)
+            step("shard.changed_uncommitted")
+            return result
+
+        self._changing = threading.get_ident(), fresh
+        try:
+            result = generation.env.write(whole)
+        except BaseException:
+            # Table handles made in a transaction that failed are void: open them again on next use.
+            self.close()
+            raise
+        finally:
+            self._changing = None
+        with self._lock:
+            if self._generation is generation:
+                self._generation = fresh
+        step("shard.changed")
+        return result
+
+    @property
+    def tracking(self) -> bool:
+        """Whether the shard keeps update times."""
+        return tracks_updates(self.definition)
+
+    def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int, *, overwrite: bool) -> None:
+        """Put canonical rows, unique by address and in its order, inside `change`."""
+        self.store.put_rows(tx, rows, overwrite)
+        if self.tracking:
+            self.updates.put(tx, rows, now_ms, overwrite)
+
+    def delete_rows(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:
+        """Delete rows by their address columns, inside `change`; how many there were."""
+        if self.tracking:
+            self.updates.delete(tx, addresses)
+        return self.store.delete_rows(tx, addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardView:
+    """A shard at one moment: a read transaction, None when there is nothing yet, and the tables it reads."""
+
+    shard: Shard
+    tx: lmdb.Transaction | None
+    generation: Generation
+
+    @property
+    def version(self) -> int:
+        """The version the rows belong to."""
+        return self.number("version")
+
+    def number(self, name: str) -> int:
+        """A number of table `info`; 0 when it was never put."""
+        return 0 if self.tx is None else self.generation.number(self.tx, name)
+
+    @property
+    def store(self) -> PlainStore | InternedStore:
+        """The row tables."""
+        return self.generation.store
+
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return 0 if self.tx is None else self.store.row_count(self.tx)
+
+    def touched_since(self, version: int) -> pa.Array | None:
+        """The keys touched after `version` up to this view's; None when that is no longer known."""
+        return self.shard.touched.since(version, self.version)
+
+    def read_rows(
+        self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,
+        key_lower: bytes | None = None, key_upper: bytes | None = None, since: int | None = None,
+        until: int | None = None, batch_rows: int = 65_536,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """Canonical rows, in the order of the tables.
+
+        `keys`: all rows of just those keys (ranged maps: 16-byte ordered ranges). `lower, upper`: ranged maps,
+        bounds of `key_start`. `key_lower, key_upper`: a hint; rows stored directly outside them are left out.
+        `since, until`: with `keys`, bounds of the effective time, or of the start of sessions.
+        """
+        if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+            keys = keys.to_pylist()
+        if self.tx is None:
+            return
+        whole = all(bound is None for bound in (keys, lower, upper, key_lower, key_upper))
+        if whole and isinstance(self.store, PlainStore):
+            assert self.generation.env is not None
+            for table in self.store.tables():
+                yield from whole_table(self.store, self.tx, self.generation.env, table, batch_rows)
+            return
+        if keys is not None:
+            tables = self.store.stream_keys(self.tx, keys, since, until)
+        else:
+            tables = self.store.stream(self.tx, lower, upper, key_lower, key_upper)
+        for table, pairs in tables:
+            yield from decoded(self.shard.definition, self.store, self.tx, table, pairs, batch_rows)

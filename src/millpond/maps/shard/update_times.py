@@ -1,0 +1,97 @@
+"""When each row was last put: kept beside the rows, for maps that retain by update time.
+
+Table `updated`: the row's address (`address.py`; beyond 480 bytes its first 464 and its xxh3_128) → UTC
+milliseconds as 8 bytes. The rows' own layout stays as published. Only maps whose retention goes by update time keep it:
+`retain` is set, and either `retain_by` is `update_time` or the kind has no time of its own. A row older than the
+setting has no entry and counts as updated when the setting was made (`since`).
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Any
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from millpond.arrays.byte_columns import to_list
+from millpond.maps.model.address import address_bytes
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.shard.cursors import delete_pairs
+
+__all__ = ("UpdateTimes", "tracks_updates")
+
+UPDATED = "updated"
+ADDRESS_BYTES_MAX = 480
+_SINCE = b"updates_since"
+
+
+def tracks_updates(definition: MapDefinition) -> bool:
+    """Whether the map's settings ask for update times."""
+    untimed = definition.kind in (Kind.STATE, Kind.RANGED_STATE)
+    return definition.retain_ms is not None and (untimed or definition.retain_by == "update_time")
+
+
+class UpdateTimes:
+    """The `updated` table of one shard."""
+
+    def __init__(self, definition: MapDefinition) -> None:
+        self.definition = definition
+        self._db: Any = None
+        self._info: Any = None
+
+    def open_tables(self, env: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
+        """Open the table where the settings ask for it."""
+        if not tracks_updates(self.definition):
+            self._db = None
+            return
+        try:
+            self._db = env.open_db(UPDATED.encode(), txn=tx, create=create)
+            self._info = env.open_db(b"info", txn=tx, create=create)
+        except lmdb.NotFoundError:
+            self._db = None
+
+    def _places(self, rows: pa.RecordBatch) -> list[bytes]:
+        addresses = address_bytes(self.definition, rows)
+        places = to_list(addresses)
+        for row in np.flatnonzero(addresses.lengths > ADDRESS_BYTES_MAX).tolist():
+            places[row] = places[row][:464] + xxhash.xxh3_128_digest(places[row])
+        return places
+
+    def put(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int, overwrite: bool) -> None:
+        """Note that these rows were put now; rows that stay as they were keep their time."""
+        packed = now_ms.to_bytes(8, "big", signed=True)
+        since = tx.get(_SINCE, db=self._info)
+        if since is None or int.from_bytes(since, "big", signed=True) > now_ms:
+            # A part that is put back in its place may be older than what came after it.
+            tx.put(_SINCE, packed, db=self._info)
+        places = sorted(self._places(rows))
+        tx.cursor(db=self._db).putmulti(((place, packed) for place in places), overwrite=overwrite)
+
+    def put_times(self, tx: lmdb.Transaction, rows: pa.RecordBatch, times: list[int]) -> None:
+        """Note when each of these rows was put."""
+        packed = np.array(times, ">i8").tobytes()
+        pairs = zip(self._places(rows), (packed[at : at + 8] for at in range(0, len(packed), 8)), strict=True)
+        tx.cursor(db=self._db).putmulti(sorted(pairs))
+
+    def delete(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
+        """Forget rows that are deleted."""
+        delete_pairs(tx, self._db, sorted(self._places(rows)))
+
+    def since(self, tx: lmdb.Transaction, now_ms: int) -> int:
+        """When update times began to be kept, UTC milliseconds; now when they are not yet."""
+        told = None if self._db is None else tx.get(_SINCE, db=self._info)
+        return now_ms if told is None else int.from_bytes(told, "big", signed=True)
+
+    def times(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int) -> npt.NDArray[np.int64]:
+        """The update time of each row, UTC milliseconds."""
+        since = self.since(tx, now_ms)
+        if self._db is None:
+            return np.full(rows.num_rows, since, np.int64)
+        places = self._places(rows)
+        found: dict[bytes, bytes] = dict(tx.cursor(db=self._db).getmulti(places)) if places else {}
+        packed = b"".join(map(found.get, places, repeat(since.to_bytes(8, "big", signed=True))))
+        return np.frombuffer(packed, ">i8").astype(np.int64)

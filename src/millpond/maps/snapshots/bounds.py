@@ -1,0 +1,257 @@
+"""A narrowed snapshot: only some keys, only a window of time, and a refusal to answer for anything else.
+
+| narrowed by | takes the questions | and so holds |
+|---|---|---|
+| keys `[lower, upper)` of a keyed map | for keys in between, as bytes of UTF-8 | their rows |
+| numbers `[lower, upper)` of a ranged map | for numbers in between | the ranges that hold one of them |
+| a window `[since, until)` | for instants in between | rows of the window and of its beginning, see below |
+
+Of each key (each range) a window holds, besides the rows in it, the one that counts when it begins; of sessions those
+that touch it.
+
+Invariants:
+* A question inside is answered as the whole snapshot answers it.
+* A question outside is an error that names the bounds, never a null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.arrays.radix import I64
+from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import single_key
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.ranges.files import content_id
+from millpond.shown import shown
+from millpond.times.instants import parse_instant
+
+__all__ = ("Narrowing", "narrow_rows", "narrowing_of", "pair_of")
+
+Bound = str | int | None
+Mask = npt.NDArray[np.bool_]
+_SPEC_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowing:
+    """Half-open bounds; None: unbounded on that side. Make it with `narrowing_of`, which checks them.
+
+    `lower, upper` are text for keyed maps and numbers for ranged ones; `since, until` are UTC milliseconds.
+    """
+
+    lower: Bound = None
+    upper: Bound = None
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def spec(self) -> str:
+        """A name for these bounds that can name a folder."""
+        return content_id(json.dumps(asdict(self), sort_keys=True).encode())[:_SPEC_DIGITS]
+
+    @property
+    def windowed(self) -> bool:
+        """Whether time is bounded."""
+        return self.since is not None or self.until is not None
+
+    def check(self, definition: MapDefinition, keys: pa.Array, instants: I64, known: Mask) -> None:
+        """Refuse questions that this snapshot cannot answer.
+
+        `keys` are as `questions.keys_of` tells them. `known` says where there is an instant; empty: everywhere.
+
+        Raises: `Invalid` naming the first bound that is passed, and the question that passes it.
+        """
+        if self.lower is not None or self.upper is not None:
+            least, most = _key_span(keys) if definition.kind.keyed else _number_span(keys)
+            self._check_span(least, most, _comparable(self.lower), _comparable(self.upper), "key")
+        if self.windowed:
+            asked = instants[known] if len(known) else instants
+            if len(keys) and len(asked):
+                self._check_span(int(asked.min()), int(asked.max()), self.since, self.until, "time")
+
+    def _check_span(self, least: Any, most: Any, lower: Any, upper: Any, what: str) -> None:
+        outside = None
+        if lower is not None and least is not None and least < lower:
+            outside = least
+        elif upper is not None and most is not None and most >= upper:
+            outside = most
+        if outside is None:
+            return
+        told = outside.decode(errors="replace") if isinstance(outside, bytes) else outside
+        bounds = (self.since, self.until) if what == "time" else (self.lower, self.upper)
+        raise Invalid(
+            f"the {what} is outside of what the snapshot was narrowed to", kind="outside_snapshot", asked=repr(told),
+            lower=bounds[0], upper=bounds[1], hint="ask the whole map, or a snapshot with wider bounds",
+        )  # fmt: skip
+
+
+def narrowing_of(
+    definition: MapDefinition, keys: Sequence[Bound] | None = None, window: Sequence[object] | None = None
+) -> Narrowing | None:
+    """Bounds for a map, checked; None when nothing is bounded. Instants in any form that names one.
+
+    Raises: `Invalid` for bounds that the map cannot have, or that hold nothing.
+    """
+    lower, upper = pair_of(keys, "keys")
+    since, until = (None if told is None else parse_instant(told) for told in pair_of(window, "window"))
+    if (since is not None or until is not None) and not definition.kind.timed:
+        raise _wrong("the map has no times", definition, hint="narrow it by keys")
+    lower, upper = _key_bound(definition, lower), _key_bound(definition, upper)
+    pairs: tuple[tuple[Any, Any], ...] = ((_comparable(lower), _comparable(upper)), (since, until))
+    for low, high in pairs:
+        if low is not None and high is not None and not low < high:
+            raise _wrong("the bounds hold nothing", definition, hint="the lower bound is held, the upper one is not")
+    if all(told is None for told in (lower, upper, since, until)):
+        return None
+    return Narrowing(lower=lower, upper=upper, since=since, until=until)
+
+
+def pair_of(told: Sequence[Any] | None, name: str) -> tuple[Any, Any]:
+    """A lower and an upper bound; None for none.
+
+    Raises: `Invalid` for what is no pair.
+    """
+    if told is None:
+        return None, None
+    if not isinstance(told, list | tuple) or len(told) != 2:
+        raise Invalid(
+            "bounds are a pair", kind="narrowing", name=name, hint=f"{name}=(lower, upper), None for no bound"
+        )
+    return told[0], told[1]
+
+
+def _key_bound(definition: MapDefinition, told: Any) -> Bound:
+    if told is None:
+        return None
+    if definition.kind.keyed and not isinstance(told, str):
+        # Bounds are in the order of text, in which 10 comes before 9: a number would not say what it seems to.
+        raise _wrong("the keys of this map are text", definition, bound=shown(told))
+    try:
+        bound = single_key(definition, told)
+        found = bound.decode() if isinstance(bound, bytes) else bound
+    except (Invalid, UnicodeDecodeError) as error:
+        wanted = "the keys of this map are text" if definition.kind.keyed else "this map is asked by whole numbers"
+        raise _wrong(wanted, definition, bound=shown(told)) from error
+    if found is None:
+        raise _wrong("no key of this map can be there", definition, bound=shown(told))
+    return found
+
+
+def _wrong(message: str, definition: MapDefinition, hint: str | None = None, **values: object) -> Invalid:
+    return Invalid(message, kind="narrowing", hint=hint, map=definition.name, **values)
+
+
+def _comparable(bound: Bound) -> bytes | int | None:
+    return bound.encode() if isinstance(bound, str) else bound
+
+
+def _key_span(column: pa.Array) -> tuple[bytes | None, bytes | None]:
+    """The least and the greatest key that is asked for, as bytes; None for none."""
+    if pa.types.is_dictionary(column.type):
+        # What a dictionary holds beyond what is used is not asked for.
+        column = column.dictionary.take(column.indices.drop_null().unique())
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    told = pc.min_max(column.cast(pa.large_binary() if wide else pa.binary())).as_py()
+    return told["min"], told["max"]
+
+
+def _number_span(numbers: pa.Array) -> tuple[int | None, int | None]:
+    told = pc.min_max(numbers).as_py()
+    return told["min"], told["max"]
+
+
+# -- rows ---------------------------------------------------------------------------------------------
+
+
+def narrow_rows(
+    definition: MapDefinition, narrowing: Narrowing, rows: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The canonical rows that questions inside of the bounds may need.
+
+    All rows of one key (one range) must be in one batch, side by side in order of time, as `thaw` yields them.
+    """
+    for batch in rows:
+        kept = _narrow(definition, narrowing, batch)
+        if kept.num_rows:
+            yield kept
+
+
+def _narrow(definition: MapDefinition, narrowing: Narrowing, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if narrowing.lower is not None or narrowing.upper is not None:
+        inside = _in_keys if definition.kind.keyed else _in_numbers
+        batch = batch.filter(pa.array(inside(narrowing, batch)))
+    if narrowing.windowed:
+        within = _touching if definition.kind is Kind.SESSION else _holding
+        batch = batch.filter(pa.array(within(narrowing, batch)))
+    return batch
+
+
+def _in_keys(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
+    keys, inside = batch.column("key"), np.ones(batch.num_rows, np.bool_)
+    lower, upper = _comparable(narrowing.lower), _comparable(narrowing.upper)
+    if lower is not None:
+        inside &= _flags(pc.greater_equal(keys, pa.scalar(lower, keys.type)))
+    if upper is not None:
+        inside &= _flags(pc.less(keys, pa.scalar(upper, keys.type)))
+    return inside
+
+
+def _in_numbers(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
+    inside = np.ones(batch.num_rows, np.bool_)
+    if isinstance(narrowing.lower, int):
+        inside &= _longs(batch, "key_end") >= narrowing.lower
+    if isinstance(narrowing.upper, int):
+        inside &= _longs(batch, "key_start") < narrowing.upper
+    return inside
+
+
+def _touching(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
+    """Sessions that hold an instant of the window; they hold both their ends."""
+    inside = np.ones(batch.num_rows, np.bool_)
+    if narrowing.since is not None:
+        inside &= _longs(batch, "end") >= narrowing.since
+    if narrowing.until is not None:
+        inside &= _longs(batch, "start") < narrowing.until
+    return inside
+
+
+def _holding(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
+    """Rows before the window's end that are not replaced, by one of the same key, when it begins."""
+    times = _longs(batch, "effective_time")
+    inside = np.ones(batch.num_rows, np.bool_)
+    if narrowing.until is not None:
+        inside &= times < narrowing.until
+    if narrowing.since is not None:
+        replaced = np.zeros(batch.num_rows, np.bool_)
+        replaced[:-1] = _same_as_next(batch) & (times[1:] <= narrowing.since)
+        inside &= ~replaced
+    return inside
+
+
+def _same_as_next(batch: pa.RecordBatch) -> Mask:
+    """For each row but the last, whether the next one is of the same key or range."""
+    rest = max(batch.num_rows - 1, 0)
+    if "key" in batch.schema.names:
+        keys = batch.column("key")
+        return _flags(pc.equal(keys.slice(0, rest), keys.slice(1)))
+    starts, ends = _longs(batch, "key_start"), _longs(batch, "key_end")
+    same: Mask = (starts[:-1] == starts[1:]) & (ends[:-1] == ends[1:])
+    return same
+
+
+def _longs(batch: pa.RecordBatch, name: str) -> I64:
+    return batch.column(name).to_numpy()
+
+
+def _flags(told: pa.Array) -> Mask:
+    flags: Mask = told.to_numpy(zero_copy_only=False)
+    return flags

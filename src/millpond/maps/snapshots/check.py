@@ -1,0 +1,71 @@
+"""Checking a map's snapshot: every file of it is named by its content, so each is read and compared with its name.
+
+A damaged file is moved into the snapshot folder's `quarantine/`, and the snapshot counts no more: the next lookup
+freezes the map in full, which writes what is missing anew. Readers that have it open keep it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.kernel.verify import Report, checked, problem
+from millpond.maps.model.snapshot_pointer import current_snapshot
+from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
+from millpond.ranges import Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.kernel.registers import Held
+    from millpond.kernel.space import Space, Transaction
+    from millpond.maps.map import Map
+    from millpond.maps.model.snapshot_pointer import Current
+
+__all__ = ("check_snapshot",)
+
+REMEDY = "it was set aside; the next lookup freezes the map in full"
+
+
+def check_snapshot(space: Space, each: Map, version: int | None) -> Report:
+    """Check the snapshot that counts, if the map was ever frozen; `version` is the shard's, if it is known."""
+    with space.read() as tx:
+        held = current_snapshot(each.name).read(tx)
+    if held is None:
+        return Report()
+    report = Report()
+    for found in _check_files(each, held.value.manifest, version):
+        report += found
+    if not report.ok:
+        space.write(lambda tx: _forget(tx, each.name, held))
+    return report
+
+
+def _forget(tx: Transaction, name: str, held: Held[Current]) -> None:
+    # Another freeze may have put a whole snapshot in its place meanwhile.
+    register = current_snapshot(name)
+    if register.read(tx) == held:
+        register.clear(tx)
+
+
+def _check_files(each: Map, id_: str, version: int | None) -> Iterator[Report]:
+    objects = each.objects
+    verifier = Verifier(objects, "snapshot file", REMEDY, set_aside=True)
+    told = verifier.file(manifest_name(id_))
+    yield told
+    if not told.ok:
+        return
+    manifest = load_manifest(objects, id_)
+    yield checked("snapshot")
+    yield from _check_manifest(each, manifest, version)
+    for layer in manifest.layers:
+        yield verifier.index(layer.index)
+    if manifest.intervals is not None:
+        yield verifier.file(f"intervals/{manifest.intervals}.arrow")
+
+
+def _check_manifest(each: Map, manifest: SnapshotManifest, version: int | None) -> Iterator[Report]:
+    place = f"{each.objects.where}/{manifest_name(manifest.id)}"
+    if (manifest.map, manifest.incarnation) != (each.name, each.definition.incarnation):
+        yield problem("snapshot", place, f"it is of another map: {manifest.map}.{manifest.incarnation}", REMEDY)
+    elif version is not None and manifest.shard_version > version:
+        yield problem("snapshot", place, f"it is of version {manifest.shard_version}, the shard of {version}", REMEDY)

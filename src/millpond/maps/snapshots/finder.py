@@ -1,0 +1,197 @@
+"""From keys to positions: the search of each kind of map over the groups of one snapshot.
+
+`Finder` holds what every search needs, worked out once per opened snapshot; `Found` is what a search answers with:
+opaque positions from which any number of value columns are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.arrays.radix import I64, U64
+from millpond.arrays.xxh3 import byte_column, hash_keys
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.search.gather import RowColumn, gather
+from millpond.maps.search.groups import Directories, Groups, gather_table, rows_of
+from millpond.maps.search.intervals import Intervals, find_ranges, find_ranges_as_of, locate, spread
+from millpond.maps.search.kernels import as_of, bucket_order, find_groups, innermost, only_row, order_bits
+from millpond.maps.search.validate import check_offsets
+from millpond.maps.snapshots.bounds import Narrowing
+
+__all__ = ("Finder", "Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the answers lie, for one batch of questions; valid while its snapshot is open.
+
+    `positions` are in the order of the search, `order` says which question each belongs to.
+    """
+
+    order: I64
+    positions: I64
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def hits(self) -> int:
+        """How many questions have an answer."""
+        return int(np.count_nonzero(self.positions >= 0))
+
+    def there(self) -> npt.NDArray[np.bool_]:
+        """For each question, whether there is a row that answers, be its value null or not."""
+        told = np.zeros(len(self), np.bool_)
+        told[self.order] = self.positions >= 0
+        return told
+
+
+class Finder:
+    """Searches the groups of one snapshot."""
+
+    def __init__(
+        self, definition: MapDefinition, groups: Groups, intervals: Callable[[Groups], Intervals],
+        narrowing: Narrowing | None = None,
+    ) -> None:  # fmt: skip
+        self.definition = definition
+        self.narrowing = narrowing
+        self.groups = groups
+        self._load_intervals = intervals
+        self._columns: dict[str, RowColumn] = {}
+        self._tables: dict[str, npt.NDArray[np.int64]] = {}
+
+    @cached_property
+    def _directories(self) -> Directories:
+        self._check("key")
+        self._check("rows")
+        if self.definition.kind is Kind.SESSION:
+            self._check("cover")
+        return Directories.of(self.groups)
+
+    def _check(self, column: str) -> None:
+        for batch, name in zip(self.groups.batches, self.groups.names, strict=True):
+            check_offsets(batch.column(column), name)
+
+    @cached_property
+    def _intervals(self) -> Intervals:
+        self._check("rows")
+        return self._load_intervals(self.groups)
+
+    def find(self, keys: Any, at: Any, on_invalid: OnInvalid = "error") -> Found:
+        """The rows that answer.
+
+        Raises: `Invalid` for keys or times that are not such, or not as many of the one as of the other.
+        """
+        check_on_invalid(on_invalid)
+        array = keys_of(self.definition, keys, on_invalid)
+        instants, known = instants_of(self.definition, at, len(array), on_invalid)
+        if self.narrowing is not None:
+            self.narrowing.check(self.definition, array, instants, known)
+        search = self._find_keyed if self.definition.kind.keyed else self._find_ranged
+        found = search(array, instants)
+        if len(known):
+            found.positions[~known[found.order]] = -1
+        return found
+
+    # -- keyed kinds ----------------------------------------------------------------------------------
+
+    def _find_keyed(self, keys: pa.Array, instants: I64) -> Found:
+        found = self._groups_of_codes(keys) if pa.types.is_dictionary(keys.type) else self._groups_of_keys(keys)
+        self._rows(found, instants)
+        return found
+
+    def _groups_of_keys(self, keys: pa.Array) -> Found:
+        count = len(keys)
+        hashes = hash_keys(keys, bits=self.definition.hash_bits)
+        positions = np.empty(count, np.int64)
+        order, ordered = self._ordered(hashes, len(self.groups))
+        column = byte_column(keys)
+        valid = keys.buffers()[0] if keys.null_count else None
+        address = (column.offsets, 8 if column.wide else 4, column.data, valid.address if valid else 0, keys.offset)
+        known = self._directories
+        find_groups(ordered, order, address, self.groups.address, known.layers, known.slots, positions)
+        return Found(order, positions)
+
+    def _groups_of_codes(self, keys: pa.Array) -> Found:
+        """Each entry of the dictionary is searched once."""
+        distinct = self._groups_of_keys(keys.dictionary)
+        of_code = np.full(len(distinct) + 1, -1, np.int64)
+        of_code[distinct.order] = distinct.positions
+        codes = keys.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy()
+        return Found(np.arange(len(keys)), of_code[codes])
+
+    def _rows(self, found: Found, instants: I64) -> None:
+        """From groups to rows, in place."""
+        table, step = self.groups.address, 0 if len(instants) == 1 else 8
+        match self.definition.kind:
+            case Kind.STATE | Kind.RANGED_STATE:
+                only_row(table, found.positions)
+            case Kind.TEMPORAL_STATE | Kind.TEMPORAL_RANGED_STATE:
+                times = self._times("effective_time")
+                as_of(table, times, found.order, instants.ctypes.data, step, found.positions)
+            case Kind.SESSION:
+                starts, ends = self._times("start"), self._times("end")
+                innermost(table, starts, ends, found.order, instants.ctypes.data, step, found.positions)
+
+    def _times(self, name: str) -> int:
+        if name not in self._tables:
+            arrays = [rows_of(batch).field(name) for batch in self.groups.batches]
+            self._tables[name] = gather_table(self.groups, arrays, 8)
+        return int(self._tables[name].ctypes.data)
+
+    # -- ranged kinds ---------------------------------------------------------------------------------
+
+    def _find_ranged(self, array: pa.Array, instants: I64) -> Found:
+        there = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else ()
+        numbers = (array.fill_null(0) if array.null_count else array).to_numpy()
+        index, count = self._intervals, len(numbers)
+        distances = spread(index.breaks, numbers)
+        order, ordered = self._ordered(distances, len(index.breaks))
+        positions, bits = np.empty(count, np.int64), len(index.slots).bit_length() - 1
+        breaks, slots, lists, rank, since, place = index.addresses
+        locate(breaks, slots, bits, ordered, order, numbers.ctypes.data, positions)
+        if len(there):
+            positions[~there[order]] = -1
+        if self.definition.kind.timed:
+            step = 0 if len(instants) == 1 else 8
+            find_ranges_as_of(lists, rank, since, place, index.leaves, order, instants.ctypes.data, step, positions)
+        else:
+            find_ranges(lists, rank, place, index.leaves, positions)
+        found = Found(order, positions)
+        self._rows(found, instants)
+        return found
+
+    @staticmethod
+    def _ordered(hashes: U64, groups: int) -> tuple[I64, U64]:
+        """The order of a batch in which neighbours in memory are asked for together, and the hashes in that order."""
+        bits = order_bits(len(hashes), groups)
+        if not bits:
+            return np.arange(len(hashes)), hashes
+        order, ordered = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.uint64)
+        bucket_order(hashes, bits, order, ordered)
+        return order, ordered
+
+    # -- answers --------------------------------------------------------------------------------------
+
+    def take(self, found: Found, name: str, kind: pa.DataType, *path: str) -> pa.Array:
+        """The row column `name` (a field within it, along `path`) of what was found, as type `kind`."""
+        slot = "\0".join((name, *path, str(kind)))
+        if slot not in self._columns:
+            arrays = [self._row_column(batch, name, path) for batch in self.groups.batches]
+            self._columns[slot] = RowColumn.of(self.groups, arrays, kind)
+        return gather(self._columns[slot], found.order, found.positions)
+
+    @staticmethod
+    def _row_column(batch: pa.RecordBatch, name: str, path: tuple[str, ...]) -> pa.Array:
+        array = rows_of(batch)
+        for step in (name, *path):
+            array = array.field(step)
+        return array

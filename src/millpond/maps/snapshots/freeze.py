@@ -1,0 +1,306 @@
+"""Freezing a map's rows into a snapshot, and removing the files of snapshots that nobody needs.
+
+A snapshot is layers of groups (`frozen.py`), newest first. A full freeze writes one layer, the base. A refreeze
+writes the groups of the touched keys as one small layer on top, whole groups and tombstones; a layer that has grown to
+more than an eighth of the one under it is merged into that one. So a lookup has few layers to ask, and a refreeze
+writes in proportion to what changed.
+
+Invariants:
+* Each layer holds at least `LAYER_RATIO` times as many groups as all above it together.
+* The base holds no tombstones.
+* Files are named by their content and never change; a snapshot's files stay while its manifest is there.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond import ranges
+from millpond.arrays.radix import I64, unordered_i64
+from millpond.kernel.steps import step
+from millpond.maps.search.groups import COUNT, Groups
+from millpond.maps.search.intervals import INTERVALS_SCHEMA, Intervals
+from millpond.maps.search.validate import check_positions, damaged
+from millpond.maps.search.visible import tombstones, visible_groups
+from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema, range_bounds
+from millpond.maps.snapshots.leases import end_lease
+from millpond.maps.snapshots.manifest import (
+    Layer,
+    SnapshotManifest,
+    list_manifests,
+    load_manifest,
+    manifest_name,
+    store_manifest,
+)
+from millpond.ranges.files import content_id, read_batch, write_batch
+from millpond.ranges.merge import merge
+from millpond.stores.objects import FolderObjects
+from millpond.stores.verified import is_verified, verify_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.bounds import Narrowing
+    from millpond.stores.objects import Objects
+
+__all__ = (
+    "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_intervals",
+    "load_manifest", "open_layers",
+)  # fmt: skip
+
+LAYER_RATIO = 8
+"""Smaller: fewer layers for a lookup to ask; larger: a refreeze writes less."""
+
+KEEP_MS = 10 * 60_000
+"""How long a replaced snapshot stays for readers who were told of it but have not opened it yet."""
+
+INTERVALS = "intervals"
+
+OPENING_THREADS_MAX = 8
+"""How many files of a snapshot are verified side by side."""
+
+
+# -- freezing -----------------------------------------------------------------------------------------
+
+
+def freeze(
+    objects: Objects,
+    definition: MapDefinition,
+    rows: Iterable[pa.RecordBatch],
+    *,
+    base: SnapshotManifest | None = None,
+    touched: pa.Array | None = None,
+    shard_version: int,
+    created_ms: int,
+    narrowing: Narrowing | None = None,
+) -> SnapshotManifest:
+    """Write a snapshot: of all `rows`; or, on top of `base`, of the rows of just the `touched` keys.
+
+    `rows` are canonical and unique by address, in any order; a touched key without rows is gone. Ranged maps name
+    what was touched by `frozen.range_order_keys`. `narrowing` says for which questions the rows suffice, when they are
+    not those of the whole map.
+
+    Raises: `Unavailable` when the place is full; the snapshots before it are untouched then.
+    """
+    assert (base is None) == (touched is None), "a refreeze is told what was touched"
+    if base is None:
+        layers = _without_empty([_write_layer(objects, definition, freeze_groups(definition, rows))])
+    else:
+        # A tombstone hides what lies under it: on nothing it says nothing.
+        gone = touched if base.layers else None
+        overlay = _write_layer(objects, definition, freeze_groups(definition, rows, touched=gone))
+        layers = _fold(objects, _without_empty([overlay, *(_index(objects, layer) for layer in base.layers)]))
+    step("freeze.layers_written")
+    manifest = SnapshotManifest(
+        map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
+        value=None if definition.value is None else str(definition.value), hash_bits=definition.hash_bits,
+        shard_version=shard_version, created_ms=created_ms,
+        layers=tuple(Layer(index.id, index.count, index.size) for index in layers),
+        intervals=None if definition.kind.keyed else _write_intervals(objects, definition, layers),
+        narrowing=narrowing,
+    )  # fmt: skip
+    store_manifest(objects, manifest)
+    return manifest
+
+
+def _write_layer(objects: Objects, definition: MapDefinition, groups: Iterable[pa.RecordBatch]) -> ranges.Index:
+    return ranges.write(objects, groups, schema=group_schema(definition))
+
+
+def _index(objects: Objects, layer: Layer) -> ranges.Index:
+    return ranges.load_index(objects, layer.index)
+
+
+def _without_empty(layers: list[ranges.Index]) -> list[ranges.Index]:
+    return [index for index in layers if index.count]
+
+
+def _layers_to_fold(groups: Sequence[int]) -> int:
+    """How many of the newest layers to make one, so that each holds enough more than all above it.
+
+    >>> _layers_to_fold([1, 100]), _layers_to_fold([1, 2, 100]), _layers_to_fold([13, 100]), _layers_to_fold([5])
+    (1, 2, 2, 1)
+    """
+    above = 0
+    fold = 1
+    for number, count in enumerate(groups):
+        if number and above * LAYER_RATIO > count:
+            fold = number + 1
+        above += count
+    return fold
+
+
+def _fold(objects: Objects, layers: list[ranges.Index]) -> list[ranges.Index]:
+    """Merge the newest layers into one where they have grown too large for those under them."""
+    fold = _layers_to_fold([index.count for index in layers])
+    if fold < 2:
+        return layers
+    drop = tombstones if fold == len(layers) else None
+    merged = merge(objects, layers[:fold], drop_tombstones=drop)
+    return _without_empty([merged, *layers[fold:]])
+
+
+# -- what a reader opens ------------------------------------------------------------------------------
+
+
+def open_layers(objects: Objects, manifest: SnapshotManifest, *, verify: bool = False) -> Groups:
+    """All layers of a snapshot, mapped where they lie.
+
+    Every file is read whole and compared with its name when this process opens it first; `verify`: also if it did.
+
+    Raises: `NotFound`, `Corrupt`, naming the file.
+    """
+    indexes = [ranges.load_index(objects, layer.index) for layer in manifest.layers]
+    return _open_indexes(objects, manifest.definition, indexes, verify)
+
+
+def _open_indexes(objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], verify: bool) -> Groups:
+    wanted = [(index, entry) for index in indexes for entry in index.entries]
+    names = [ranges.range_name(entry.id) for _, entry in wanted]
+    # Files that are read whole, to be verified, are read side by side: checksums are worked out without Python's lock.
+    unread = verify or not all(_is_verified(objects, name) for name in names)
+    with ThreadPoolExecutor(OPENING_THREADS_MAX if unread else 1) as threads:
+        opening = threads.map if unread else map
+        pieces = iter(list(opening(lambda each: _open_piece(objects, each[0], each[1], verify), wanted)))
+    return Groups.of(definition.kind, [list(islice(pieces, len(index.entries))) for index in indexes], names)
+
+
+def _is_verified(objects: Objects, name: str) -> bool:
+    file = objects.local_path(name)
+    return file is not None and file.exists() and is_verified(file)
+
+
+def _open_piece(objects: Objects, index: ranges.Index, entry: ranges.RangeEntry, verify: bool) -> pa.RecordBatch:
+    """One range, whose columns are there and as long as they say: kernels will not ask again."""
+    name = ranges.range_name(entry.id)
+    try:
+        batch = ranges.open_range(objects, entry, verify=verify)
+        return _sound(batch, index.schema, name)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise damaged(name) from error
+
+
+def _sound(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    if not batch.schema.equals(schema):
+        raise damaged(name)
+    batch.validate()
+    return batch
+
+
+def _intervals_name(id_: str) -> str:
+    return f"{INTERVALS}/{id_}.arrow"
+
+
+def _write_intervals(objects: Objects, definition: MapDefinition, layers: Sequence[ranges.Index]) -> str:
+    """Work out which range answers for each number, over all layers, and write it down."""
+    groups = _open_indexes(objects, definition, layers, verify=False)
+    starts, ends, since, place = [], [], [], []
+    for piece, (batch, seen) in enumerate(zip(groups.batches, visible_groups(groups), strict=True)):
+        first, last = range_bounds(batch.column("key"))
+        starts.append(unordered_i64(first[seen]))
+        ends.append(unordered_i64(last[seen]))
+        place.append((np.int64(piece) << 32) | np.flatnonzero(seen))
+        if definition.kind.temporal:
+            since.append(_known_since(batch.column("rows"), seen))
+    empty = [np.zeros(0, np.int64)]
+    index = Intervals.build(
+        np.concatenate(starts or empty), np.concatenate(ends or empty),
+        np.concatenate(since or empty) if definition.kind.temporal else None,
+        np.concatenate(place or empty),
+    )  # fmt: skip
+    data = write_batch(index.to_batch())
+    id_ = content_id(data)
+    if not objects.exists(_intervals_name(id_)):
+        objects.put(_intervals_name(id_), data)
+    return id_
+
+
+def _known_since(rows: pa.Array, seen: npt.NDArray[np.bool_]) -> I64:
+    """The least effective time of each group that is seen."""
+    offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset : rows.offset + len(rows)]
+    times = rows.values.field("effective_time").to_numpy()
+    return times[offsets[seen]]
+
+
+def load_intervals(objects: Objects, manifest: SnapshotManifest, groups: Groups) -> Intervals:
+    """The index over the ranges of a ranged map, mapped where it lies.
+
+    Raises: `NotFound`, `Corrupt`, naming the file.
+    """
+    assert manifest.intervals is not None, "ranged maps have one"
+    id_, name = manifest.intervals, _intervals_name(manifest.intervals)
+    data, file = objects.get(name), objects.local_path(name)
+    if not (content_id(data) == id_ if file is None else verify_once(file, lambda: content_id(data) == id_)):
+        raise damaged(name)
+    try:
+        batch = _sound(read_batch(data, name), INTERVALS_SCHEMA, name)
+        index = Intervals.from_batch(batch)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise damaged(name) from error
+    if index is None:
+        raise damaged(name)
+    check_positions(index.place, groups.table[:, COUNT], name)
+    return index
+
+
+# -- collecting ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed: manifests, other files, and their bytes."""
+
+    snapshots: int
+    files: int
+    bytes: int
+
+
+def collect(objects: Objects, manifest: SnapshotManifest | None, *, now_ms: int, keep_ms: int = KEEP_MS) -> Collected:
+    """Remove the files that neither `manifest`, the one that counts (None: none does), nor one still needed refers to.
+
+    A replaced snapshot is needed while somebody has it open, while it is pinned, and for `keep_ms` from when it was
+    replaced.
+    Never call it while another freezes here: the files of a freeze that is under way look like nobody's.
+    """
+    kept, ended = [] if manifest is None else [manifest], 0
+    others = sorted(list_manifests(objects), key=lambda each: (each.created_ms, each.shard_version))
+    for number, other in enumerate(others):
+        if other == manifest:
+            continue
+        replaced_ms = others[number + 1].created_ms if number + 1 < len(others) else other.created_ms
+        if now_ms < replaced_ms + keep_ms or not end_lease(objects, other.id, now_ms):
+            kept.append(other)
+        else:
+            ended += 1
+    for named in list(objects.list("leases")):  # of those who came too late
+        id_ = named.name.removeprefix("leases/").removesuffix(".lock")
+        if id_ not in {each.id for each in kept}:
+            end_lease(objects, id_, now_ms)
+    step("collect.manifests_removed")
+    needed = {name for each in kept for name in _files(objects, each)}
+    files = size = 0
+    for folder in ("ranges", "indexes", INTERVALS):
+        for named in list(objects.list(folder)):
+            if named.name not in needed:
+                objects.delete(named.name)
+                files, size = files + 1, size + named.size
+    if isinstance(objects, FolderObjects):
+        objects.sweep_partial()
+    return Collected(ended, files, size)
+
+
+def _files(objects: Objects, manifest: SnapshotManifest) -> Iterable[str]:
+    yield manifest_name(manifest.id)
+    for layer in manifest.layers:
+        yield ranges.index_name(layer.index)
+        yield from (ranges.range_name(entry.id) for entry in ranges.load_index(objects, layer.index).entries)
+    if manifest.intervals is not None:
+        yield _intervals_name(manifest.intervals)

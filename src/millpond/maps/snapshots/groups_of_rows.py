@@ -1,0 +1,309 @@
+"""Rows become groups: all rows of one key (or one range) together, in the order a snapshot is searched in.
+
+A group is one entry of a range file. `docs/format/snapshot.md` draws the columns:
+
+| column | kinds | content |
+|---|---|---|
+| `key` | keyed | `xxh3_64(key)` as 8 bytes big-endian, then the key |
+| `key` | ranged | start and end, 8 bytes each, sign bit flipped, big-endian |
+| `hash` | keyed | the same hash as a number, so that a search reads one flat column |
+| `rows` | all | list of structs in order of time; empty: a tombstone, the key has no rows any more |
+| `cover` | session | list of `from, row`: from this instant on, this row of the group is the innermost (-1: none) |
+
+Invariants:
+* Batches come in strictly ascending order of `key`, each group once, whatever the order of the rows that came in.
+* Keys whose hashes clash are different groups, side by side in order of their bytes.
+* Within a group rows are in order of time; sessions in order of start, then end.
+* `cover` is empty where the last session that has started is always the innermost: without nesting.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.arrays.byte_columns import Bytes, bytes_of, to_list
+from millpond.arrays.compiled import kernel
+from millpond.arrays.memory import copy_bytes, prefetch, store_u64, swap_u64
+from millpond.arrays.radix import I64, U64, ordered_u64, radix_order
+from millpond.arrays.xxh3 import hash_keys
+from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.search.kernels import AHEAD
+from millpond.maps.search.session_cover import cover_sessions
+
+__all__ = ("COVER", "freeze_groups", "group_schema", "range_bounds", "range_order_keys")
+
+GROUPS_PER_BATCH = 65_536
+"""Large enough that the cost per batch vanishes, small enough to be held many times over."""
+
+BLOCK_BYTES_MAX = 1 << 29
+"""Rows are sorted in blocks of about this size: Arrow's 32-bit offsets hold, and sorting stays in bounded memory."""
+
+COVER = pa.list_(pa.field("item", pa.struct([pa.field("from", pa.int64()), pa.field("row", pa.int32())]), False))
+
+
+def group_schema(definition: MapDefinition) -> pa.Schema:
+    """The columns of a group of this map."""
+    kind = definition.kind
+    row = [pa.field(name, pa.int64(), nullable=False) for name in _row_times(kind)]
+    if kind.valued:
+        row.append(pa.field("value", value_arrow(definition.value), nullable=definition.value is not None))
+    fields = [pa.field("key", pa.binary(), nullable=False)]
+    if kind.keyed:
+        fields.append(pa.field("hash", pa.uint64(), nullable=False))
+    fields.append(pa.field("rows", pa.list_(pa.field("item", pa.struct(row), nullable=False)), nullable=False))
+    if kind is Kind.SESSION:
+        fields.append(pa.field("cover", COVER, nullable=False))
+    return pa.schema(fields)
+
+
+def _row_times(kind: Kind) -> tuple[str, ...]:
+    """The columns of an address that differ between the rows of one group."""
+    return tuple(name for name in kind.address if name not in ("key", "key_start", "key_end"))
+
+
+def freeze_groups(
+    definition: MapDefinition, rows: Iterable[pa.RecordBatch], *, touched: pa.Array | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Canonical rows, in any order and unique by address, as sorted batches of groups.
+
+    `touched` names keys (ranged kinds: the 16 bytes of `range_order_keys`) that must come out even when they have
+    no row: as tombstones.
+    """
+    batches = [batch for batch in rows if batch.num_rows]
+    gone = _touched_column(definition, touched)
+    majors = [_major(definition, batch) for batch in batches]
+    size = sum(batch.nbytes for batch in batches)
+    for lower, upper in _blocks(majors, size):
+        kept = [_between(batch, major, lower, upper) for batch, major in zip(batches, majors, strict=True)]
+        yield from _freeze_block(definition, kept, _touched_between(definition, gone, lower, upper))
+
+
+def range_order_keys(starts: I64, ends: I64) -> pa.Array:
+    """The order keys of ranges: 16 bytes that sort as (start, end)."""
+    raw = np.empty((len(starts), 2), ">u8")
+    raw[:, 0], raw[:, 1] = ordered_u64(starts), ordered_u64(ends)
+    return pa.Array.from_buffers(pa.binary(16), len(starts), [None, pa.py_buffer(raw)]).cast(pa.binary())
+
+
+def _touched_column(definition: MapDefinition, touched: pa.Array | None) -> pa.Array:
+    if touched is None:
+        return pa.array([], pa.binary())
+    array = touched.combine_chunks() if isinstance(touched, pa.ChunkedArray) else touched
+    return array.cast(pa.binary())
+
+
+# -- blocks -------------------------------------------------------------------------------------------
+
+
+def _major(definition: MapDefinition, batch: pa.RecordBatch) -> U64:
+    """What rows are sorted by first: the hash, or the start of the range."""
+    if definition.kind.keyed:
+        return hash_keys(batch.column("key"), bits=definition.hash_bits)
+    return ordered_u64(_long(batch.column("key_start")))
+
+
+def _long(column: pa.Array) -> I64:
+    return column.to_numpy()
+
+
+def _blocks(majors: list[U64], size: int) -> list[tuple[int, int]]:
+    """Bounds `[lower, upper)` over the major column that cut the rows into blocks of about equal size."""
+    count = math.ceil(size / BLOCK_BYTES_MAX)
+    if count <= 1:
+        return [(0, 1 << 64)]
+    sample = np.sort(np.concatenate([major[:: max(1, len(major) // 64)] for major in majors]))
+    cuts = sorted({int(sample[len(sample) * cut // count]) for cut in range(1, count)} - {0})
+    return list(zip([0, *cuts], [*cuts, 1 << 64], strict=True))
+
+
+def _between(batch: pa.RecordBatch, major: U64, lower: int, upper: int) -> tuple[pa.RecordBatch, U64]:
+    if (lower, upper) == (0, 1 << 64):
+        return batch, major
+    inside = _inside(major, lower, upper)
+    return batch.filter(pa.array(inside)), major[inside]
+
+
+def _inside(major: U64, lower: int, upper: int) -> npt.NDArray[np.bool_]:
+    inside: npt.NDArray[np.bool_] = (major >= np.uint64(lower)) & (major <= np.uint64(upper - 1))
+    return inside
+
+
+def _touched_between(definition: MapDefinition, gone: pa.Array, lower: int, upper: int) -> tuple[pa.Array, U64]:
+    major = hash_keys(gone, bits=definition.hash_bits) if definition.kind.keyed else range_bounds(gone)[0]
+    inside = _inside(major, lower, upper)
+    return gone.filter(pa.array(inside)), major[inside]
+
+
+def range_bounds(order_keys: pa.Array) -> tuple[U64, U64]:
+    """(start, end) of 16-byte order keys, as unsigned numbers in order."""
+    raw = bytes_of(order_keys).data.view(">u8").astype(np.uint64).reshape(-1, 2)
+    return np.ascontiguousarray(raw[:, 0]), np.ascontiguousarray(raw[:, 1])
+
+
+# -- one block ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """Sorted groups: their order keys, and for each the span of rows within `order`."""
+
+    keys: Bytes
+    hashes: U64 | None
+    starts: I64
+    order: I64
+
+
+def _freeze_block(
+    definition: MapDefinition, rows: list[tuple[pa.RecordBatch, U64]], gone: tuple[pa.Array, U64]
+) -> Iterator[pa.RecordBatch]:
+    batches = [batch for batch, _ in rows if batch.num_rows]
+    if not batches and not len(gone[0]):
+        return
+    table = pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
+    assert len(table) <= 1, "a block is within the reach of 32-bit offsets"
+    majors = np.concatenate([*(major for batch, major in rows if batch.num_rows), gone[1]])
+    batch = table[0] if table else None
+    columns = _keyed_group if definition.kind.keyed else _ranged_group
+    grouped = columns(definition, batch, majors, gone[0])
+    yield from _emit(definition, batch, grouped)
+
+
+def _times(definition: MapDefinition, batch: pa.RecordBatch | None, extra: int) -> list[U64]:
+    """The time columns as sortable numbers; rows that only mark a touched key come before all times."""
+    if batch is None:
+        return []
+    return [
+        np.concatenate([ordered_u64(_long(batch.column(name))), np.zeros(extra, np.uint64)])
+        for name in _row_times(definition.kind)
+    ]
+
+
+def _keyed_group(definition: MapDefinition, batch: pa.RecordBatch | None, hashes: U64, gone: pa.Array) -> _Grouped:
+    key_columns = [gone] if batch is None else [batch.column("key"), gone]
+    keys = bytes_of(pa.concat_arrays([column.cast(pa.large_binary()) for column in key_columns]))
+    order = radix_order([hashes, *_times(definition, batch, len(gone))])
+    clash = _group_starts(order, hashes, keys.offsets, keys.data, first := np.ones(len(order), np.bool_))
+    if clash:
+        order = _order_clashes(order, hashes, keys)
+        _group_starts(order, hashes, keys.offsets, keys.data, first)
+    real = order < (len(order) - len(gone))
+    starts = np.concatenate([[0], np.cumsum(real)])[np.append(np.flatnonzero(first), len(order))].astype(np.int64)
+    heads = order[first]
+    offsets = np.zeros(len(heads) + 1, np.int64)
+    np.cumsum(keys.lengths[heads] + 8, out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    _put_keys(data.ctypes.data, offsets, hashes, keys.offsets, keys.data.ctypes.data, heads)
+    return _Grouped(Bytes(offsets, data), hashes[heads], starts, order[real])
+
+
+@kernel
+def _group_starts(order, hashes, offsets, data, first):  # type: ignore[no-untyped-def]
+    """Mark where a new key begins; whether any hash belongs to two keys."""
+    clash = False
+    for i in range(1, len(order)):
+        a, b = order[i - 1], order[i]
+        first[i] = hashes[a] != hashes[b]
+        if first[i]:
+            continue
+        length = offsets[a + 1] - offsets[a]
+        same = length == offsets[b + 1] - offsets[b]
+        k = 0
+        while same and k < length:
+            same = data[offsets[a] + k] == data[offsets[b] + k]
+            k += 1
+        if not same:
+            first[i] = True
+            clash = True
+    return clash
+
+
+def _order_clashes(order: I64, hashes: U64, keys: Bytes) -> I64:
+    """Put rows whose hashes clash in order of their keys, each key's rows staying in order of time.
+
+    Two of a billion keys clash once in forty such maps: this is the rare path, but for tests with weak hashes.
+    """
+    told = hashes[order]
+    edges = np.flatnonzero(np.concatenate([[True], told[1:] != told[:-1], [True]]))
+    as_bytes = to_list(keys)
+    order = order.copy()
+    for low, high in itertools.pairwise(edges):
+        if high - low > 1:
+            order[low:high] = sorted(order[low:high].tolist(), key=as_bytes.__getitem__)
+    return order
+
+
+@kernel
+def _put_keys(out, out_offsets, hashes, offsets, data, heads):  # type: ignore[no-untyped-def]
+    """Each head's hash, big-endian, then its key; `out` and `data` are addresses."""
+    for i in range(len(heads)):
+        if i + AHEAD < len(heads):
+            prefetch(data + offsets[heads[i + AHEAD]])
+        at, row = out + out_offsets[i], heads[i]
+        store_u64(at, swap_u64(hashes[row]))
+        copy_bytes(at + 8, data + offsets[row], offsets[row + 1] - offsets[row])
+
+
+def _ranged_group(definition: MapDefinition, batch: pa.RecordBatch | None, starts: U64, gone: pa.Array) -> _Grouped:
+    gone_ends = range_bounds(gone)[1]
+    ends = gone_ends if batch is None else np.concatenate([ordered_u64(_long(batch.column("key_end"))), gone_ends])
+    order = radix_order([starts, ends, *_times(definition, batch, len(gone))])
+    sorted_starts, sorted_ends = starts[order], ends[order]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (sorted_starts[1:] != sorted_starts[:-1]) | (sorted_ends[1:] != sorted_ends[:-1])
+    real = order < (len(order) - len(gone))
+    spans = np.concatenate([[0], np.cumsum(real)])[np.append(np.flatnonzero(first), len(order))].astype(np.int64)
+    raw = np.stack([sorted_starts[first], sorted_ends[first]], axis=1).astype(">u8").reshape(-1).view(np.uint8)
+    offsets = np.arange(0, len(raw) + 1, 16, dtype=np.int64)
+    return _Grouped(Bytes(offsets, raw), None, spans, order[real])
+
+
+# -- batches of groups --------------------------------------------------------------------------------
+
+
+def _emit(definition: MapDefinition, batch: pa.RecordBatch | None, grouped: _Grouped) -> Iterator[pa.RecordBatch]:
+    schema = group_schema(definition)
+    row_type = schema.field("rows").type.value_type
+    for low in range(0, len(grouped.keys), GROUPS_PER_BATCH):
+        high = min(low + GROUPS_PER_BATCH, len(grouped.keys))
+        spans = grouped.starts[low : high + 1]
+        chosen = grouped.order[spans[0] : spans[-1]]
+        taken = _take_rows(definition, batch, chosen, row_type)
+        columns = [_key_slice(grouped.keys, low, high)]
+        if grouped.hashes is not None:
+            columns.append(pa.array(grouped.hashes[low:high]))
+        offsets = pa.array((spans - spans[0]).astype(np.int32))
+        columns.append(pa.ListArray.from_arrays(offsets, taken, type=schema.field("rows").type))
+        if definition.kind is Kind.SESSION:
+            columns.append(_cover(taken, spans - spans[0]))
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _take_rows(definition: MapDefinition, batch: pa.RecordBatch | None, chosen: I64, row_type: pa.DataType) -> pa.Array:
+    if batch is None:
+        return pa.array([], row_type)
+    indices = pa.array(chosen)
+    names = [field.name for field in row_type]
+    return pa.StructArray.from_arrays(
+        [pc.take(batch.column(name), indices, boundscheck=False) for name in names], fields=list(row_type)
+    )
+
+
+def _key_slice(keys: Bytes, low: int, high: int) -> pa.Array:
+    offsets = keys.offsets[low : high + 1]
+    return Bytes(offsets - offsets[0], keys.data[offsets[0] : offsets[-1]]).to_arrow()
+
+
+def _cover(rows: pa.Array, spans: I64) -> pa.Array:
+    starts, ends = (child.to_numpy() for child in rows.flatten())
+    offsets, since, row = cover_sessions(spans, starts, ends)
+    items = pa.StructArray.from_arrays([pa.array(since), pa.array(row)], fields=list(COVER.value_type))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items, type=COVER)

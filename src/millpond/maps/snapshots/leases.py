@@ -1,0 +1,192 @@
+"""Who still reads a snapshot: locks on small files, which end with their process.
+
+    leases/<manifest id>.lock    held (shared) by everybody who has that snapshot open
+    pins/<manifest id>.json      until when it is kept for somebody who will come: a job that is planned, not begun;
+                                 and which entry of the log was the last that shaped it, where that is known
+
+Locks are `flock`s: the machine lets go of them when a process dies, however it dies. They exist only where objects
+are files of this machine; elsewhere (a bucket) `collect` goes by age alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from millpond.errors import NotFound
+from millpond.maps.snapshots.manifest import manifest_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = ("Lease", "Leased", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until")
+
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+class Lease:
+    """The right to read a snapshot's files: they stay until it is released, or garbage.
+
+    Raises: `NotFound` when the snapshot is gone already.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer")
+
+    def __init__(self, objects: Objects, id_: str) -> None:
+        self._finalizer: weakref.finalize[[int], Lease] | None = None
+        file = _file(objects, id_)
+        if file is None:
+            return
+        try:
+            held = _lock(file, fcntl.LOCK_SH)
+        except OSError as error:
+            if error.errno in _READ_ONLY:
+                return  # who may not write here cannot be seen to read; age alone protects it
+            raise
+        self._finalizer = weakref.finalize(self, os.close, held)
+        # Who collects takes the manifest away first, holding the lease alone: seeing it now means that all is there.
+        if not objects.exists(manifest_name(id_)):
+            self.release()
+            raise NotFound(
+                "there is no such snapshot", kind="snapshot_not_found", object=manifest_name(id_),
+                where=objects.where, hint="it was replaced: ask for the one that counts now",
+            )  # fmt: skip
+
+    def release(self) -> None:
+        """Let go. Doing so twice is harmless."""
+        if self._finalizer is not None:
+            self._finalizer()
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A snapshot and its lease, released at the end of a `with`; until then its files stay."""
+
+    manifest: SnapshotManifest
+    lease: Lease
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.lease.release()
+
+
+def _file(objects: Objects, id_: str) -> Path | None:
+    return objects.local_path(f"leases/{id_}.lock")
+
+
+def _lock(file: Path, how: int) -> int:
+    """Open and lock a file that may be taken away at the same moment; the descriptor."""
+    while True:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, how)
+            if _is_at(handle, file):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _is_at(handle: int, file: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(handle), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _pin_name(id_: str) -> str:
+    return f"pins/{id_}.json"
+
+
+def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0) -> None:
+    """Keep a snapshot's files until then, whether or not somebody has it open; a later pin stays.
+
+    `entry`: the position of the last entry of the log that shaped it, 0 when that is not known.
+
+    Raises: `NotFound` when the snapshot is gone already.
+    """
+    lease = Lease(objects, id_)
+    try:
+        held = _pin(objects, id_)
+        told = held | {"until_ms": max(until_ms, held.get("until_ms", 0))} | ({"entry": entry} if entry else {})
+        if told != held:
+            objects.put(_pin_name(id_), json.dumps(told).encode())
+    finally:
+        lease.release()
+
+
+def pinned_until(objects: Objects, id_: str) -> int:
+    """Until when a snapshot is kept for those who will come; 0 when nobody said so."""
+    return _pin(objects, id_).get("until_ms", 0)
+
+
+def pinned_entry(objects: Objects, id_: str) -> int:
+    """The last entry of the log that shaped a pinned snapshot; 0 when that is not known."""
+    return _pin(objects, id_).get("entry", 0)
+
+
+def pinned_at(objects: Objects, entry: int, now_ms: int) -> list[str]:
+    """The snapshots that are pinned now and that this entry of the log was the last to shape."""
+    ids = [named.name.removeprefix("pins/").removesuffix(".json") for named in list(objects.list("pins"))]
+    held = {id_: _pin(objects, id_) for id_ in ids}
+    return [id_ for id_, told in held.items() if told.get("entry") == entry and told.get("until_ms", 0) > now_ms]
+
+
+def _pin(objects: Objects, id_: str) -> dict[str, int]:
+    try:
+        return dict(json.loads(objects.get(_pin_name(id_)).to_pybytes()))
+    except NotFound:
+        return {}
+
+
+def end_lease(objects: Objects, id_: str, now_ms: int) -> bool:
+    """Take a snapshot's manifest away unless somebody holds it or it is pinned; whether it is away."""
+    file = _file(objects, id_)
+    if file is None:
+        return _take_away(objects, id_, now_ms)
+    try:
+        handle = _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    try:
+        if not _take_away(objects, id_, now_ms):
+            return False
+        file.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+    return True
+
+
+def _is_held(file: Path | None) -> bool:
+    if file is None or not file.exists():
+        return False
+    try:
+        os.close(_lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _take_away(objects: Objects, id_: str, now_ms: int) -> bool:
+    # Whoever pins holds the lease meanwhile, so what is read here counts.
+    if pinned_until(objects, id_) > now_ms:
+        return False
+    objects.delete(manifest_name(id_))
+    objects.delete(_pin_name(id_))
+    return True

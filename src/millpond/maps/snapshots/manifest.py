@@ -1,0 +1,154 @@
+"""The manifest of a snapshot: which files make it up, as one small JSON file named by its content.
+
+    manifests/<id>.json      what this module reads and writes
+    indexes/<id>.arrow       one per layer, see `ranges/index.py`
+    ranges/<id>.arrow        the groups themselves
+    intervals/<id>.arrow     maps of ranges: which range answers for each number, see `intervals.py`
+    narrowed/<spec>/…        the same again, for snapshots of some keys or of a window of time, see `narrowing.py`
+
+Invariants:
+* A manifest is written after all files it names, and none of them is ever written again: who can read the manifest
+  can read the snapshot.
+* Layers are newest first; the last is the base and holds no tombstones.
+
+`docs/format/snapshot.md` draws it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.snapshots.bounds import Narrowing
+from millpond.ranges.files import content_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.stores.objects import Objects
+
+__all__ = ("Layer", "SnapshotManifest", "list_manifests", "load_manifest", "manifest_name", "store_manifest")
+
+FORMAT = 1
+NARROWED_FORMAT = 2
+"""Readers that know nothing of bounds must not take a narrowed snapshot for a whole one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: the id of its index, how many groups it holds, and the bytes of their files."""
+
+    index: str
+    groups: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotManifest:
+    """What a snapshot is made of, and of which state of which map it speaks.
+
+    `shard_version` is the version of the shard it was frozen from; `intervals` the id of the index over the ranges
+    of a ranged map. `narrowing` says what a narrowed one answers for.
+    """
+
+    map: str
+    incarnation: str
+    kind: Kind
+    value: str | None
+    hash_bits: int
+    shard_version: int
+    created_ms: int
+    layers: tuple[Layer, ...]
+    intervals: str | None = None
+    narrowing: Narrowing | None = None
+
+    @cached_property
+    def id(self) -> str:
+        """The name of this content: worked out once, because every lookup compares it."""
+        return content_id(self.to_bytes())
+
+    @property
+    def groups(self) -> int:
+        """Groups of all layers; hidden ones and tombstones count too."""
+        return sum(layer.groups for layer in self.layers)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all range files."""
+        return sum(layer.size for layer in self.layers)
+
+    @cached_property
+    def definition(self) -> MapDefinition:
+        """As much of the map's definition as reading needs."""
+        return MapDefinition(
+            name=self.map, kind=self.kind, incarnation=self.incarnation, hash_bits=self.hash_bits,
+            value=None if self.value is None else parse_value_type(self.value),
+        )  # fmt: skip
+
+    def to_bytes(self) -> bytes:
+        """JSON with one way to be: names in order, no spaces."""
+        told = asdict(self) | {"format": FORMAT, "kind": str(self.kind)}
+        if self.narrowing is None:
+            del told["narrowing"]
+        else:
+            told["format"] = NARROWED_FORMAT
+        return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SnapshotManifest:
+        """What `to_bytes` told.
+
+        Raises: `Invalid` for a format that is newer than this reader.
+        """
+        told: dict[str, Any] = json.loads(data)
+        found = told.pop("format", None)
+        narrowing = told.pop("narrowing", None)
+        if found != (FORMAT if narrowing is None else NARROWED_FORMAT):
+            raise Invalid(
+                "the snapshot has a format this version does not know", kind="snapshot_format", found=found,
+                hint="read it with the version that wrote it, or a newer one",
+            )  # fmt: skip
+        layers = tuple(Layer(**layer) for layer in told.pop("layers"))
+        bounds = None if narrowing is None else Narrowing(**narrowing)
+        return cls(**(told | {"kind": Kind(told["kind"]), "layers": layers, "narrowing": bounds}))
+
+
+def manifest_name(id_: str) -> str:
+    """The name of a manifest's object."""
+    return f"manifests/{id_}.json"
+
+
+def store_manifest(objects: Objects, manifest: SnapshotManifest) -> None:
+    """Write a manifest whose files are all there."""
+    objects.put(manifest_name(manifest.id), manifest.to_bytes())
+
+
+def load_manifest(objects: Objects, id_: str) -> SnapshotManifest:
+    """The manifest of that id, its checksum verified.
+
+    Raises: `NotFound`, `Corrupt`; `Invalid` for a format that is newer than this reader.
+    """
+    name = manifest_name(id_)
+    try:
+        data = objects.get(name).to_pybytes()
+    except NotFound as error:
+        raise NotFound(
+            "there is no such snapshot", kind="snapshot_not_found", object=name, where=objects.where,
+            hint="it was replaced: ask for the one that counts now",
+        ) from error  # fmt: skip
+    if content_id(data) != id_:
+        raise Corrupt("the manifest is not what was written", kind="snapshot_damaged", object=name, where=objects.where)
+    return SnapshotManifest.from_bytes(data)
+
+
+def list_manifests(objects: Objects) -> Iterator[SnapshotManifest]:
+    """All manifests that can be read; one that vanishes meanwhile, or is damaged, is passed over."""
+    for named in list(objects.list("manifests")):
+        try:
+            yield load_manifest(objects, named.name.removeprefix("manifests/").removesuffix(".json"))
+        except (NotFound, Corrupt):
+            continue

@@ -1,0 +1,120 @@
+"""Freezing a shard that moved on: which snapshot counts, and when the next one is due.
+
+The register `current.py` names the manifest that counts; it is swapped only after all files of the new one are on
+disk, so a crash leaves the old snapshot or the new one.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from millpond.clock import Clock
+from millpond.errors import Corrupt, NotFound, Unavailable
+from millpond.kernel.space import Space, Transaction
+from millpond.kernel.steps import step
+from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.snapshot_pointer import Current, current_snapshot
+from millpond.maps.shard.shard import Shard
+from millpond.maps.snapshots.freeze import SnapshotManifest, collect, freeze, load_manifest
+from millpond.maps.snapshots.subset import collect_narrowed
+from millpond.stores.locks import alone
+from millpond.stores.objects import FolderObjects, Objects
+
+__all__ = ("current_manifest", "refreeze")
+
+TOUCHED_MIN = 10_000
+TOUCHED_SHARE = 8
+"""A key read alone takes about as long as this many read in order."""
+
+_LOG = logging.getLogger(__name__)
+FREEZE_LOCK_SECONDS = 3600.0
+"""A first freeze of a large map takes minutes; who comes meanwhile waits for it instead of doing it again."""
+
+
+def current_manifest(space: Space, objects: Objects, definition: MapDefinition) -> SnapshotManifest | None:
+    """The manifest that counts; None when the map was never frozen, or what was frozen is gone from the disk.
+
+    Raises: `NotFound`, kind `map_dropped`.
+    """
+    current = _counting(space, definition)
+    if current is None:
+        return None
+    try:
+        return load_manifest(objects, current.manifest)
+    except NotFound:
+        # Removed by hand, or set aside because it was damaged: the shard has all it said.
+        return None
+
+
+def _counting(space: Space, definition: MapDefinition) -> Current | None:
+    """What the register says of this map, not of an earlier one of its name."""
+    with space.read() as tx:
+        same_map(tx, definition)
+        held = current_snapshot(definition.name).read(tx)
+    return held.value if held is not None and held.value.incarnation == definition.incarnation else None
+
+
+def refreeze(
+    space: Space, clock: Clock, objects: Objects, shard: Shard, *, wait_seconds: float = FREEZE_LOCK_SECONDS
+) -> SnapshotManifest:
+    """The manifest of the shard as it is now: the one that counts, or a new one when the shard moved on.
+
+    Raises: `Unavailable` when the disk is full, or another process freezes this map for longer than `wait_seconds`.
+    """
+    current = current_manifest(space, objects, shard.definition)
+    if current is not None and current.shard_version == shard.version:
+        return current
+    busy = Unavailable(
+        "somebody else is freezing the map",
+        kind="map_busy",
+        map=shard.definition.name,
+        hint="try again when it is done",
+    )
+    shard.folder.mkdir(parents=True, exist_ok=True)
+    # Alone, so that nobody collects the files of a manifest that does not count yet.
+    with alone(shard.folder / "freeze.lock", wait_seconds, busy):
+        return _refreeze(space, clock, objects, shard)
+
+
+def _too_many(touched: int, groups: int) -> bool:
+    """Whether to read the keys that were touched, one by one, would take longer than to read the whole map."""
+    return touched > TOUCHED_MIN and touched * TOUCHED_SHARE > groups
+
+
+def _refreeze(space: Space, clock: Clock, objects: Objects, shard: Shard) -> SnapshotManifest:
+    base = current_manifest(space, objects, shard.definition)
+    register = current_snapshot(shard.definition.name)
+    with shard.view() as view:
+        if base is not None and base.shard_version == view.version:
+            return base
+        # A shard that was restored from an older copy: nothing is known of what changed.
+        restored = base is not None and base.shard_version > view.version
+        if restored:
+            base = None
+        touched = None if base is None else view.touched_since(base.shard_version)
+        if base is None or touched is None or _too_many(len(touched), base.groups):
+            base = touched = None
+        rows = view.read_rows() if base is None else view.read_rows(touched)
+        manifest = freeze(
+            objects, shard.definition, rows, base=base, touched=touched, shard_version=view.version,
+            created_ms=clock.now_ms(),
+        )  # fmt: skip
+    step("freeze.files_written")
+
+    def swap(tx: Transaction) -> None:
+        if restored:
+            register.clear(tx)
+        register.update(tx, lambda _: Current(manifest.id, manifest.incarnation, manifest.shard_version))
+
+    space.write(swap)
+    step("freeze.switched")
+    shard.touched.forget(manifest.shard_version)
+    try:
+        collect(objects, manifest, now_ms=clock.now_ms())
+        if isinstance(objects, FolderObjects):
+            collect_narrowed(objects, manifest, now_ms=clock.now_ms())
+    except Corrupt as error:
+        # An older snapshot is damaged. The new one counts already; what only the old one holds stays on the disk.
+        _LOG.warning("%s; millpond verify sets it aside", error)
+    return manifest

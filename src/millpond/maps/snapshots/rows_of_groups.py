@@ -1,0 +1,126 @@
+"""A snapshot's groups as rows again: what reads a whole map, or a part of it, without its shard.
+
+Invariants:
+* Every row of the snapshot comes out once: of a key that several layers speak of, the newest layer's word counts.
+* Spans of keys cut the rows, not the groups: all rows of one key come out of one span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond import ranges
+from millpond.arrays.byte_columns import Bytes, bytes_of
+from millpond.arrays.compiled import kernel
+from millpond.arrays.radix import I64, unordered_i64
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.search.groups import Groups
+from millpond.maps.search.visible import visible_groups
+from millpond.maps.snapshots.groups_of_rows import range_bounds
+
+if TYPE_CHECKING:
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = ("GroupSpan", "spans", "thaw")
+
+
+_HASH_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpan:
+    """Groups with `lower` ≤ order key < `upper`; or, when `keys` are given, just those order keys, ascending."""
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    keys: tuple[bytes, ...] | None = None
+
+
+def spans(objects: Objects, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
+    """Cut a span where ranges of the base begin, into pieces of about `bytes_max` bytes."""
+    if whole.keys is not None or not manifest.layers:
+        return [whole]
+    entries = ranges.load_index(objects, manifest.layers[-1].index).entries
+    cuts: list[bytes] = []
+    held = 0
+    for entry in entries:
+        if (whole.upper is not None and entry.first >= whole.upper) or (
+            whole.lower is not None and entry.last < whole.lower
+        ):
+            continue
+        if held and held + entry.size > bytes_max:
+            cuts.append(entry.first)
+            held = 0
+        held += entry.size
+    return [GroupSpan(low, high) for low, high in zip([whole.lower, *cuts], [*cuts, whole.upper], strict=True)]
+
+
+def thaw(objects: Objects, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
+    """The canonical rows of a span, a batch for each range that holds some, in no promised order.
+
+    Raises: `NotFound`, `Corrupt`, naming the file.
+    """
+    definition = manifest.definition
+    layers = [list(_groups(objects, layer.index, span)) for layer in manifest.layers]
+    groups = Groups.of(definition.kind, layers)
+    for batch, seen in zip(groups.batches, visible_groups(groups), strict=True):
+        rows = _rows(definition, batch if seen.all() else batch.filter(pa.array(seen)))
+        if rows.num_rows:
+            yield rows
+
+
+def _groups(objects: Objects, index_id: str, span: GroupSpan) -> Iterator[pa.RecordBatch]:
+    reader = ranges.open_index(objects, index_id)
+    if span.keys is None:
+        yield from reader.scan(span.lower, span.upper)
+        return
+    range_nos, places = reader.find(pa.array(span.keys, pa.binary()))
+    for range_no in np.unique(range_nos[range_nos >= 0]).tolist():
+        yield reader.batch(range_no).take(pa.array(places[range_nos == range_no]))
+
+
+def _rows(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
+    rows = batch.column("rows")
+    # Offsets of a slice begin where the slice does; `flatten` gives just what they span.
+    of_group = np.repeat(np.arange(len(rows)), np.diff(rows.offsets.to_numpy()))
+    told = rows.flatten()
+    columns = _addresses(definition, batch, of_group)
+    schema = canonical_schema(definition)
+    columns |= {name: pc.struct_field(told, name) for name in schema.names if name not in columns}
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _addresses(definition: MapDefinition, batch: pa.RecordBatch, of_group: I64) -> dict[str, pa.Array]:
+    if definition.kind.keyed:
+        return {"key": _keys(bytes_of(batch.column("key")), of_group)}
+    bounds: Sequence[np.ndarray] = range_bounds(batch.column("key"))
+    return {
+        name: pa.array(unordered_i64(bound)[of_group])
+        for name, bound in zip(("key_start", "key_end"), bounds, strict=True)
+    }
+
+
+def _keys(order_keys: Bytes, of_group: I64) -> pa.Array:
+    """Each row's key: its group's order key without the hash."""
+    offsets = np.zeros(len(of_group) + 1, np.int64)
+    np.cumsum((order_keys.lengths - _HASH_BYTES)[of_group], out=offsets[1:])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    _put_tails(order_keys.offsets, order_keys.data, of_group, offsets, data)
+    return Bytes(offsets, data).to_arrow()
+
+
+@kernel
+def _put_tails(offsets, data, of_group, out_offsets, out):  # type: ignore[no-untyped-def]
+    for row in range(len(of_group)):
+        start = offsets[of_group[row]] + _HASH_BYTES
+        at = out_offsets[row]
+        for k in range(out_offsets[row + 1] - at):
+            out[at + k] = data[start + k]

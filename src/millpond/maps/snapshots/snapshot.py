@@ -1,0 +1,134 @@
+"""A snapshot, open for questions in bulk: Arrow arrays in, an Arrow array out.
+
+    with Snapshot.open(objects, manifest) as snapshot:
+        temperatures = snapshot.lookup(keys, at=times)
+
+The range files are memory-mapped and searched where they lie; opening copies nothing. Its files stay while it is open,
+whatever is frozen or collected meanwhile. It may be used by several threads at once.
+
+| map | answer |
+|---|---|
+| value type declared | that type; a struct is a struct |
+| undeclared | the value as text, as `scan` shows it |
+| session | struct of `start` and `end` |
+
+A miss is null, and so is a value that is null: `find(…).there()` tells them apart.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from millpond.errors import Closed
+from millpond.maps.model.columns import INSTANT, value_arrow
+from millpond.maps.model.definition import Kind
+from millpond.maps.model.values import NULL, present_values
+from millpond.maps.snapshots.finder import Finder, Found
+from millpond.maps.snapshots.freeze import load_intervals, open_layers
+from millpond.maps.snapshots.leases import Lease
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from millpond.maps.inputs.key_columns import OnInvalid
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = ("Snapshot", "answer_type")
+
+
+def answer_type(definition: MapDefinition) -> pa.DataType:
+    """The Arrow type of what `lookup` answers."""
+    if definition.kind is Kind.SESSION:
+        return pa.struct([("start", INSTANT), ("end", INSTANT)])
+    return pa.string() if definition.value is None else value_arrow(definition.value)
+
+
+class Snapshot:
+    """An open snapshot. Use it as a context manager, or `close` it; garbage collection closes it too."""
+
+    def __init__(self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False) -> None:
+        self.manifest = manifest
+        self.definition = manifest.definition  # as much of it as reading needs
+        self._lease = Lease(objects, manifest.id)
+        self._finder: Finder | None = None
+        try:
+            groups = open_layers(objects, manifest, verify=verify)
+            self._finder = Finder(
+                self.definition, groups, partial(load_intervals, objects, manifest), manifest.narrowing
+            )
+        except BaseException:
+            self._lease.release()
+            raise
+
+    @classmethod
+    def open(cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False) -> Self:
+        """Open a snapshot; `verify` reads all its files and compares them with their names first.
+
+        Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
+        """
+        return cls(objects, manifest, verify=verify)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files. Closing twice is harmless; a lookup that is under way ends well."""
+        self._finder = None
+        self._lease.release()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._finder is None
+
+    def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
+        """The answer for each key at its time, in the order of the keys; null where there is none.
+
+        `keys`: a column of what `inputs/keys.py` takes for keys. `at`: one instant, or a column of as many as keys;
+        integers are UTC milliseconds. `on_invalid="miss"` answers null where a value is no key or no time.
+
+        Raises: `Invalid` for keys or times that are not such, or that the snapshot was not made for; `Closed`.
+        """
+        found = self.find(keys, at, on_invalid=on_invalid)
+        return self.take(found)
+
+    def find(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> Found:
+        """Where the answers lie: for the parts of it that are wanted, see `take`.
+
+        Raises: as `lookup`.
+        """
+        return self._open_finder().find(keys, at, on_invalid)
+
+    def take(self, found: Found, field: str | None = None) -> pa.Array:
+        """The answers, or one field of answers that are structs.
+
+        Raises: `Closed`; `KeyError` for a field that the answers do not have.
+        """
+        finder, kind = self._open_finder(), answer_type(self.definition)
+        if field is not None:
+            wanted = kind.field(field).type
+            path = (field,) if self.definition.kind is Kind.SESSION else ("value", field)
+            return finder.take(found, path[0], wanted, *path[1:])
+        if self.definition.kind is Kind.SESSION:
+            columns = [finder.take(found, name, INSTANT) for name in ("start", "end")]
+            missing = pa.array(~found.there()) if found.hits < len(found) else None
+            return pa.StructArray.from_arrays(columns, fields=list(kind), mask=missing)
+        if self.definition.value is None:
+            return present_values(finder.take(found, "value", pa.binary()).fill_null(NULL))[1]
+        return finder.take(found, "value", kind)
+
+    def _open_finder(self) -> Finder:
+        finder = self._finder
+        if finder is None:
+            raise Closed("the snapshot is closed", kind="snapshot_closed", map=self.manifest.map)
+        return finder

@@ -1,0 +1,179 @@
+"""Making narrowed snapshots, and removing those that are out of date.
+
+    <snapshots of the map>/narrowed/<spec>/    manifests, indexes, ranges … as beside it
+    <snapshots of the map>/narrowed.lock       held by whoever makes or removes one
+
+A narrowed snapshot is made from the whole one, of the same version of the shard, when somebody asks for it, and made
+again from the next whole one. Ranges are named by their content, so what did not change is not fetched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+import numpy as np
+
+from millpond.arrays.longs import LONG_MIN
+from millpond.errors import Corrupt, NotFound, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.snapshots.bounds import Narrowing, narrow_rows, narrowing_of
+from millpond.maps.snapshots.freeze import KEEP_MS, collect, freeze
+from millpond.maps.snapshots.groups_of_rows import range_order_keys
+from millpond.maps.snapshots.leases import Lease, Leased, end_lease
+from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests
+from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
+from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.stores.files import remove_tree
+from millpond.stores.locks import alone
+from millpond.stores.objects import FolderObjects, Objects
+
+__all__ = (
+    "NARROWED",
+    "collect_narrowed",
+    "discard_snapshots",
+    "narrowed",
+    "narrowed_objects",
+    "open_narrowed",
+)
+
+NARROWED = "narrowed"
+NARROWED_MAX = 64
+"""Narrowed snapshots of one map that are kept at once; when more are asked for, the oldest go."""
+
+LOCK_SECONDS = 3600.0
+"""The first one of a large map takes as long as to read the map; who wants the same waits for it."""
+
+
+def narrowed_objects(objects: FolderObjects, narrowing: Narrowing) -> FolderObjects:
+    """Where the snapshots of these bounds lie."""
+    return FolderObjects(objects.root / NARROWED / narrowing.spec)
+
+
+def narrowed(objects: FolderObjects, base: SnapshotManifest, narrowing: Narrowing, *, now_ms: int) -> Leased:
+    """The snapshot `base`, narrowed: one that was made before, or a new one; it stays while the lease is held.
+
+    Raises: `NotFound` when `base` was collected meanwhile; `Unavailable` when the disk is full, or another process
+        makes one for long.
+    """
+    target = narrowed_objects(objects, narrowing)
+    found = _made(target, base)
+    if found is not None:
+        with suppress(NotFound):
+            return Leased(found, Lease(target, found.id))
+    # Who removes such a snapshot holds this lock, too: what is found or made here cannot go before it is leased.
+    with _alone(objects, LOCK_SECONDS, base.map):
+        manifest = _made(target, base) or _make(objects, target, base, narrowing, now_ms)
+        return Leased(manifest, Lease(target, manifest.id))
+
+
+def open_narrowed(
+    objects: Objects, definition: MapDefinition, base: SnapshotManifest, keys: Sequence[str | int | None] | None,
+    window: Sequence[object] | None, now_ms: int,
+) -> Snapshot:  # fmt: skip
+    """The snapshot `base` within bounds, open.
+
+    Raises: `Invalid` for bounds that the map cannot have; else as `narrowed`.
+    """
+    narrowing = narrowing_of(definition, keys, window)
+    if narrowing is None:
+        return Snapshot.open(objects, base)
+    assert isinstance(objects, FolderObjects), "a pond is a folder"
+    with narrowed(objects, base, narrowing, now_ms=now_ms) as leased:
+        return Snapshot.open(narrowed_objects(objects, narrowing), leased.manifest)
+
+
+def _alone(objects: FolderObjects, seconds: float, name: str) -> AbstractContextManager[None]:
+    busy = Unavailable(
+        "somebody else is narrowing a snapshot of the map", kind="map_busy", map=name, hint="try again when it is done"
+    )
+    return alone(objects.root / "narrowed.lock", seconds, busy)
+
+
+def _made(target: Objects, base: SnapshotManifest) -> SnapshotManifest | None:
+    return next((each for each in list_manifests(target) if _origin(each) == _origin(base)), None)
+
+
+def _origin(manifest: SnapshotManifest) -> tuple[str, int, int]:
+    # A shard that was replaced by a copy of another node's may have a version again that it had before.
+    return manifest.incarnation, manifest.shard_version, manifest.created_ms
+
+
+def _make(
+    objects: FolderObjects, target: FolderObjects, base: SnapshotManifest, narrowing: Narrowing, now_ms: int
+) -> SnapshotManifest:
+    lease = Lease(objects, base.id)
+    try:
+        definition = base.definition
+        rows = narrow_rows(definition, narrowing, thaw(objects, base, _span(base, narrowing)))
+        # Made at the moment of its base: the same base and bounds make the same snapshot, wherever.
+        manifest = freeze(
+            target, definition, rows, shard_version=base.shard_version, created_ms=base.created_ms, narrowing=narrowing
+        )
+    finally:
+        lease.release()
+    step("narrow.written")
+    collect(target, manifest, now_ms=now_ms)
+    return manifest
+
+
+def _span(base: SnapshotManifest, narrowing: Narrowing) -> GroupSpan:
+    """The groups that can be needed: keyed ones lie in order of their hashes, ranges in order of their starts."""
+    if base.kind.keyed or not isinstance(narrowing.upper, int):
+        return GroupSpan()
+    beyond = range_order_keys(np.array([narrowing.upper], np.int64), np.array([LONG_MIN], np.int64))
+    return GroupSpan(upper=beyond[0].as_py())
+
+
+def collect_narrowed(
+    objects: FolderObjects, base: SnapshotManifest, *, now_ms: int, keep_ms: int = KEEP_MS, most: int = NARROWED_MAX
+) -> int:
+    """Remove narrowed snapshots whose base was replaced `keep_ms` ago by `base`, and the oldest of too many.
+
+    Those that somebody has open or has pinned stay. How many specs were removed.
+    """
+    folders = [folder for folder in (objects.root / NARROWED).glob("[!.]*") if folder.is_dir()]
+    if not folders:
+        return 0
+    with _alone(objects, LOCK_SECONDS, base.map):
+        aged = sorted(folders, key=_written_ns, reverse=True)
+        return sum(
+            _remove(folder, now_ms)
+            for place, folder in enumerate(aged)
+            if place >= most or (_outdated(folder, base) and now_ms >= base.created_ms + keep_ms)
+        )
+
+
+def discard_snapshots(objects: FolderObjects, now_ms: int) -> bool:
+    """Remove the snapshots of a dropped map, but for those that somebody has open or pinned; True when all are gone.
+
+    What stays is removed by a later call: when those who hold it have let go, or their process has ended.
+    """
+    narrowed = [_remove(folder, now_ms) for folder in (objects.root / NARROWED).glob("[!.]*") if folder.is_dir()]
+    with suppress(Corrupt, NotFound):  # one that somebody reads is damaged: it goes with the rest, when they let go
+        collect(objects, None, now_ms=now_ms, keep_ms=0)
+    if not all(narrowed) or next(list_manifests(objects), None) is not None:
+        return False
+    step("drop.snapshots_ended")
+    remove_tree(objects.root)
+    return True
+
+
+def _written_ns(folder: Path) -> int:
+    return folder.stat().st_mtime_ns
+
+
+def _outdated(folder: Path, base: SnapshotManifest) -> bool:
+    return _made(FolderObjects(folder), base) is None
+
+
+def _remove(folder: Path, now_ms: int) -> bool:
+    objects = FolderObjects(folder)
+    ended = [end_lease(objects, manifest.id, now_ms) for manifest in list_manifests(objects)]
+    if not all(ended):
+        return False
+    step("narrow.ended")
+    remove_tree(folder)
+    return True

@@ -1,0 +1,156 @@
+"""`get_state` for one map in DuckDB: which of its types may be keys and times, and how they come to a lookup.
+
+DuckDB would cast anything to text, also what `load` refuses. So the macro that stands for a map looks at the type of
+its arguments, which DuckDB knows while it plans a query, and chooses one of these functions:
+
+| type | keyed maps | ranged maps |
+|---|---|---|
+| text, whole numbers, decimals, booleans, dates | `text`: as DuckDB writes it, which is the key | |
+| whole numbers | | `number`: as they are |
+| other types that may be keys | `typed`: as text, read by the rule of `inputs/keys.py` | the same |
+| any other | `refused`: an error, as soon as the query is planned | the same |
+
+Times are timestamps, dates, text (without a zone: UTC), or whole numbers, which are UTC milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.keys import type_refused
+from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("add_macro", "check_plan", "typed_keys")
+
+Lookup = Callable[[Any, Any], Any]
+
+_INTEGERS = (
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
+    '"NULL"',
+)  # fmt: skip
+_FLOATS = {"FLOAT": pa.float32(), "DOUBLE": pa.float64()}
+_TIMES = (
+    "TIMESTAMP WITH TIME ZONE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE", "VARCHAR", '"NULL"',
+)  # fmt: skip
+# Functions take and give Arrow columns, in which null means no answer.
+_BULK = {"type": "arrow", "null_handling": "special"}
+_REFUSED = re.compile(r"get_state_refused:(\w+)\"?\(.*?'(key|time)', '((?:[^']|'')*)'\)", re.DOTALL)
+_ESCAPED = re.compile(r"\\x([0-9A-Fa-f]{2})")
+
+
+def add_macro(connection: Any, definition: MapDefinition, answer: str, lookup: Lookup) -> None:
+    """Make `get_state:<map>`, of a key or of a key and a time. `lookup` takes keys and times (None: now)."""
+    name = definition.name
+
+    def typed(keys: Any, types: Any, at: Any = None) -> Any:
+        return lookup(typed_keys(keys, types), at)
+
+    def refused(_key: Any, what: Any, kind: Any) -> Any:
+        raise _refusal(definition, str(what[0]), str(kind[0]))
+
+    plain = "BIGINT" if not definition.kind.keyed else "VARCHAR"
+    time = "TIMESTAMPTZ"
+    make = connection.create_function
+    make(f"get_state_refused:{name}", refused, ["VARCHAR", "VARCHAR", "VARCHAR"], answer, **_BULK)
+    make(f"get_state1:{name}", lambda keys: lookup(keys, None), [plain], answer, **_BULK)
+    make(f"get_state2:{name}", lookup, [plain, time], answer, **_BULK)
+    make(f"get_state1_typed:{name}", lambda keys, types: typed(keys, types), ["VARCHAR"] * 2, answer, **_BULK)
+    make(f"get_state2_typed:{name}", typed, ["VARCHAR", "VARCHAR", time], answer, **_BULK)
+    connection.execute(_macro(definition))
+
+
+def _macro(definition: MapDefinition) -> str:
+    name, keyed = definition.name, definition.kind.keyed
+    if keyed:
+        plain = f"{_any_of('k', ('VARCHAR', 'BOOLEAN', 'DATE', *_INTEGERS))} or typeof(k) ^@ 'DECIMAL(' or {_ENUM}"
+        others, cast = ("FLOAT", "DOUBLE", "BLOB"), "k::VARCHAR"
+    else:
+        plain = _any_of("k", _INTEGERS)
+        others, cast = ("FLOAT", "DOUBLE", "VARCHAR"), "try_cast(k as BIGINT)"
+    typed = _any_of("k", others) + ("" if keyed else f" or typeof(k) ^@ 'DECIMAL(' or {_ENUM}")
+
+    def of_key(number: int, at: str) -> str:
+        return (
+            f'case when {plain} then "get_state{number}:{name}"({cast}{at}) '
+            f'when {typed} then "get_state{number}_typed:{name}"(k::VARCHAR, typeof(k){at}) '
+            f"else \"get_state_refused:{name}\"(k::VARCHAR, 'key', typeof(k)) end"
+        )
+
+    # Text that is no time is an error; only the cast of what is text may fail.
+    at_text = ", case typeof(t) when 'VARCHAR' then t::VARCHAR::TIMESTAMPTZ else try_cast(t as TIMESTAMPTZ) end"
+    at_number = ", make_timestamptz(try_cast(t as BIGINT) * 1000)"
+    return (
+        f'create macro "get_state:{name}"(k) as {of_key(1, "")}, '
+        f"(k, t) as case when {_any_of('t', _TIMES)} then {of_key(2, at_text)} "
+        f"when {_any_of('t', _INTEGERS)} then {of_key(2, at_number)} "
+        f"else \"get_state_refused:{name}\"(t::VARCHAR, 'time', typeof(t)) end"
+    )
+
+
+_ENUM = "typeof(k) ^@ 'ENUM('"
+
+
+def _any_of(argument: str, types: tuple[str, ...]) -> str:
+    listed = ", ".join(f"'{kind}'" for kind in types)
+    return f"typeof({argument}) in ({listed})"
+
+
+def typed_keys(texts: Any, types: Any) -> pa.Array:
+    """Keys that DuckDB wrote as text, as columns of the type they had.
+
+    >>> typed_keys(pa.array(["5.0", None]), pa.array(["DOUBLE", "DOUBLE"])).to_pylist()
+    [5.0, None]
+    """
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    kind = str(types[0]) if len(types) else ""
+    if kind in _FLOATS:
+        return pc.cast(texts, _FLOATS[kind])
+    if kind.startswith("DECIMAL("):
+        precision, scale = kind.removeprefix("DECIMAL(").removesuffix(")").split(",")
+        return pc.cast(texts, pa.decimal128(int(precision), int(scale)))
+    if kind == "BLOB":
+        return pa.array([None if text is None else _blob(text) for text in texts.to_pylist()], pa.binary())
+    return texts
+
+
+def _blob(text: str) -> bytes:
+    """The bytes that DuckDB writes as text: printable ones as they are, the others as `\\xHH`."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text).encode("latin-1")
+
+
+def check_plan(connection: duckdb.DuckDBPyConnection, text: str, definitions: Callable[[str], MapDefinition]) -> None:
+    """Plan a query, and refuse the types that its lookups cannot take: before any row is read.
+
+    Raises: `Invalid`, kinds `key_type` and `time_type`; what DuckDB raises over the query.
+    """
+    for _, plan in connection.sql(f"explain (format json) {text}").fetchall():
+        for line in _texts(json.loads(plan)):
+            found = _REFUSED.search(line)
+            if found is not None:
+                raise _refusal(definitions(found[1]), found[2], found[3].replace("''", "'"))
+
+
+def _texts(plan: Any) -> Iterator[str]:
+    """Every text in a plan, however deep."""
+    if isinstance(plan, str):
+        yield plan
+    elif isinstance(plan, dict | list):
+        for part in plan.values() if isinstance(plan, dict) else plan:
+            yield from _texts(part)
+
+
+def _refusal(definition: MapDefinition, what: str, kind: str) -> Invalid:
+    if what == "key":
+        return type_refused(kind, keyed=definition.kind.keyed, map=definition.name, argument="key")
+    return Invalid(
+        "a time is a timestamp, text or UTC milliseconds", kind="time_type", map=definition.name, argument="time",
+        type=kind, hint="cast it to timestamptz first",
+    )  # fmt: skip

@@ -1,0 +1,205 @@
+"""Checking a pond on the data itself: catalogue, queue, parts, shards and snapshots, and what lies about.
+
+Reads beside loads, lookups and freezes. What is damaged and can be had again is put aside: a part into
+`quarantine/` with its reason, the files of a snapshot into its own `quarantine/`, after which the next lookup
+freezes the map in full. A damaged shard or space is left as it is and named.
+
+Invariants checked, on top of what each file says of itself:
+* the log is dense, chained and ends at its head, and the parts that are kept are there (`check_log.py`);
+* every part in the queue belongs to a map that exists, is numbered below the counter, is known as absorbed,
+  and lies where the queue says;
+* a shard absorbed no load that was never entered, and holds the tables of its map's scheme and no others;
+* a snapshot is of this incarnation of its map, and of no later version than the shard has;
+* folders of shards and snapshots belong to maps.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt, MillpondError
+from millpond.kernel.verify import Report, attempt, checked, problem
+from millpond.maps.loads.loads import ABSORBED, NUMBER, QUEUE, Loads, Queued, series_of
+from millpond.maps.log.check import check_kept, check_log
+from millpond.maps.model.catalogue import MAPS, list_maps
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.snapshot_pointer import SNAPSHOT, current_snapshot
+from millpond.maps.parts.part import read_manifest, verify_part
+from millpond.maps.shard.check import check_shard
+from millpond.maps.snapshots.check import check_snapshot
+from millpond.stores.lmdb.probe import read_through
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from millpond.kernel.space import ReadTransaction
+    from millpond.maps.map import Map
+
+__all__ = ("verify_maps",)
+
+_OURS = "report this; it should not be possible"
+
+
+def verify_maps(
+    loads: Loads, maps: Sequence[Map], folder: Path, *, full: bool = False, going: Callable[[], bool] = lambda: True
+) -> Report:
+    """Check everything; `full` also decodes every row of every shard, instead of a sample of each table.
+
+    `going` is asked before each map: when it says no, what was found until then is told.
+    """
+    report = attempt("space", folder / "space", lambda: _check_space(loads, folder), "restore the folder from a copy")
+    # What was set aside before is told before anything is set aside now.
+    report += _sum(check_kept(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
+    for each in maps:
+        if not going():
+            break
+        report += _check_map(loads, each, full=full)
+    return report
+
+
+def _sum(reports: Iterable[Report]) -> Report:
+    total = Report()
+    for each in reports:
+        total += each
+    return total
+
+
+def _check_map(loads: Loads, each: Map, *, full: bool) -> Report:
+    report = _sum(_check_part(loads, each, queued) for queued in loads.queued(each.name))
+    shard = attempt(
+        "shard",
+        each.shard.folder,
+        lambda: check_shard(each.shard, last_load=_counter(loads), full=full),
+        "restore the folder from a copy, or drop the map and load it again",
+    )
+    # Of a shard that is damaged nothing more is asked: it may end the process.
+    version = each.shard.version if shard.ok else None
+    return report + shard + check_snapshot(loads.space, each, version)
+
+
+# -- the space ----------------------------------------------------------------------------------------
+
+
+def _check_space(loads: Loads, folder: Path) -> Iterator[Report]:
+    # Damaged pages may kill the process that reads them: a child goes first.
+    yield checked("row of the space", sum(read_through(folder / "space").values()))
+    with loads.space.read() as tx:
+        yield from _check_catalogue(tx)
+        yield from _check_queue(tx)
+        yield from check_log(tx)
+
+
+def _check_catalogue(tx: ReadTransaction) -> Iterator[Report]:
+    names = set()
+    for key, value in tx.scan(MAPS.range()):
+        (name,) = MAPS.unpack(key)
+        try:
+            definition = MapDefinition.from_dict(json.loads(value))
+        except (MillpondError, ValueError, TypeError, KeyError) as error:
+            yield problem("map", name, f"its definition cannot be read: {error}", "drop the map and make it again")
+            continue
+        names.add(name)
+        yield checked("map")
+        if definition.name != name:
+            yield problem("map", name, f"its row tells of {definition.name}", _OURS, counted=False)
+    for prefix, what in ((QUEUE, "queue"), (ABSORBED, "absorbed part"), (SNAPSHOT, "snapshot")):
+        for key, _ in tx.scan(prefix.range()):
+            about = prefix.unpack(key)
+            if about[0] not in names and not (prefix == SNAPSHOT and _is_cleared(tx, str(about[0]))):
+                yield problem(what, about, "it speaks of a map that does not exist", _OURS)
+
+
+def _is_cleared(tx: ReadTransaction, name: str) -> bool:
+    """True when a snapshot's register holds nothing: that of a dropped map remembers how often it was swapped."""
+    try:
+        return current_snapshot(name).read(tx) is None
+    except Corrupt:
+        return False
+
+
+def _check_queue(tx: ReadTransaction) -> Iterator[Report]:
+    last = int.from_bytes(tx.get(NUMBER) or b"", "big")
+    for name in (each.name for each in list_maps(tx)):
+        series = series_of(name)
+        for listed in series.listed(tx):
+            yield checked("queue")
+            queued = Queued.of(name, listed)
+            if not 0 < queued.load_number <= queued.number <= last:
+                yield problem(
+                    "queue", (name, queued.number), f"its numbers do not agree: {queued}", _OURS, counted=False
+                )
+            known = tx.get(ABSORBED.pack(name, queued.part))
+            if known is None or int.from_bytes(known, "big") != queued.number:
+                yield problem("queue", (name, queued.number), "its part is not remembered", _OURS, counted=False)
+
+
+def _counter(loads: Loads) -> int:
+    with loads.space.read() as tx:
+        return int.from_bytes(tx.get(NUMBER) or b"", "big")
+
+
+# -- parts --------------------------------------------------------------------------------------------
+
+
+def _check_part(loads: Loads, each: Map, queued: Queued) -> Report:
+    if _whole(loads, each, queued) is None:
+        return checked("part")
+    # Looked at again where nobody merges: it may have been merged, or moved, while it was read.
+    with each.shard.exclusive():
+        if queued not in loads.queued(each.name):
+            return Report()
+        damage = _whole(loads, each, queued)
+        if damage is None:
+            return checked("part")
+        aside = loads.quarantine(queued, str(damage))
+    return problem("part", aside.folder, damage, f"it was set aside; {_again(queued.source)}")
+
+
+def _whole(loads: Loads, each: Map, queued: Queued) -> Corrupt | None:
+    """What is wrong with a part that waits; None when nothing is."""
+    places = loads.places(queued)
+    place = next((place for place in places if place.exists()), None)
+    if place is None:
+        return Corrupt(
+            "a staged part is missing", kind="part_missing", map=queued.map, folder=loads.staged(queued.number)
+        )
+    try:
+        # The file of a map's first part becomes its shard: until its merge is finished only the manifest is left.
+        became_shard = place == places[0] and not (place / "data.mdb").exists()
+        manifest = read_manifest(place) if became_shard else verify_part(place)
+    except Corrupt as error:
+        return error
+    told = (manifest.id, manifest.map, manifest.incarnation, manifest.rows)
+    if told != (queued.part, queued.map, each.definition.incarnation, queued.rows):
+        return Corrupt("the part is another one than was queued", kind="part_damaged", folder=place)
+    return None
+
+
+def _again(source: str) -> str:
+    return f"load its rows again, from {source}" if source else "load its rows again"
+
+
+def _check_quarantine(loads: Loads) -> Iterator[Report]:
+    for aside in loads.quarantined():
+        yield problem(
+            "quarantine",
+            aside.folder,
+            f"a part of map {aside.map} was set aside: {aside.reason}",
+            "load its rows again, then delete the folder",
+        )
+
+
+def _check_folders(maps: Sequence[Map], folder: Path) -> Iterator[Report]:
+    known = {f"{each.name}.{each.definition.incarnation}" for each in maps}
+    for parent in ("shards", "snapshots"):
+        for entry in sorted((folder / parent).iterdir()):
+            if entry.is_dir() and not entry.name.startswith(".") and entry.name not in known:
+                if parent == "snapshots":
+                    # The map was dropped. Its snapshots answer until they are closed, and are removed after that: by
+                    # the next opening of the pond, or by a node's job.
+                    continue
+                yield problem(
+                    "folder", entry, "it belongs to no map", "delete it: it is left of a map that was dropped"
+                )

@@ -1,0 +1,112 @@
+"""Single values that a node has at hand: what one thread can answer for all who ask, because it never waits.
+
+An answer is at hand when the map and the file of its shard are open, nobody is about to move them, and the last answers
+were cheap. Answers that had to be read from the disk, or that took long to find, make those of their map go to threads
+for a while: there they wait beside each other, and nobody else waits for them.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from millpond.clock import Clock, thread_seconds
+from millpond.errors import Closed
+from millpond.kernel.space import WouldBlock
+from millpond.maps.model.catalogue import known_map
+from millpond.maps.model.json_values import typed_value
+from millpond.nodes.answers import single_question
+
+if TYPE_CHECKING:
+    from millpond.maps.map import Map
+    from millpond.pond import Pond
+
+__all__ = ("AtHand", "Effort", "effort_of_thread")
+
+CPU_SECONDS_MAX = 0.001
+"""An answer that takes longer keeps others waiting for no good: a thread costs a tenth of that."""
+DEAR_MAX = 2
+"""So many in a row, and it is the map: one alone may have met the collector of garbage."""
+APART_SECONDS = 1.0
+"""How long the questions of a map go to threads then."""
+
+_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+
+class Effort(NamedTuple):
+    """What a thread has spent: seconds of CPU, and pages of memory that it had to wait for."""
+
+    cpu: float
+    pages: int
+
+
+def effort_of_thread() -> Effort:
+    """Of this thread; pages of the process, where the system does not tell them apart."""
+    return Effort(thread_seconds(), resource.getrusage(_THREAD).ru_majflt)
+
+
+class AtHand:
+    """Answers that are at hand, of one pond: for one thread."""
+
+    def __init__(self, pond: Pond, clock: Clock, effort: Callable[[], Effort] = effort_of_thread) -> None:
+        self.pond, self.clock = pond, clock
+        self._effort = effort
+        self._dear: dict[str, int] = {}
+        self._apart: dict[str, float] = {}
+
+    def get(
+        self, name: str, key: str | bytes, at: str | None, *, incarnation: str | None = None
+    ) -> dict[str, Any] | None:
+        """As `Answers.get`; None when that may have to wait, or when there is no such map (of this `incarnation`).
+
+        Raises: `Invalid` for a key or time the map cannot have.
+        """
+        try:
+            each = self._map(name)
+            if each is None or self._is_apart(each.name):
+                return None
+            if incarnation is not None and incarnation != each.definition.incarnation:
+                return None
+            asked, instant = single_question(each.definition, key, at, self.clock)
+            before = self._effort()
+            told = _found(each, asked, instant)
+        except (WouldBlock, Closed):
+            return None  # a file is being moved, or was switched to another just now
+        self._judge(each.name, before, self._effort())
+        return told
+
+    def _map(self, name: str) -> Map | None:
+        with self.pond.space.read(wait=False) as tx:
+            definition = known_map(tx, name.lower())
+        return None if definition is None else self.pond.open_maps.at_hand(definition)
+
+    def _judge(self, name: str, before: Effort, after: Effort) -> None:
+        if after.pages == before.pages and after.cpu - before.cpu <= CPU_SECONDS_MAX:
+            if self._dear:
+                self._dear.pop(name, None)
+            return
+        self._dear[name] = self._dear.get(name, 0) + 1
+        if self._dear[name] >= DEAR_MAX:
+            del self._dear[name]
+            self._apart[name] = self.clock.monotonic() + APART_SECONDS
+
+    def _is_apart(self, name: str) -> bool:
+        until = self._apart.get(name)
+        if until is None:
+            return False
+        if self.clock.monotonic() < until:
+            return True
+        del self._apart[name]
+        return False
+
+
+def _found(each: Map, asked: bytes | int | None, instant: int | None) -> dict[str, Any] | None:
+    if asked is None:
+        return typed_value(None, each.definition.value)
+    generation = each.shard.at_hand
+    if generation is None or generation.env is None:
+        return None
+    with generation.env.read(wait=False) as tx:
+        found = generation.get(tx, asked, instant)
+    return typed_value(found, each.definition.value)

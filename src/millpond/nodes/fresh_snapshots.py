@@ -1,0 +1,183 @@
+"""The open snapshots that answer bulk lookups: one of a map, showing all that has been applied to it.
+
+    request ─▶ as new as the shard? ─yes─▶ it
+                      └─no─▶ the snapshot that counts, with what was merged since as a layer in memory over it
+                                 └─ too much was merged, or there is none ─▶ a new one, frozen first
+
+Invariants:
+* one thread makes the snapshot of a map, others that want it wait;
+* a snapshot that nobody used in `idle_ms` is let go of, and with it all that is known of its map;
+* after `close` nothing is open, no timer runs, and none begins again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millpond.clock import Clock
+from millpond.errors import Closed
+
+if TYPE_CHECKING:
+    from millpond.maps.map import Map
+    from millpond.maps.shard.shard import Shard
+    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.maps.snapshots.snapshot import Snapshot
+    from millpond.stores.objects import Objects
+
+__all__ = ("OVERLAY_KEYS_MAX", "Fresh", "FreshSnapshots")
+
+OVERLAY_KEYS_MAX = 50_000
+"""A layer of so many keys is made in some tens of milliseconds; beyond that a freeze pays, for all who come later."""
+
+
+@dataclass(slots=True)
+class Fresh:
+    """A snapshot of a version of a shard, and what it lies on.
+
+    The shard object is compared, too: one that was replaced by a copy of another node's may have a version again.
+    """
+
+    shard: Shard
+    version: int
+    snapshot: Snapshot
+    base: Snapshot
+    objects: Objects
+
+    def shows(self, map: Map) -> bool:
+        """True when nothing was applied to the map since."""
+        return self.shard is map.shard and self.version == map.shard.version
+
+
+@dataclass(slots=True)
+class _Slot:
+    """What is known of one map. `making` is held by who makes its snapshot; the rest belongs to the owner's lock."""
+
+    making: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+    used: float = 0.0
+    fresh: Fresh | None = None
+
+
+class FreshSnapshots:
+    """The open snapshots of one pond. Threads may share it."""
+
+    def __init__(self, clock: Clock, idle_ms: int) -> None:
+        self._clock, self._idle_ms = clock, idle_ms
+        self._slots: dict[str, _Slot] = {}
+        self._timer: threading.Timer | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def known(self, map: Map) -> Fresh | None:
+        """The snapshot that is open, when it shows the map as it is now."""
+        slot = self._slots.get(map.name)
+        fresh = None if slot is None else slot.fresh
+        return fresh if fresh is not None and fresh.shows(map) else None
+
+    def of(self, map: Map) -> Fresh:
+        """The snapshot of a map as it is now.
+
+        Raises: `Closed`; as `refreeze`.
+        """
+        with self._slot(map.name) as slot, slot.making:
+            fresh = slot.fresh
+            if fresh is None or not fresh.shows(map):
+                fresh = _laid_over(map, fresh, self._clock.now_ms()) or _frozen(map)
+                with self._lock:
+                    slot.fresh = None if self._closed else fresh
+        return fresh
+
+    @contextmanager
+    def _slot(self, name: str) -> Iterator[_Slot]:
+        """The slot of a map, which is not let go of meanwhile."""
+        with self._lock:
+            if self._closed:
+                raise Closed("the node is stopping", kind="node_stopping", hint="send it to another node")
+            slot = self._slots.setdefault(name, _Slot())
+            slot.users += 1
+        try:
+            yield slot
+        finally:
+            with self._lock:
+                slot.users -= 1
+                slot.used = self._clock.monotonic()
+                self._expect_idle()
+
+    def _expect_idle(self) -> None:
+        """Look again in a while. The lock is held."""
+        if self._timer is None and self._slots and not self._closed:
+            self._timer = threading.Timer(max(self._idle_ms / 1000, 1.0), self._wake)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _wake(self) -> None:
+        with self._lock:
+            # Of one piece: were it closed in between, a timer would begin again after that.
+            self._timer = None
+            self._release()
+            self._expect_idle()
+
+    def release_idle(self) -> int:
+        """Let go of the snapshots that nobody used lately; how many."""
+        with self._lock:
+            return self._release()
+
+    def _release(self) -> int:
+        before = self._clock.monotonic() - self._idle_ms / 1000
+        idle = [name for name, slot in self._slots.items() if not slot.users and slot.used <= before]
+        return sum(self._slots.pop(name).fresh is not None for name in idle)
+
+    def close(self) -> None:
+        """Let go of all of them, for good. Who reads one reads to the end; closing twice is harmless."""
+        with self._lock:
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._slots.clear()
+
+
+def _frozen(map: Map) -> Fresh:
+    from millpond.maps.snapshots.leased import refreeze_leased
+    from millpond.maps.snapshots.snapshot import Snapshot
+
+    with refreeze_leased(map.loading.space, map.loading.clock, map.objects, map.shard) as leased:
+        snapshot = Snapshot.open(map.objects, leased.manifest)
+    return Fresh(map.shard, leased.manifest.shard_version, snapshot, snapshot, map.objects)
+
+
+def _laid_over(map: Map, known: Fresh | None, now_ms: int) -> Fresh | None:
+    """The snapshot that counts with what was merged since on top; None when a freeze pays."""
+    from millpond.maps.snapshots.leased import current_leased
+    from millpond.maps.snapshots.snapshot import Snapshot
+
+    leased = current_leased(map.loading.space, map.objects, map.definition)
+    if leased is None:
+        return None
+    with leased:
+        base = known.base if known is not None and known.base.manifest.id == leased.manifest.id else None
+        base = base or Snapshot.open(map.objects, leased.manifest)
+    return _lay_over(map, leased.manifest, base, now_ms)
+
+
+def _lay_over(map: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int) -> Fresh | None:
+    from millpond.maps.snapshots.freeze import freeze
+    from millpond.maps.snapshots.overlay_objects import Overlay
+    from millpond.maps.snapshots.snapshot import Snapshot
+
+    with map.shard.view() as view:
+        if view.version == manifest.shard_version:
+            return Fresh(map.shard, view.version, base, base, map.objects)
+        touched = view.touched_since(manifest.shard_version) if view.version > manifest.shard_version else None
+        if touched is None or len(touched) > OVERLAY_KEYS_MAX:
+            return None
+        overlay = Overlay(map.objects)
+        laid = freeze(
+            overlay, map.definition, view.read_rows(touched), base=manifest, touched=touched,
+            shard_version=view.version, created_ms=now_ms,
+        )  # fmt: skip
+        return Fresh(map.shard, view.version, Snapshot.open(overlay, laid), base, overlay)

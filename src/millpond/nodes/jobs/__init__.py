@@ -1,0 +1,1 @@
+"""Jobs: what a node does by itself, and when."""

@@ -1,0 +1,361 @@
+"""What a node does by itself, job by job.
+
+| job | does | where |
+|---|---|---|
+| `merge` | has what waits merged | every node |
+| `condense`, `retain` | orders care in the log (`care_orders.py`), and waits until it is carried out | the primary |
+| `compact` | rewrites shards of which much is free | every node |
+| `snapshot` | freezes maps that moved on since they were last frozen | every node |
+| `cleanup` | removes expired uploads and kept parts, lets go of files nobody asks for | every node |
+| `orphans` | removes folders that belong to nothing (`orphans.py`) | every node |
+| `catch_up` | pulls what the primary entered | replicas; a primary asks whether others know more |
+| `compare` | compares the rows of every map with the primary's, by their digests | replicas |
+| `verify` | checks every invariant on the data; off unless its interval is set | every node |
+
+Invariants:
+* what goes wrong with one map is told, and the job goes on with the next;
+* a job comes to an end soon after its node is told to stop;
+* a job that ends early leaves nothing half: what it did counts, the rest is done when it is next due.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from millpond.clock import Clock
+from millpond.errors import MillpondError, Unavailable
+from millpond.maps.shard.free_space import free_space
+from millpond.maps.snapshots.refresh import current_manifest
+from millpond.nodes.jobs.maintenance import CareOrders
+from millpond.nodes.jobs.malloc import give_memory_back
+from millpond.nodes.jobs.orphans import remove_orphans
+from millpond.nodes.jobs.scheduler import Job, Outcome
+
+if TYPE_CHECKING:
+    from millpond.maps.loads.merger import Merger
+    from millpond.maps.map import Map
+    from millpond.nodes.replication.compare import Comparing
+    from millpond.nodes.replication.follower import Puller
+    from millpond.pond import Pond
+    from millpond.settings import Settings
+
+__all__ = ("Expires", "Tended", "node_jobs")
+
+FREE_SHARE_MIN = 0.2
+"""A shard is compacted when at least so much of its file is free pages: deleting also leaves pages half full."""
+COMPACT_BYTES_MIN = 1 << 20
+"""Smaller shards are not worth it."""
+WAIT_SECONDS = 60.0
+"""How long a job waits for the merger; it goes on without."""
+_CLEANED = {
+    "uploads": ("upload", "expired"), "parts": ("kept part", "expired"), "copies": ("copy", "removed"),
+    "closed": ("idle map", "closed"),
+}  # fmt: skip
+_DONE = {"condense": "condensed", "retain": "retained"}
+_SLICE_SECONDS = 0.5
+_CATCH_UP_SECONDS = 10.0
+
+
+class Expires(Protocol):
+    """What holds things that grow old: uploads that no load entered, copies that nobody fetches."""
+
+    def expire(self) -> int:
+        """Remove what is too old; how many."""
+
+
+class Tended(Protocol):
+    """What the jobs need of their node."""
+
+    @property
+    def pond(self) -> Pond: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def merger(self) -> Merger: ...
+    @property
+    def puller(self) -> Puller: ...
+    @property
+    def comparing(self) -> Comparing: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def receiver(self) -> Expires: ...
+    @property
+    def copies(self) -> Expires: ...
+    @property
+    def primary(self) -> str: ...
+    def leads(self) -> bool: ...
+    def need_primary(self) -> None: ...
+
+
+def node_jobs(node: Tended) -> list[Job]:
+    """The jobs of a node, each at the interval that its settings say."""
+    settings = node.settings
+    told: list[tuple[str, str, int, Callable[[Tended, threading.Event], Outcome]]] = [
+        ("merge", "merges what was loaded", settings.merge_interval, _Merging()),
+        ("condense", "drops repeats, joins sessions", settings.condense_interval, _care(node, "condense")),
+        ("retain", "deletes what is too old", settings.retain_interval, _care(node, "retain")),
+        ("compact", "gives disk back", settings.compact_interval, _compact),
+        ("snapshot", "freezes maps that moved on", settings.snapshot_interval, _snapshot),
+        ("cleanup", "removes expired uploads and parts, closes idle files", settings.cleanup_interval, _cleanup),
+        ("orphans", "removes folders that belong to nothing", settings.orphan_interval, _orphans),
+        ("catch_up", "follows the log of the primary", settings.catch_up_interval, _catch_up),
+        ("compare", "compares maps with the primary's", settings.compare_interval, _compare),
+        ("verify", "checks every promise on the data", settings.verify_interval, _verify),
+    ]
+    # Other jobs open files, too: after them, those that nobody else asked for are idle.
+    lag = {"cleanup": 0.5}
+    # The merger does not wait to be told what was loaded, nor the puller for its turn.
+    hold = {"merge": node.merger.hold.set, "catch_up": node.puller.hold.set}
+    return [
+        Job(name, purpose, interval, partial(work, node), lag.get(name, 0.0), hold.get(name))
+        for name, purpose, interval, work in told
+    ]
+
+
+class _Faults(list[str]):
+    """What went wrong, thing by thing."""
+
+    @contextmanager
+    def of(self, what: str) -> Iterator[None]:
+        """Note an error of one thing, and go on."""
+        try:
+            yield
+        except MillpondError as error:
+            if error.kind != "map_dropped":  # meanwhile: there is nothing left to do
+                self.append(f"{what}: {error}")
+
+
+def _each_map(node: Tended, stopping: threading.Event) -> Iterator[Map]:
+    for each in node.pond.maps():
+        if stopping.is_set():
+            return
+        yield each
+
+
+def _of(count: int, of: int, what: str) -> str:
+    return f"{count:,} of {of:,} {what}{'' if of == 1 else 's'}"
+
+
+def _many(count: int, what: str) -> str:
+    if count == 1:
+        return f"1 {what}"
+    return f"{count:,} {what[:-1]}ies" if what.endswith("y") else f"{count:,} {what}s"
+
+
+# -- merging ------------------------------------------------------------------------------------------
+
+
+class _Merging:
+    """The job `merge`. It runs every second, so it looks closer only when something waits, or was entered since."""
+
+    def __init__(self) -> None:
+        self._position, self._last = -1, ""
+
+    def __call__(self, node: Tended, stopping: threading.Event) -> Outcome:
+        position = node.pond.position()[0]
+        if node.merger.loads.waiting_maps():
+            self._position = -1
+            return _merge(node, position, stopping)
+        if position != self._position:
+            self._position, self._last = position, _last_merge(node)
+        return Outcome(self._last, {"parts": 0, "rows": 0, "parts_waiting": 0})
+
+
+def _merge(node: Tended, position: int, stopping: threading.Event) -> Outcome:
+    before, faults = _waiting(node.merger.status()), _Faults()
+    with node.merger.hold.awake(), faults.of("waiting"):
+        _wait_applied(node, position, stopping)
+    status = node.merger.status()
+    after = _waiting(status)
+    faults += [f"map {each['map']}: {each['error']}" for each in status if each["error"]]
+    merged = {what: max(before[what] - after[what], 0) for what in before}
+    told = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
+    told += f"; {_many(after['parts'], 'part')} wait" if after["parts"] else ""
+    return Outcome(told, merged | {"parts_waiting": after["parts"]}, tuple(faults))
+
+
+def _last_merge(node: Tended) -> str:
+    done = [each for each in node.merger.status() if each["merged_ms"] is not None]
+    if not done:
+        return "nothing waited"
+    last = max(done, key=lambda each: each["merged_ms"])
+    return f"nothing waited; last: {_many(last['merged_rows'], 'row')} of {last['map']}"
+
+
+def _waiting(status: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {what: sum(each[f"{what}_waiting"] for each in status) for what in ("parts", "rows")}
+
+
+def _wait_applied(node: Tended, position: int, stopping: threading.Event) -> None:
+    """Wait until the merger has come to a position, the node stops, or patience ends.
+
+    Raises: `Corrupt` when a part was put aside.
+    """
+    until = node.clock.monotonic() + WAIT_SECONDS
+    while not stopping.is_set() and node.clock.monotonic() < until:
+        try:
+            node.pond.wait_applied(position, timeout=_SLICE_SECONDS)
+        except Unavailable as error:
+            if error.kind != "merge_failed":  # the merger says itself why
+                continue
+        return
+
+
+# -- care ---------------------------------------------------------------------------------------------
+
+
+def _care(node: Tended, act: str) -> Callable[[Tended, threading.Event], Outcome]:
+    interval = node.settings.condense_interval if act == "condense" else node.settings.retain_interval
+    orders = CareOrders(node.pond, interval)
+
+    def work(node: Tended, stopping: threading.Event) -> Outcome:
+        if not node.leads():
+            return Outcome(f"follows the log of {node.primary}")
+        node.need_primary()
+        return _order_care(node, act, orders, stopping)
+
+    return work
+
+
+def _order_care(node: Tended, act: str, orders: CareOrders, stopping: threading.Event) -> Outcome:
+    faults, ordered, seen = _Faults(), list[int](), 0
+    now_ms = node.clock.now_ms()
+    for each in _each_map(node, stopping):
+        seen += 1
+        with faults.of(f"map {each.name}"):
+            before = orders.due(each, act, now_ms)
+            if before is not None:
+                ordered.append(node.pond.order_care(each.name, act, before).position)
+    reports = [report for report in _reports(node, ordered, stopping) if report is not None]
+    removed = sum(report.rows_removed for report in reports)
+    told = f"nothing to do in {_many(seen, 'map')}"
+    if ordered:
+        told = f"{_DONE[act]} {_of(len(reports), seen, 'map')}, {_many(removed, 'row')} fewer"
+        waiting = len(ordered) - len(reports)
+        told += f"; {_many(waiting, 'order')} wait to be carried out" if waiting else ""
+    return Outcome(told, {"maps": len(reports), "ordered": len(ordered), "rows_removed": removed}, tuple(faults))
+
+
+def _reports(node: Tended, positions: list[int], stopping: threading.Event) -> list[Any]:
+    """What the orders did, None for those that are not carried out in time."""
+    node.merger.nudge()
+    until = node.clock.monotonic() + WAIT_SECONDS
+    for position in positions:
+        while node.merger.report(position) is None and node.clock.monotonic() < until:
+            if stopping.wait(_SLICE_SECONDS / 10):
+                break
+    return [node.merger.report(position) for position in positions]
+
+
+def _compact(node: Tended, stopping: threading.Event) -> Outcome:
+    faults, seen, done, given_back = _Faults(), 0, 0, 0
+    for each in _each_map(node, stopping):
+        seen += 1
+        with faults.of(f"map {each.name}"):
+            space = free_space(each.shard)
+            if each.definition.care_suspended or space.file_bytes < COMPACT_BYTES_MIN or space.share < FREE_SHARE_MIN:
+                continue
+            report = each.compact()
+            done, given_back = done + 1, given_back + report.bytes_before - report.bytes_after
+    told = f"nothing to do in {_many(seen, 'map')}"
+    if done:
+        told = f"compacted {_of(done, seen, 'map')}, {given_back / (1 << 20):,.1f} MiB given back"
+    return Outcome(told, {"maps": done, "bytes": given_back}, tuple(faults))
+
+
+# -- snapshots ----------------------------------------------------------------------------------------
+
+
+def _snapshot(node: Tended, stopping: threading.Event) -> Outcome:
+    faults, seen, done = _Faults(), 0, 0
+    for each in _each_map(node, stopping):
+        seen += 1
+        with faults.of(f"map {each.name}"):
+            if _snapshot_due(node, each):
+                each.freeze()
+                done += 1
+    told = f"froze {_of(done, seen, 'map')}" if done else f"nothing to do in {_many(seen, 'map')}"
+    return Outcome(told, {"maps": done}, tuple(faults))
+
+
+def _snapshot_due(node: Tended, each: Map) -> bool:
+    """Whether a map that is read by snapshots moved on, and its snapshot is old enough to be replaced."""
+    # A map that was never frozen is frozen when somebody asks: a snapshot that nobody reads only takes disk.
+    manifest = current_manifest(each.loading.space, each.objects, each.definition)
+    if manifest is None or manifest.shard_version == each.shard.version:
+        return False
+    age_ms = node.clock.now_ms() - manifest.created_ms
+    return not 0 <= age_ms < node.settings.min_time_to_keep_snapshots
+
+
+# -- the rest -----------------------------------------------------------------------------------------
+
+
+def _cleanup(node: Tended, _stopping: threading.Event) -> Outcome:
+    faults, numbers = _Faults(), dict.fromkeys(_CLEANED, 0)
+    with faults.of("uploads"):
+        numbers["uploads"] = node.receiver.expire()
+    with faults.of("parts"):
+        numbers["parts"] = node.pond.expire_parts(node.clock.now_ms() - node.settings.part_retention)
+    with faults.of("copies"):
+        numbers["copies"] = node.copies.expire()
+    with faults.of("files"):
+        numbers["closed"] = node.pond.open_maps.close_idle(node.settings.min_time_to_keep_env_open / 1000)
+    give_memory_back()
+    told = [f"{_many(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]]
+    return Outcome(", ".join(told) or "nothing to do", numbers, tuple(faults))
+
+
+def _orphans(node: Tended, _stopping: threading.Event) -> Outcome:
+    removed = remove_orphans(node.pond, node.clock.now_ms())
+    told = f"removed {', '.join(removed)}" if removed else "nothing to do"
+    return Outcome(told, {"folders": len(removed)})
+
+
+def _catch_up(node: Tended, _stopping: threading.Event) -> Outcome:
+    status = node.puller.status()
+    if status.state == "alone":
+        return Outcome(f"alone at position {status.position:,}", {"position": status.position, "behind": 0})
+    faults = _Faults()
+    with faults.of("behind"):
+        if node.puller.hold.held:
+            node.puller.ask_now(_CATCH_UP_SECONDS)
+        elif status.behind:
+            node.puller.pull(status.position + status.behind, _CATCH_UP_SECONDS)
+    status = node.puller.status()
+    if status.error is not None and not faults:
+        faults.append(status.error)
+    leads = status.state == "following" and node.leads()
+    told = f"{'leading' if leads else status.state} at position {status.position:,}"
+    told += f", {status.behind:,} behind" if status.behind else ""
+    return Outcome(told, {"position": status.position, "behind": status.behind}, tuple(faults))
+
+
+def _compare(node: Tended, stopping: threading.Event) -> Outcome:
+    if node.puller.role != "replica":
+        others = ": the replicas compare themselves with it" if node.puller.role == "primary" else ""
+        return Outcome(f"{node.puller.role}{others}")
+    found = node.comparing.compare(stopping)
+    if found is None:
+        return Outcome("equal to the primary; nothing changed since")
+    own = [each for each in found.findings if each.node == node.url]
+    equal = sum(each.state == "agrees" for each in own)
+    behind = sum(each.state == "behind" for each in own)
+    told = f"{_of(equal, len(own), 'map')} equal to the primary's"
+    told += f", {behind:,} not there yet" if behind else ""
+    numbers = {"maps": len(own), "equal": equal, "behind": behind, "differing": len(node.comparing.differing)}
+    return Outcome(told, numbers, tuple(node.comparing.reasons()))
+
+
+def _verify(node: Tended, stopping: threading.Event) -> Outcome:
+    report = node.pond.verify(full=True, going=lambda: not stopping.is_set())
+    problems = tuple(str(problem) for problem in report.problems)
+    told = f"checked {_many(report.checked, 'thing')}, {_many(len(problems), 'problem')}"
+    return Outcome(told, {"checked": report.checked, "problems": len(problems)}, problems)

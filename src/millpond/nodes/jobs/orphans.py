@@ -1,0 +1,77 @@
+"""Folders that belong to nothing: what a crash, or a removal that could not end, left behind.
+
+| folder | belongs to |
+|---|---|
+| `shards/<map>.<incarnation>`, `snapshots/…` | a map of the catalogue |
+| `kept/<part id>` | a part that is kept, or waits |
+| `.<name>….gone`, `.<name>….unfinished` | a removal that could not end, a writer that died |
+
+Invariants:
+* no folder is removed that is younger than an hour, by its own time: it may be about to belong to something;
+* folders are listed first and the catalogue is read afterwards, so that what appears in between is known;
+* a catalogue that cannot be read, or names no map at all, removes nothing: better an orphan than a lost map;
+* what was put aside in `quarantine/` is never an orphan.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.maps.loads.loads import sweep_pond
+from millpond.maps.open_maps import folder_name
+from millpond.maps.snapshots.subset import discard_snapshots
+from millpond.stores.files import remove_tree
+from millpond.stores.objects import FolderObjects
+
+if TYPE_CHECKING:
+    from millpond.pond import Pond
+
+__all__ = ("AGE_MS_MIN", "remove_orphans")
+
+AGE_MS_MIN = 3_600_000
+_MAPS = ("shards", "snapshots")
+_PARTS = ("kept",)
+
+_log = logging.getLogger(__name__)
+
+
+def remove_orphans(pond: Pond, now_ms: int) -> list[str]:
+    """Remove the folders that belong to nothing; their names, such as `shards/weather.000…`.
+
+    Raises: what reading the catalogue raises; nothing is removed then.
+    """
+    sweep_pond(pond.folder)
+    old = [place for parent in (*_MAPS, *_PARTS) for place in _old_folders(pond.folder / parent, now_ms)]
+    if not old:
+        return []
+    definitions = [each.definition for each in pond.maps()]
+    if not definitions:
+        return []
+    known = {f"{parent}/{folder_name(definition)}" for definition in definitions for parent in _MAPS}
+    known |= {f"{parent}/{each.part}" for each in pond.parts() for parent in _PARTS}
+    gone = []
+    for place in old:
+        name = f"{place.parent.name}/{place.name}"
+        if name not in known:
+            if place.parent.name == "snapshots" and not discard_snapshots(FolderObjects(place), now_ms):
+                continue  # of a map that was dropped, and somebody reads them still
+            _log.warning("removing a folder that belongs to nothing: %s", place)
+            remove_tree(place)
+            gone.append(name)
+    return gone
+
+
+def _old_folders(parent: Path, now_ms: int) -> list[Path]:
+    return [place for place in sorted(parent.glob("[!.]*")) if _age_ms(place, now_ms) >= AGE_MS_MIN]
+
+
+def _age_ms(place: Path, now_ms: int) -> int:
+    """How old a folder is; less than nothing when it is none, or gone already."""
+    try:
+        told = place.stat()
+    except FileNotFoundError:
+        return -1
+    return now_ms - told.st_mtime_ns // 1_000_000 if stat.S_ISDIR(told.st_mode) else -1

@@ -1,0 +1,1 @@
+"""Replication: follow the primary's log, clone, compare, repair."""

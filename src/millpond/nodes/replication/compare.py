@@ -1,0 +1,86 @@
+"""Whether this replica holds the rows that its primary holds, asked now and then; the primary is the measure.
+
+It costs next to nothing while the log has not moved since all was equal, and a digest of each map that changed
+otherwise, on both nodes (some ten million rows a second). A map that is found to differ is asked about once more before
+that is told: a node that gives other answers than its primary must not be read from.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from millpond.clock import Clock
+from millpond.nodes.replication.agreement import Agreement, Finding, agreement
+from millpond.nodes.replication.follower import Puller
+from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.peer import Peer
+from millpond.pond import Pond
+
+__all__ = ("Comparing",)
+
+MAP_SECONDS = 10.0
+"""So long a map may take to come to where the primary is; a map that is behind is compared the next time."""
+PULL_SECONDS = 10.0
+
+
+class Comparing:
+    """The comparisons of one node; `differing` is what the last one found."""
+
+    def __init__(self, pond: Pond, puller: Puller, itself: Itself, clock: Clock) -> None:
+        self._pond, self._puller, self._itself, self._clock = pond, puller, itself, clock
+        self._one = threading.Lock()
+        self._equal_at: tuple[int, str] | None = None
+        self.differing: tuple[Finding, ...] = ()
+
+    def reasons(self) -> list[str]:
+        """Why the node must not be read from, in words."""
+        return [
+            f"map {each.map} is not as the primary has it: {_in_words(each)}; millpond repair {self._itself.url}"
+            for each in self.differing
+        ]
+
+    def compare(self, stopping: threading.Event) -> Agreement | None:
+        """Compare all maps with the primary's; None when nothing changed since they were equal.
+
+        Raises: `Unavailable` when the primary cannot be reached, or this node cannot come up to it.
+        """
+        with self._one:
+            at = self._pond.position()
+            if at == self._equal_at:
+                return None
+            peer = self._puller.peers()[0]
+            found = self._compared(peer, None, stopping)
+            again = [each.map for each in self._wrong(found)]
+            if again and not stopping.is_set():
+                found = _joined(found, self._compared(peer, again, stopping))
+            if not stopping.is_set():
+                self.differing = tuple(self._wrong(found))
+                self._equal_at = at if found.ok else None
+            return found
+
+    def mended(self) -> None:
+        """Look again, when something was found to differ and the node was repaired."""
+        if self.differing:
+            self.compare(threading.Event())
+
+    def _compared(self, peer: Peer, maps: Sequence[str] | None, stopping: threading.Event) -> Agreement:
+        # What was made or dropped at the primary by now is known here before maps are compared by their names.
+        self._puller.pull(int(peer.node()["position"]), PULL_SECONDS)
+        return agreement([peer, self._itself], self._clock, maps=maps, seconds=MAP_SECONDS, stopping=stopping)
+
+    def _wrong(self, found: Agreement) -> list[Finding]:
+        """What differs here: what the primary cannot read of its own, it is told by its own node."""
+        return [each for each in found.differing if each.node == self._itself.url]
+
+
+def _joined(first: Agreement, again: Agreement) -> Agreement:
+    asked = {(each.map, each.node) for each in again.findings}
+    kept = [each for each in first.findings if (each.map, each.node) not in asked]
+    return Agreement((*kept, *again.findings))
+
+
+def _in_words(found: Finding) -> str:
+    if found.state == "differs":
+        return found.reason or f"its {found.rows:,} rows are others"
+    return f"{found.state}, {found.reason}"

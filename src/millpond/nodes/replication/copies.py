@@ -1,0 +1,147 @@
+"""Copies of files that change, to be fetched by other nodes: of shards, and of the space.
+
+    copies/<checksum>    a compact copy of one moment, named by the xxh3_128 of its bytes
+
+A download that breaks goes on where it stopped: the copy stays as long as somebody asks for it, and a while longer.
+What is left of an earlier life of the node is removed when it starts.
+
+A copy of a shard says up to which position of the log it holds what happened to its map. The position is asked for
+before the moment is fixed, so it is never too high; the shard itself may know a higher one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import lmdb
+
+from millpond.clock import Clock
+from millpond.errors import NotFound
+from millpond.kernel.space import ReadTransaction
+from millpond.kernel.steps import step
+from millpond.maps.log.clone import write_aside, write_state
+from millpond.maps.log.log import head_of
+from millpond.pond import Pond
+from millpond.stores.files import checksum_file, disk_errors, remove_tree
+from millpond.stores.lmdb.environment import Environment
+from millpond.stores.lmdb.errors import translated
+
+__all__ = ("COPY_KEPT_SECONDS", "Copies", "Copy")
+
+COPY_KEPT_SECONDS = 300.0
+"""How long a copy stays after it was last asked for: longer spares work after long breaks, shorter spares disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy on the disk. `position` and `rows` are of a shard: the log up to there is in it."""
+
+    file: Path
+    checksum: str
+    bytes: int
+    position: int = 0
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A copy, what it was taken of, and when it was last asked for."""
+
+    copy: Copy
+    state: tuple[object, ...] | None
+    asked: float
+
+
+class Copies:
+    """The copies of one node."""
+
+    def __init__(self, pond: Pond, clock: Clock) -> None:
+        self._pond, self._clock = pond, clock
+        self._folder = pond.folder / "copies"
+        self._kept: dict[str, _Kept] = {}
+        self._lock = threading.Lock()
+        self._taking = threading.Lock()
+        remove_tree(self._folder)
+
+    def shard(self, name: str) -> Copy:
+        """A copy of a map's shard as it is now; the one that is there when the shard has not changed since.
+
+        Raises: `NotFound` for the map, kind `shard_empty` when it has no row yet; `Unavailable` when the disk is full.
+        """
+        shard = self._pond.map(name).shard
+        applied = self._pond.applied(name)
+        with self._taking, shard.view() as view:
+            env = view.generation.env
+            if env is None or view.tx is None:
+                raise NotFound("the map has no rows yet", kind="shard_empty", map=name)
+            stat = (env.path / "data.mdb").stat()
+            state = (name, stat.st_dev, stat.st_ino, view.version)
+            copy = self._known(state) or self._taken(lambda file: _copy(env, view.tx, file), state)
+            return self._keep(
+                replace(copy, position=max(applied, view.number("position")), rows=view.row_count()), state
+            )
+
+    def state(self) -> Copy:
+        """What the pond's space has in common with its peers', see `maps/log/clone.py`."""
+        return self._of_space(write_state)
+
+    def aside(self) -> Copy:
+        """Which parts were put aside."""
+        return self._of_space(write_aside)
+
+    def _of_space(self, write: Callable[[ReadTransaction, Path], None]) -> Copy:
+        with self._taking, self._pond.space.read() as tx:
+            copy = self._taken(lambda file: write(tx, file), None)
+            return self._keep(replace(copy, position=head_of(tx).position), None)
+
+    def _keep(self, copy: Copy, state: tuple[object, ...] | None) -> Copy:
+        with self._lock:
+            self._kept[copy.checksum] = _Kept(copy, state, self._clock.monotonic())
+        return copy
+
+    def find(self, checksum: str) -> Copy | None:
+        """A copy that was given before, None when it is gone."""
+        with self._lock:
+            kept = self._kept.get(checksum)
+            if kept is None:
+                return None
+            kept.asked = self._clock.monotonic()
+            return kept.copy
+
+    def expire(self) -> int:
+        """Remove copies that nobody asked for of late; how many."""
+        before = self._clock.monotonic() - COPY_KEPT_SECONDS
+        with self._lock:
+            gone = [checksum for checksum, kept in self._kept.items() if kept.asked < before]
+            for checksum in gone:
+                self._kept.pop(checksum).copy.file.unlink(missing_ok=True)
+        return len(gone)
+
+    def _known(self, state: tuple[object, ...]) -> Copy | None:
+        with self._lock:
+            return next((kept.copy for kept in self._kept.values() if kept.state == state), None)
+
+    def _taken(self, write: Callable[[Path], None], state: tuple[object, ...] | None) -> Copy:
+        self.expire()
+        unnamed = self._folder / "unnamed"
+        remove_tree(unnamed)
+        with disk_errors(self._folder):
+            unnamed.mkdir(parents=True)
+            file = unnamed / "data.mdb"
+            write(file)
+        step("copy.written")
+        checksum = checksum_file(file)
+        place = self._folder / checksum
+        file.replace(place)
+        return self._keep(Copy(place, checksum, place.stat().st_size), state)
+
+
+def _copy(env: Environment, tx: lmdb.Transaction | None, file: Path) -> None:
+    try:
+        # The transaction is the view's: the map cannot be moved while it is read.
+        env.handle.copy(str(file.parent), compact=True, txn=tx)
+    except lmdb.Error as error:
+        raise translated(error, file) from error

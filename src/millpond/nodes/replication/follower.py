@@ -1,0 +1,372 @@
+"""Catching up: a replica pulls the log of the primary and enters what is new, in order.
+
+One thread does it. It asks the primary for what comes after its own position, and the primary answers as soon as
+there is something. Whoever wants the node to have reached a position waits for that thread: a hundred waiters are one
+pull. When nothing comes, and now and then while much does, it looks after the node: parts that were put aside are
+fetched from a peer, whole.
+
+A primary runs the same thread, and asks its peers whether one of them knows more: it lost what it once entered, and
+gets it back. When it starts and finds that it entered something else instead, it is not ready before that is decided:
+that the peer who knows otherwise cannot be reached for a while decides nothing.
+
+Held, it enters nothing by itself, and says so to who waits; a primary that starts asks its peers all the same.
+
+| what happens | what the puller does |
+|---|---|
+| the line breaks, the disk is full, a peer refuses | tries again after longer and longer pauses, which a waiter ends |
+| the node is new and the primary is not; it keeps the next entry no more, or no node a part of it | clones |
+| the primary has another entry where this node has one | enters nothing more; not ready; the way out is `repair` |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import tenacity
+
+from millpond.client.stopping import Interrupt, wait_ended
+from millpond.client.transport import Connection
+from millpond.clock import Clock
+from millpond.errors import Internal, MillpondError, Unavailable
+from millpond.maps.loads.pause import Hold
+from millpond.nodes.replication.clone import RECOPIED
+from millpond.nodes.replication.heal import Healer
+from millpond.nodes.replication.log_apply import LogApplier
+from millpond.nodes.replication.part_sources import PartSources, Uploads
+from millpond.nodes.replication.peer import Peer
+from millpond.pond import Pond
+from millpond.settings import Settings
+from millpond.stores.files import remove_tree
+
+__all__ = ("Puller", "PullStatus")
+
+PAUSE_SECONDS_MAX = 30.0
+LONG_POLL_SECONDS_MAX = 30.0
+FAILURES_TOLD = 3
+"""A waiter is told that the node is behind when so many tries failed while it waited."""
+REST_SECONDS_MAX = 10.0
+"""However much there is to enter, so often the node is looked after."""
+
+_LOG = logging.getLogger(__name__)
+_FORK = ("log_forked", "pond_other")
+_Phase: TypeAlias = Literal["stopped", "starting", "running"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullStatus:
+    """Where the puller stands. `state`: `alone, following, held, broken, cloning, forked, stopped`."""
+
+    role: str
+    primary: str | None
+    state: str
+    position: int
+    chain: str
+    behind: int
+    pulled: int
+    clones: int
+    healed: int
+    error: str | None
+    error_kind: str | None
+    since_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able form."""
+        return asdict(self)
+
+
+def _held(wanted: int) -> Unavailable:
+    return Unavailable(
+        "the node was told not to catch up", kind="node_held", wanted=wanted, hint="millpond jobs resume catch_up"
+    )
+
+
+class Puller:
+    """Keeps one node at the end of its primary's log."""
+
+    def __init__(self, pond: Pond, settings: Settings, receiver: Uploads, clock: Clock) -> None:
+        self._pond, self._settings, self._clock = pond, settings, clock
+        own = settings.own_url()
+        nodes = [url.rstrip("/") for url in settings.nodes]
+        self._wake, self._stopping = threading.Event(), Interrupt()
+        self._peers = [Peer(Connection(url, settings, stop=self._stopping)) for url in nodes if url != own]
+        self.primary = nodes[0] if nodes else None
+        self.role = "alone" if not nodes else "primary" if nodes[0] == own else "replica"
+        self.sources = PartSources(pond.folder, settings, receiver, self.peers)
+        self.healer = Healer(pond, self.sources, self.peers, clock)
+        self._applier = LogApplier(pond, self.sources, clock, stopping=self._stopping, report=self._applied)
+        self._changed = threading.Condition()
+        self.hold = Hold(self._nudge)
+        self._phase: _Phase = "stopped"
+        self._thread: threading.Thread | None = None
+        self._state = "stopped" if nodes else "alone"
+        self._error: MillpondError | None = None
+        self._since_ms = clock.now_ms()
+        self._stuck: MillpondError | None = None
+        self._failures = 0
+        self._disputed = ""
+        self._rounds = 0
+        self._rested = clock.monotonic()
+
+    def peers(self) -> Sequence[Peer]:
+        """The other nodes, the primary first."""
+        return self._peers
+
+    def peer(self, url: str) -> Peer:
+        """Another node by its address, also one that is not among `nodes`."""
+        wanted = url.rstrip("/")
+        known = next((peer for peer in self._peers if peer.url == wanted), None)
+        return known or Peer(Connection(wanted, self._settings, stop=self._stopping))
+
+    # -- life -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to pull. A primary asks first whether a peer knows more than it does."""
+        if not self._peers or self._phase != "stopped":
+            return
+        self._phase = "starting"
+        remove_tree(self._pond.folder / RECOPIED)  # of a copy that a crash interrupted
+        self._tell("following")
+        if self.role == "primary":
+            self._attempt(self._consult, once=True)
+        self._phase = "running"
+        self._thread = threading.Thread(target=self._run, name="puller", daemon=True)
+        self._thread.start()
+
+    def interrupt(self) -> None:
+        """Break off what is waited for: pauses, and all that peers are asked. `stop` follows."""
+        self._stopping.set()
+        self._nudge()
+
+    def stop(self) -> None:
+        """Stop, when what is being entered has been entered: afterwards no thread of it uses the pond."""
+        self.interrupt()
+        if self._thread is not None:
+            wait_ended(self._thread, "the thread that follows the log")
+            self._thread = None
+            self._phase = "stopped"
+            self._tell("stopped")
+        self._stopping.clear()
+
+    def _nudge(self) -> None:
+        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def ready(self) -> MillpondError | None:
+        """Why the node must not be used, None when it may be."""
+        return self._stuck
+
+    def status(self) -> PullStatus:
+        """Where it stands."""
+        position, chain = self._pond.position()
+        with self._changed:
+            error = self._error
+            return PullStatus(
+                role=self.role, primary=self.primary, state=self._state, position=position, chain=chain,
+                behind=max(self._applier.seen - position, 0), pulled=self._applier.pulled, clones=self._applier.clones,
+                healed=self.healer.healed, error=None if error is None else str(error),
+                error_kind=None if error is None else error.kind, since_ms=self._since_ms,
+            )  # fmt: skip
+
+    def _tell(self, state: str, error: MillpondError | None = None) -> None:
+        with self._changed:
+            if (state, error and error.kind) != (self._state, self._error and self._error.kind):
+                self._since_ms = self._clock.now_ms()
+            self._state, self._error = state, error
+            self._changed.notify_all()
+
+    # -- waiting for a position -----------------------------------------------------------------------
+
+    def pull(self, position: int, timeout: float) -> int:
+        """Wait until the node has entered everything up to `position`; where it is then.
+
+        Raises:
+            Unavailable: kind `node_behind`, with the reason: it is not there in time, or cannot get there for now; kind
+                `node_held`.
+            Conflict: the log is a fork of the primary's.
+        """
+        if self._pond.position()[0] < position:
+            if self._phase != "running":
+                raise self._behind(position, "it does not pull")
+            self._wait(position, self._clock.monotonic() + timeout)
+        return self._pond.position()[0]
+
+    def _wait(self, position: int, until: float) -> None:
+        with self._changed:
+            failures = self._failures
+            while self._pond.position()[0] < position:
+                if self._stuck is not None and self._failures > failures:
+                    raise self._stuck
+                if not self.hold.going:
+                    raise _held(position)
+                left = until - self._clock.monotonic()
+                if self._ending() or left <= 0 or self._failures >= failures + FAILURES_TOLD:
+                    raise self._behind(position, self._error or "it was not there in time")
+                # Whoever waits is not left waiting for the end of a long pause.
+                self._wake.set()
+                self._changed.wait(min(left, 1.0))
+
+    def ask_now(self, timeout: float) -> None:
+        """Let the node ask the others once more, also while it is held, and wait until it has entered what they have.
+
+        Raises: as `pull`.
+        """
+        if self._phase != "running":
+            raise self._behind(self._applier.seen, "it does not pull")
+        until = self._clock.monotonic() + timeout
+        with self.hold.awake(), self._changed:
+            rounds, failures = self._rounds, self._failures
+            while self._rounds == rounds:
+                left = until - self._clock.monotonic()
+                if self._failures > failures or self._ending() or left <= 0:
+                    raise self._stuck or self._behind(self._applier.seen, self._error or "it was not there in time")
+                self._changed.wait(left)
+
+    def _ending(self) -> bool:
+        return self._stopping.is_set() or self._phase != "running"
+
+    def _behind(self, wanted: int, reason: object) -> Unavailable:
+        return Unavailable(
+            "the node has not caught up", kind="node_behind", wanted=wanted, position=self._pond.position()[0],
+            reason=reason, hint="it goes on by itself; ask again",
+        )  # fmt: skip
+
+    # -- the thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._attempt(self._round)
+
+    def _attempt(self, act: Callable[[], None], *, once: bool = False) -> None:
+        """Do it, again and again while it fails, with pauses that double; or `once`."""
+        again = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(Exception), sleep=self._pause,
+            wait=tenacity.wait_exponential(multiplier=0.2, max=PAUSE_SECONDS_MAX), before_sleep=self._failed,
+            stop=tenacity.stop_after_attempt(1) if once else tenacity.stop_when_event_set(self._stopping),
+            retry_error_callback=self._failed,
+        )  # fmt: skip
+        again(act)
+
+    def _pause(self, seconds: float) -> None:
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def _failed(self, state: tenacity.RetryCallState) -> None:
+        if self._stopping.is_set():
+            return  # it was broken off, which says nothing of the others
+        told = state.outcome.exception() if state.outcome else None
+        if isinstance(told, MillpondError):
+            error = told
+        else:
+            _LOG.error("pulling failed unexpectedly", exc_info=told)
+            error = Internal("pulling failed unexpectedly", kind="unexpected", reason=repr(told))
+        # A replica that went its own way does not stop a primary at work; one that starts may be the one at fault.
+        stuck = error.kind in _FORK and (self.role == "replica" or self._phase == "starting" or self._stuck is not None)
+        with self._changed:
+            self._failures += 1
+            self._stuck = error if stuck else self._stuck
+            if error.kind in _FORK:
+                self._applier.seen = 0  # there is nothing of that log to come up to
+        if self._error is None or self._error.kind != error.kind:
+            _LOG.warning("%s", error)
+        self._tell("broken" if self._stuck is None else "forked", error)
+
+    def _round(self) -> None:
+        if not self.hold.going:
+            self._tell("held" if self._stuck is None else "forked", self._stuck)
+            self._pause(self._poll_seconds())
+            return
+        # Who is only kept awake asks now, and not for what may come.
+        held = self.hold.held
+        if self.role == "primary":
+            self._consult()
+        elif self._follow(self._peers[0], 0 if held else self._poll_seconds(), by_itself=True) and not self._tired():
+            return
+        self._rest()
+        with self._changed:
+            self._rounds += 1
+            self._changed.notify_all()
+        if held or self.role == "primary":
+            self._pause(self._poll_seconds())
+
+    def _poll_seconds(self) -> float:
+        return min(self._settings.catch_up_interval / 1000, LONG_POLL_SECONDS_MAX)
+
+    def _well(self) -> None:
+        self._stuck = None
+        self._tell("following")
+
+    # -- following a peer -----------------------------------------------------------------------------
+
+    def follow(self, peer: Peer) -> None:
+        """Enter all that a peer has entered until now.
+
+        Raises: what stops it.
+        """
+        while self._follow(peer, 0):
+            pass
+
+    def _follow(self, peer: Peer, wait_seconds: float, *, by_itself: bool = False) -> bool:
+        """Apply the next page of a peer's log; False when there was nothing new.
+
+        `by_itself`: apply nothing when it is held meanwhile.
+        """
+        going = (lambda: self.hold.going) if by_itself else (lambda: True)
+        return self._applier.next_page(peer, wait_seconds, going=going)
+
+    def clone(self, peer: Peer) -> None:
+        """Become what a peer is, whatever this node was.
+
+        Raises: what stops it; the node is then as it was.
+        """
+        self._applier.clone(peer)
+
+    def _applied(self, what: str) -> None:
+        if what == "following":
+            self._well()
+        elif what == "cloning":
+            self._tell("cloning")
+        else:
+            with self._changed:
+                self._changed.notify_all()
+
+    def heal(self) -> list[str]:
+        """Heal what was put aside, now; the ids of these parts."""
+        with self._applier.working:
+            return self.healer.heal(again=True)
+
+    # -- a primary's questions, and everybody's rest ---------------------------------------------------
+
+    def _consult(self) -> None:
+        """Get back from the peer that knows most what this node does not know any more."""
+        told: list[tuple[int, Peer]] = []
+        refused: list[MillpondError] = []
+        for peer in self._peers:
+            try:
+                told.append((int(peer.node()["position"]), peer))
+            except Unavailable as error:
+                _LOG.info("%s", error)
+            except MillpondError as error:
+                refused.append(error)  # another one may know more all the same
+        position, chosen = max(told, key=lambda each: each[0], default=(0, None))
+        if chosen is not None and position > self._pond.position()[0]:
+            self._disputed = chosen.url
+            self.follow(chosen)
+        if self._stuck is not None and self._disputed not in [peer.url for _, peer in told]:
+            raise self._stuck
+        if refused:
+            raise refused[0]
+        self._well()
+
+    def _tired(self) -> bool:
+        return self._clock.monotonic() >= self._rested + REST_SECONDS_MAX
+
+    def _rest(self) -> None:
+        with self._applier.working:
+            self.sources.sweep()
+            self.healer.heal()
+        self._rested = self._clock.monotonic()

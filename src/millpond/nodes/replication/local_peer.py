@@ -1,0 +1,131 @@
+"""What this node answers about its own maps, in the form in which a peer answers (`peers.py`)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from millpond.clock import Clock
+from millpond.errors import NotFound, Unavailable
+from millpond.maps.log.queue import QUARANTINE, care_orders
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.shard.digest import DigestCache
+from millpond.pond import Pond
+
+__all__ = ("Itself",)
+
+_PAUSE_SECONDS = 0.05
+_ENTRIES_AT_ONCE = 1000
+_CARE = ("condense", "retain")
+
+
+class Itself:
+    """This node as a peer of others."""
+
+    def __init__(self, pond: Pond, clock: Clock, url: str) -> None:
+        self._pond, self._clock, self.url = pond, clock, url
+        self._digests = DigestCache()
+        self._never = threading.Event()
+        self._lock = threading.Lock()
+        self._orders: dict[str, tuple[int, int]] = {}
+
+    def node(self) -> dict[str, Any]:
+        """Where its log ends."""
+        position, chain = self._pond.position()
+        return {"position": position, "chain": chain, "url": self.url}
+
+    def maps(self) -> list[dict[str, Any]]:
+        """Its maps, each a definition."""
+        return [each.definition.to_dict() for each in self._pond.maps()]
+
+    def digest(self, name: str, position: int = 0, seconds: float = 0) -> dict[str, Any]:
+        """`{position, entry, rows, digest}` of a map, when everything up to a position has been applied.
+
+        Raises: `Unavailable` kind `merge_slow` with the position it is at when that takes longer than `seconds`;
+        `NotFound` for the map; `Corrupt` when its shard is damaged.
+        """
+        self.wait_applied(name, position, seconds)
+        until = self._clock.monotonic() + seconds
+        while True:
+            # Asked for before the view is taken: what was applied by then is in it.
+            applied = self._pond.applied(name)
+            shard = self._pond.map(name).shard
+            with shard.view() as view:
+                if not self._cared_for(name) and view.version == shard.version:
+                    entry = max(view.number("position"), self._last_order(shard.definition, applied))
+                    found = self._digests.digest(shard, view)
+                    # Had an order been carried out before the view was taken, `entry` would not tell of it.
+                    if self._last_order(shard.definition, self._pond.applied(name)) <= entry:
+                        return {
+                            "position": max(applied, entry),
+                            "entry": entry,
+                            "rows": found.rows,
+                            "digest": str(found),
+                        }
+            if self._clock.monotonic() >= until:
+                raise _slow(name, applied, position)
+            self._never.wait(_PAUSE_SECONDS)
+
+    def shaped(self, name: str, version: int) -> int:
+        """The last entry of the log that shaped a version of a map's shard; 0 when that cannot be told.
+
+        Two nodes that tell the same entry of a map hold the same rows. It cannot be told while the map moves on, while
+        an order of care is carried out, and where a part was put aside.
+        """
+        applied = self._pond.applied(name)
+        each = self._pond.map(name)
+        with each.shard.view() as view:
+            entry = max(view.number("position"), self._last_order(each.definition, applied))
+            still = view.version == version and each.shard is self._pond.map(name).shard
+        whole = not self._cared_for(name) and not self._put_aside(name)
+        # Had an order been carried out after `applied` was asked for, it would be larger now.
+        same = self._last_order(each.definition, self._pond.applied(name)) <= entry
+        return entry if still and whole and same else 0
+
+    def _last_order(self, definition: MapDefinition, applied: int) -> int:
+        """The last order of care about a map, up to a position: it shaped the rows, and the shard does not say so."""
+        with self._lock:
+            seen, last = self._orders.get(definition.incarnation, (0, 0))
+            if seen > applied:  # the node was cloned over
+                seen, last = 0, 0
+            while seen < applied:
+                try:
+                    entries = self._pond.entries(seen, min(_ENTRIES_AT_ONCE, applied - seen))
+                except NotFound as error:
+                    seen = int(str(error.values["first"])) - 1
+                    continue
+                about = [each.position for each in entries if definition.name in each.maps and each.kind in _CARE]
+                seen, last = entries[-1].position if entries else applied, max([last, *about])
+            if definition.incarnation not in self._orders:
+                there = {map.definition.incarnation for map in self._pond.maps()}
+                self._orders = {known: order for known, order in self._orders.items() if known in there}
+            self._orders[definition.incarnation] = seen, last
+        return last
+
+    def _cared_for(self, name: str) -> bool:
+        """Whether an order of care waits: it may be carried out in part, and rows at no position of the log."""
+        with self._pond.space.read() as tx:
+            return next(care_orders(tx, name), None) is not None
+
+    def _put_aside(self, name: str) -> bool:
+        with self._pond.space.read() as tx:
+            return next(tx.scan(QUARANTINE[name].range()), None) is not None
+
+    def wait_applied(self, name: str, position: int, seconds: float) -> None:
+        """Wait until everything up to a position has been entered, and of one map applied.
+
+        Raises: `Unavailable` kind `merge_slow`; `NotFound` for the map.
+        """
+        until = self._clock.monotonic() + seconds
+        self._pond.wait_position(position, seconds)
+        while (at := min(self._pond.position()[0], self._pond.applied(name))) < position:
+            if self._clock.monotonic() >= until:
+                raise _slow(name, at, position)
+            self._never.wait(_PAUSE_SECONDS)
+
+
+def _slow(name: str, position: int, wanted: int) -> Unavailable:
+    return Unavailable(
+        "not everything has been merged yet", kind="merge_slow", map=name, position=position, wanted=wanted,
+        hint="ask again; 'millpond parts' shows what waits, and what was put aside",
+    )  # fmt: skip

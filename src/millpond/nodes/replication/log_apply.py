@@ -1,0 +1,160 @@
+"""Applying the log of a peer to this node: page by page, in order, or as a whole by cloning.
+
+| what a peer's log shows | what is done |
+|---|---|
+| entries that this node lacks | their parts are fetched, and they are applied |
+| nothing new, and the same end | nothing |
+| another entry where this node has one, or another pond | `Conflict`: a fork |
+| it ends before this node's log | `Unavailable`: the peer lost entries |
+| it does not keep the next entry any more, or no node has a part of it | the peer is cloned |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from millpond.clock import Clock
+from millpond.errors import Conflict, NotFound, Unavailable
+from millpond.maps.log.log import Entry
+from millpond.nodes.replication.clone import clone_pond
+from millpond.nodes.replication.part_sources import PartSources
+from millpond.nodes.replication.peer import LogPage, Peer
+from millpond.pond import Pond
+
+__all__ = ("LogApplier", "forked")
+
+FETCH_BYTES_AHEAD = 256 << 20
+"""So many bytes of parts, of several entries, are fetched at once."""
+
+_LOG = logging.getLogger(__name__)
+_CLONE = ("log_trimmed", "part_nowhere")
+
+
+def forked(peer: str, reason: object) -> Conflict:
+    """The logs of this node and of a peer went different ways."""
+    return Conflict(
+        "this node's log is another one than its peer's", kind="log_forked", peer=peer, reason=reason,
+        hint="decide which node is right, then clone it over the other: millpond repair URL --from URL",
+    )  # fmt: skip
+
+
+class LogApplier:
+    """Applies logs of peers to one pond; `working` is held while rows change, also by those who heal them.
+
+    `report` is called with `following` when a page was applied or nothing was to be, with `cloning` when a clone
+    begins, and with `applied` after every entry.
+    """
+
+    def __init__(
+        self, pond: Pond, sources: PartSources, clock: Clock, *, stopping: threading.Event,
+        report: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._pond, self._sources, self._clock = pond, sources, clock
+        self._stopping, self._report = stopping, report
+        self.working = threading.Lock()
+        self.pulled, self.clones, self.seen = 0, 0, 0
+        self._joined: set[str] = set()
+
+    def next_page(self, peer: Peer, wait_seconds: float, *, going: Callable[[], bool] = lambda: True) -> bool:
+        """Apply the next page of a peer's log; False when there was nothing new.
+
+        `going` is called when a page has come; when it gives False, the page is left.
+
+        Raises: what stops it.
+        """
+        if not self._join(peer):
+            self.clone(peer)
+            self._joined.add(peer.url)
+            return True
+        clones = self.clones
+        after, chain = self._pond.position()
+        try:
+            page = peer.log(after, wait_seconds=wait_seconds)
+            self.seen = page.last[0]
+            if not page.entries:
+                self._compare_ends(peer, page, after, chain)
+            if not going():
+                return True
+            with self.working:
+                self._apply(page.entries)
+        except (NotFound, Conflict) as error:
+            if self.clones != clones:
+                return True  # the page is of what this node was before
+            if error.kind == "log_forked":
+                raise error if "peer" in error.values else forked(peer.url, error.message) from error
+            if error.kind not in _CLONE:
+                raise
+            _LOG.warning("%s; cloning from %s", error, peer.url)
+            self.clone(peer)
+            return True
+        self._report("following")
+        return bool(page.entries)
+
+    def clone(self, peer: Peer) -> None:
+        """Become what a peer is, whatever this node was.
+
+        Raises: what stops it; the node is then as it was.
+        """
+        self._report("cloning")
+        with self.working:
+            clone_pond(self._pond, peer, self._clock)
+            self.clones += 1
+        self._report("following")
+
+    def _join(self, peer: Peer) -> bool:
+        """Be of the same pond; False for a new node, when the pond is not: a copy is had sooner than its whole past."""
+        if peer.url not in self._joined:
+            facts = peer.node()
+            self._pond.join(str(facts["pond"]))
+            if self._pond.position()[0] == 0 and int(facts["position"]) > 0:
+                return False
+            self._joined.add(peer.url)
+        return True
+
+    def _compare_ends(self, peer: Peer, page: LogPage, after: int, chain: str) -> None:
+        """Notice a fork that no new entry would show: the peer's log ends where ours does, or before."""
+        position, last = page.last
+        if position <= after and last != (chain if position == after else self._chain_at(position, last)):
+            raise forked(peer.url, f"the entries at position {position} differ")
+        if position < after:
+            raise Unavailable(
+                "the peer's log ends before this node's", kind="log_ahead", peer=peer.url, position=after,
+                peer_at=position, hint="it lost entries that it gets back from here by itself",
+            )  # fmt: skip
+
+    def _chain_at(self, position: int, unknown: str) -> str:
+        """Our own chain at an earlier position, `unknown` when it is trimmed."""
+        if position == 0:
+            return ""
+        try:
+            return self._pond.entries(position - 1, 1)[0].chain
+        except NotFound:
+            return unknown
+
+    def _apply(self, entries: Sequence[Entry]) -> None:
+        known, _ = self._pond.position()
+        for some in _in_batches([entry for entry in entries if entry.position > known]):
+            parts = self._sources.parts(some)
+            for entry in some:
+                if self._stopping.is_set():
+                    return
+                wanted = {str(part["id"]) for part in entry.body.get("parts", ())}
+                self._pond.enter(entry, {part: folder for part, folder in parts.items() if part in wanted})
+                self.pulled += 1
+                self._report("applied")
+
+
+def _in_batches(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Entries whose parts are fetched together."""
+    batches: list[list[Entry]] = []
+    room = 0
+    for entry in entries:
+        size = sum(int(part["bytes"]) for part in entry.body.get("parts", ()))
+        if not batches or size > room:
+            batches.append([])
+            room = FETCH_BYTES_AHEAD
+        batches[-1].append(entry)
+        room -= size
+    return batches

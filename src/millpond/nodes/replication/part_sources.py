@@ -1,0 +1,135 @@
+"""Where a node gets the parts of an entry that others have entered: its own uploads, else a peer's bundle.
+
+fetched/<part id>.zip…     bundles on their way, see `fetching.py`
+fetched/<part id>/         parts that came whole and were checked, until they are entered
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.log.log import Entry
+from millpond.maps.parts.bundle import unpack_bundle
+from millpond.maps.parts.part import verify_part
+from millpond.nodes.replication.peer import Peer
+from millpond.settings import Settings
+from millpond.stores.files import remove_tree
+
+__all__ = ("PartSources", "Uploads", "part_ids")
+
+FETCHES_AT_ONCE = 4
+MISSES_MAX = 5
+"""So often the node that is followed may say that it has a part no more while others, who might, cannot be reached."""
+_LOG = logging.getLogger(__name__)
+
+
+class Uploads(Protocol):
+    """The parts that writers sent to this node."""
+
+    def uploaded(self, part_id: str) -> Path | None:
+        """The folder of a part that was sent whole and checked, None when there is none."""
+
+
+def part_ids(entries: Iterable[Entry]) -> list[str]:
+    """The parts that these entries bring, each once."""
+    return list(dict.fromkeys(str(part["id"]) for entry in entries for part in entry.body.get("parts", ())))
+
+
+class PartSources:
+    """Gets parts, several at once."""
+
+    def __init__(self, folder: Path, settings: Settings, uploads: Uploads, peers: Callable[[], Sequence[Peer]]) -> None:
+        """`peers`: whom to ask, in that order."""
+        self.folder = folder / "fetched"
+        self._settings, self._uploads, self._peers = settings, uploads, peers
+        self._misses: Counter[str] = Counter()
+
+    def parts(self, entries: Sequence[Entry]) -> dict[str, Path]:
+        """A checked folder for each part of these entries.
+
+        Raises: as `part`, of the first that could not be had.
+        """
+        wanted = part_ids(entries)
+        if len(wanted) <= 1:
+            return {each: self.part(each) for each in wanted}
+        with ThreadPoolExecutor(min(FETCHES_AT_ONCE, len(wanted)), "fetch-part") as pool:
+            return dict(zip(wanted, pool.map(self.part, wanted), strict=True))
+
+    def part(self, part_id: str) -> Path:
+        """A checked folder of one part.
+
+        Raises:
+            NotFound: kind `part_nowhere`: no peer has it any more.
+            Unavailable: those that may have it cannot be reached, or the disk is full.
+            Corrupt: all that was sent is damaged.
+        """
+        uploaded = self._uploads.uploaded(part_id)
+        return uploaded if uploaded is not None else self.fetch(part_id)
+
+    def fetch(self, part_id: str) -> Path:
+        """As `part`, but of peers only."""
+        folder = self.folder / part_id
+        if folder.exists() and _is_whole(folder, part_id):
+            return folder
+        failures: list[MillpondError] = []
+        for peer in self._peers():
+            try:
+                return self._fetch_from(peer, part_id, folder)
+            except MillpondError as error:
+                failures.append(error)
+                if not isinstance(error, NotFound):
+                    _LOG.warning("part %s cannot be had from %s: %s", part_id, peer.url, error)
+        raise self._worst(failures, part_id)
+
+    def _fetch_from(self, peer: Peer, part_id: str, folder: Path) -> Path:
+        bundle = peer.fetch_bundle(part_id, self.folder / f"{part_id}.zip").file
+        step("fetch.bundle_came")
+        remove_tree(folder)
+        try:
+            manifest = unpack_bundle(bundle, folder, self._settings.max_part_bytes)
+        except BaseException:
+            remove_tree(folder)
+            raise
+        finally:
+            bundle.unlink(missing_ok=True)
+        if manifest.id != part_id:
+            remove_tree(folder)
+            raise Corrupt("a peer sent another part than it was asked for", kind="part_other", node=peer.url,
+                          wanted=part_id, found=manifest.id)  # fmt: skip
+        step("fetch.part_checked")
+        return folder
+
+    def _worst(self, failures: Sequence[MillpondError], part_id: str) -> MillpondError:
+        """What to tell when nobody gave the part: that it is nowhere, when all said so, or the first did for long."""
+        told = [error for error in failures if not isinstance(error, NotFound)]
+        if failures and isinstance(failures[0], NotFound):
+            self._misses[part_id] += 1
+        if told and self._misses[part_id] < MISSES_MAX:
+            # Who cannot be reached now may be later; a damaged copy gets no better.
+            return next((error for error in told if isinstance(error, Unavailable)), told[0])
+        return NotFound(
+            "no node has the part any more", kind="part_nowhere", part=part_id,
+            hint="it is kept for `part_retention` after it was merged",
+        )  # fmt: skip
+
+    def sweep(self) -> None:
+        """Remove what was fetched and is not wanted any more."""
+        self._misses.clear()
+        remove_tree(self.folder)
+
+
+def _is_whole(folder: Path, part_id: str) -> bool:
+    try:
+        whole = verify_part(folder).id == part_id
+    except Corrupt:
+        whole = False
+    if not whole:
+        remove_tree(folder)
+    return whole

@@ -1,0 +1,100 @@
+"""What a node asks another node, in words of its own: the log, parts, copies, digests.
+
+A peer answers, refuses (the error it raises itself), or cannot be reached (`Unavailable`, kind `node_unreachable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.client.download import Fetched, fetch_file
+from millpond.client.transport import Connection
+from millpond.maps.log.log import Entry
+from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("LogPage", "Peer")
+
+LOG_PAGE_MAX = 1000
+_NODE_SECONDS = 5.0
+"""A primary that starts asks all its peers this, and does not wait long for one that says nothing."""
+_REST_SECONDS = 30.0
+_COPY_SECONDS = 900.0
+"""A copy is written whole before its first byte is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some entries of a peer's log, and where that log ends: `(position, chain)`."""
+
+    entries: list[Entry]
+    last: tuple[int, str]
+
+
+class Peer:
+    """Another node of the pond."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.connection.url
+
+    def _get(self, path: str, *, query: Mapping[str, object] | None = None, seconds: float = _REST_SECONDS) -> Any:
+        # Who asks keeps asking by itself: waiting here as well would multiply the pauses.
+        return self.connection.once.request("GET", path, query=query, timeout=seconds).json()
+
+    def node(self) -> dict[str, Any]:
+        """What it says of itself: pond, role, position, chain …"""
+        return self._get("/v1/node", seconds=_NODE_SECONDS)
+
+    def log(self, after: int, *, limit: int = LOG_PAGE_MAX, wait_seconds: float = 0) -> LogPage:
+        """The entries after a position; when there are none yet, it waits for one so long.
+
+        Raises: `NotFound` kind `log_trimmed` when it does not keep that entry any more.
+        """
+        query = {"after": after, "limit": limit, "wait": wait_seconds}
+        told = self._get("/v1/log", query=query, seconds=wait_seconds + _REST_SECONDS)
+        last = told["last"]
+        return LogPage([Entry.from_dict(each) for each in told["entries"]], (last["position"], last["chain"]))
+
+    def digest(self, name: str, position: int, seconds: float) -> dict[str, Any]:
+        """`{position, entry, rows, digest}` of a map, when everything up to a position has been applied there.
+
+        Raises: `Unavailable` kind `merge_slow` when that takes longer than `seconds`; `NotFound` for the map.
+        """
+        query = {"position": position, "timeout": seconds}
+        return self._get(f"/v1/maps/{name}/digest", query=query, seconds=seconds + 600)
+
+    def maps(self) -> list[dict[str, Any]]:
+        """Its maps, each a definition with what it holds."""
+        return self._get("/v1/maps")["maps"]
+
+    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
+        """Fetch a part's bundle.
+
+        Raises: `NotFound` when it is not there, or not any more.
+        """
+        return fetch_file(self.connection, f"/v1/parts/{part_id}/bundle", target)
+
+    def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
+        """Fetch a copy of a map's shard, taken when everything up to `position` had been applied there.
+
+        Raises: `NotFound` kind `shard_empty` when it has no row yet, else when the map is another one now.
+        """
+        query = {"position": str(position), "incarnation": definition.incarnation}
+        return fetch_file(
+            self.connection, f"/v1/maps/{definition.name}/shard", target, query=query, timeout=_COPY_SECONDS
+        )
+
+    def fetch_state(self, target: Path) -> Fetched:
+        """Fetch what its space has in common with those of its peers."""
+        return fetch_file(self.connection, "/v1/log/state", target, timeout=_COPY_SECONDS)
+
+    def fetch_aside(self, target: Path) -> Fetched:
+        """Fetch which parts it has put aside."""
+        return fetch_file(self.connection, "/v1/log/aside", target)

@@ -1,0 +1,173 @@
+"""Repairing a node: everything that makes it equal to another one, in the order that costs least.
+
+1. pull what it lacks of the other's log; where the logs went different ways, and only when told to, clone all of it;
+2. fetch parts that were put aside, whole, from a peer;
+3. compare every map, and clone those that differ or cannot be read.
+
+It runs in a thread of the node: who asked for it may go away, and ask later what became of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.client.stopping import wait_ended
+from millpond.client.wire_errors import to_wire
+from millpond.clock import Clock
+from millpond.errors import Closed, Conflict, Corrupt, Internal, Invalid, MillpondError, Unavailable
+from millpond.nodes.replication.agreement import agreement
+from millpond.nodes.replication.clone import clone_map
+from millpond.nodes.replication.follower import Puller
+from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.peer import Peer
+from millpond.pond import Pond
+
+__all__ = ("Repairs",)
+
+COMPARE_SECONDS = 300.0
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Repair:
+    """One repair: what it did so far, and how it ended."""
+
+    source: str | None
+    state: str = "running"
+    done: list[str] = field(default_factory=list)
+    error: MillpondError | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        error = None if self.error is None else to_wire(self.error)
+        return {"source": self.source, "state": self.state, "done": list(self.done), "error": error}
+
+
+class Repairs:
+    """The repairs of one node: one at a time. `mended` is told of each that ended well."""
+
+    def __init__(
+        self, pond: Pond, puller: Puller, itself: Itself, clock: Clock, *, mended: Callable[[], object] = lambda: None
+    ) -> None:
+        self._pond, self._puller, self._itself, self._clock, self._mended = pond, puller, itself, clock, mended
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._repair: _Repair | None = None
+
+    def begin(self, source: str | None = None, *, over: bool = False) -> dict[str, Any]:
+        """Begin a repair, from the primary unless told; `over` allows to throw away a log that is a fork of it.
+
+        Raises: `Conflict` while another one runs; `Invalid` when the source is the node itself; `Closed` when the node
+        stops.
+        """
+        peer = self._source(source)
+        with self._lock:
+            if self._stopping.is_set():
+                raise Closed("the node is stopping", kind="node_stopping", node=self._itself.url,
+                             hint="ask again when it is up")  # fmt: skip
+            if self._repair is not None and self._repair.state == "running":
+                raise Conflict("a repair is running", kind="repair_running", source=self._repair.source,
+                               hint="wait until it is done")  # fmt: skip
+            self._repair = _Repair(None if peer is None else peer.url)
+            self._thread = threading.Thread(
+                target=self._run, args=(self._repair, peer, over), name="repair", daemon=True
+            )
+            self._thread.start()
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """What the last repair did: `{source, state, done, error}`; `state` is `never, running, done` or `failed`."""
+        repair = self._repair
+        return _Repair(None, "never").to_dict() if repair is None else repair.to_dict()
+
+    def stop(self) -> None:
+        """Begin no more, and wait for the one that runs: it ends after what it is at."""
+        with self._lock:
+            self._stopping.set()
+            thread = self._thread
+        if thread is not None:
+            wait_ended(thread, "a repair")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the running repair; whether none runs any more."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        return thread is None or not thread.is_alive()
+
+    def _source(self, source: str | None) -> Peer | None:
+        if source is not None:
+            if source.rstrip("/") == self._itself.url.rstrip("/"):
+                raise Invalid("a node cannot be repaired from itself", kind="repair_source", source=source)
+            return self._puller.peer(source)
+        return self._puller.peers()[0] if self._puller.role == "replica" else None
+
+    def _run(self, repair: _Repair, peer: Peer | None, over: bool) -> None:
+        try:
+            if peer is not None:
+                self._pull(repair, peer, over)
+            self._heal(repair)
+            if peer is not None:
+                self._replace_damaged(repair, peer)
+                self._compare(repair, peer)
+            self._go_on()
+            with suppress(Unavailable):  # it is looked at again by itself
+                self._mended()
+            repair.state = "done"
+        except MillpondError as error:
+            repair.error, repair.state = error, "failed"
+        except Exception as error:
+            _LOG.exception("a repair failed unexpectedly")
+            repair.error = Internal("the repair failed unexpectedly", kind="unexpected", reason=repr(error))
+            repair.state = "failed"
+
+    def _go_on(self) -> None:
+        if self._stopping.is_set():
+            raise Closed("the node is stopping", kind="node_stopping", node=self._itself.url,
+                         hint="begin the repair again when it is up")  # fmt: skip
+
+    def _pull(self, repair: _Repair, peer: Peer, over: bool) -> None:
+        before = self._pond.position()[0]
+        try:
+            self._puller.follow(peer)
+        except (Conflict, Unavailable) as error:
+            if error.kind not in ("log_forked", "log_ahead", "pond_other") or not over:
+                raise
+            self._puller.clone(peer)
+            repair.done.append(f"cloned everything from {peer.url}: {error.message}")
+            return
+        entered = self._pond.position()[0] - before
+        if entered:
+            repair.done.append(f"entered {entered} of the log of {peer.url}")
+
+    def _heal(self, repair: _Repair) -> None:
+        repair.done += [f"fetched part {part} again" for part in self._puller.heal()]
+        aside = [each.part for each in self._pond.loading.loads.quarantined()]
+        repair.done += [f"part {part} stays aside: no peer gave it whole" for part in aside]
+
+    def _replace_damaged(self, repair: _Repair, peer: Peer) -> None:
+        """Clone maps whose shards cannot be read: nothing can be merged into them, so they would stay behind."""
+        for each in self._pond.maps():
+            self._go_on()
+            try:
+                self._itself.digest(each.name)
+            except Corrupt as error:
+                clone_map(self._pond, peer, each.name)
+                repair.done.append(f"cloned map {each.name} from {peer.url}: {error.message}")
+            except Unavailable as error:
+                _LOG.info("%s", error)  # it is cared for: the comparison waits for that
+
+    def _compare(self, repair: _Repair, peer: Peer) -> None:
+        found = agreement([peer, self._itself], self._clock, seconds=COMPARE_SECONDS, stopping=self._stopping)
+        for each in found.findings:
+            self._go_on()
+            if each.state == "differs" and each.reason is None:
+                clone_map(self._pond, peer, each.map)
+                repair.done.append(f"cloned map {each.map} from {peer.url}: its rows differed")
+            elif each.state != "agrees":
+                repair.done.append(f"map {each.map} is not equal yet on {each.node}: {each.state}, {each.reason}")

@@ -1,0 +1,1 @@
+"""Uploads: parts on their way into a node."""

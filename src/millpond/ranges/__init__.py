@@ -1,0 +1,32 @@
+"""Ranges: a segment's immutable file form, sorted Arrow files named by their content. This is their door.
+
+    index = write(objects, batches)             entries, cut where a hash of their keys says, and their index
+    find, get, scan, open_index, open_range     read them, memory-mapped
+    diff, merge                                 side by side, opening only what is not shared
+    merge_three_way, conflicts                  what two made of a common base, brought together
+    starting, text_prefix                       bounds: keys, or texts within keys, that begin with …
+    missing, fetch                              to another place, only what it lacks
+    verify, quarantine                          every file against its checksum and its id
+
+What is equal has one name: an index that changed little shares most of its ranges with the one before, and to
+diff, merge or fetch costs what changed, not what exists. The bytes are drawn in `docs/format/ranges.md`.
+"""
+
+from __future__ import annotations
+
+from millpond.ranges.diff import Difference, diff
+from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, index_name, load_index, range_name
+from millpond.ranges.key_columns import starting, text_prefix
+from millpond.ranges.merge import merge
+from millpond.ranges.reader import RangeReader, find, get, open_index, open_range, scan
+from millpond.ranges.three_way import Choice, Conflicts, Side, ThreeWay, conflicts, merge_three_way
+from millpond.ranges.transfer import FetchReport, fetch, missing
+from millpond.ranges.verify import Verifier, check_file, quarantine, verify
+from millpond.ranges.writer import RangeWriter, write
+
+__all__ = (
+    "DEFAULT_BOUNDARIES", "Boundaries", "Choice", "Conflicts", "Difference", "FetchReport", "Index", "RangeEntry",
+    "RangeReader", "RangeWriter", "Side", "ThreeWay", "Verifier", "check_file", "conflicts", "diff", "fetch", "find",
+    "get", "index_name", "load_index", "merge", "merge_three_way", "missing", "open_index", "open_range", "quarantine",
+    "range_name", "scan", "starting", "text_prefix", "verify", "write",
+)  # fmt: skip

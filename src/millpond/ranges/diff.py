@@ -1,0 +1,134 @@
+"""What differs between two indexes, read side by side; ranges they share are never opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.errors import Invalid
+from millpond.ranges.canonical import equal_rows
+from millpond.ranges.key_columns import key_column, lower_bound, starting
+from millpond.ranges.merge import match_keys
+from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from millpond.ranges.index import Index
+    from millpond.stores.objects import Objects
+
+__all__ = ("Difference", "diff")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The keys of one stretch that differ, each part in order; `before` and `after` hold the same keys, row by row."""
+
+    removed: pa.RecordBatch
+    added: pa.RecordBatch
+    before: pa.RecordBatch
+    after: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return self.removed.num_rows + self.added.num_rows + self.after.num_rows
+
+    @property
+    def last_key(self) -> bytes:
+        """The last key of the stretch that differs."""
+        parts = (self.removed, self.added, self.after)
+        return max(part.column("key")[-1].as_py() for part in parts if part.num_rows)
+
+    def below(self, stop: bytes) -> Difference:
+        """Its keys below `stop`."""
+        parts = (self.removed, self.added, self.before, self.after)
+        return Difference(*(part.slice(0, lower_bound(key_column(part.column("key")), stop)) for part in parts))
+
+    def first(self, count: int) -> Difference:
+        """Its first `count` keys, which are fewer than it has."""
+        keys = pa.concat_arrays([part.column("key") for part in (self.removed, self.added, self.after)])
+        order = pc.array_sort_indices(keys)
+        return self.below(keys[order[count].as_py()].as_py())
+
+
+def diff(
+    objects: Objects,
+    a: Index,
+    b: Index,
+    *,
+    prefix: bytes | str = b"",
+    after: bytes | None = None,
+    limit: int | None = None,
+) -> Iterator[Difference]:
+    """What turns `a` into `b`, stretch by stretch in the order of keys; nothing where they are the same.
+
+    Only keys that begin with `prefix` and are above `after`; at most `limit` of them. A page goes on where the last
+    ended: `after` is its `last_key`. Pages joined are the whole, and each opens no more than it shows.
+    Rows are compared bit by bit: NaN equals itself, 0.0 and -0.0 differ.
+
+    Raises: `Invalid` for indexes of different columns; `NotFound`, `Corrupt` for ranges.
+    """
+    check_schemas([a, b])
+    if limit is not None and limit < 0:
+        raise Invalid("a limit below zero", kind="range_limit", limit=limit)
+    within = starting(prefix)
+    old, new = Cursor(objects, a), Cursor(objects, b)
+    for cursor in (old, new):
+        cursor.seek(within.start if after is None else max(within.start, after + b"\0"))
+    return _limited(_walk(old, new, within.stop), limit)
+
+
+def _walk(old: Cursor, new: Cursor, stop: bytes | None) -> Iterator[Difference]:
+    while live := unfinished([old, new]):
+        if len(live) == 2 and old.entry.id == new.entry.id:
+            old.skip()  # both stand at the same place of it
+            new.skip()
+            continue
+        if stop is not None and all(cursor.entry.first >= stop for cursor in live):
+            return
+        bound = shared_bound(live)
+        none = pa.RecordBatch.from_pylist([], schema=live[0].index.schema)
+        before, after = (
+            none if cursor.done or cursor.next_key > bound else cursor.take(bound) for cursor in (old, new)
+        )
+        found = _compare(before, after)
+        if stop is not None and stop <= bound:
+            found = found.below(stop)
+        if len(found):
+            yield found
+        if stop is not None and stop <= bound:
+            return
+
+
+def _limited(found: Iterator[Difference], limit: int | None) -> Iterator[Difference]:
+    if limit is None:
+        yield from found
+        return
+    while limit > 0 and (next_ := next(found, None)) is not None:
+        if len(next_) > limit:
+            next_ = next_.first(limit)
+        limit -= len(next_)
+        yield next_
+
+
+def _compare(before: pa.RecordBatch, after: pa.RecordBatch) -> Difference:
+    old, new = match_keys(before, after)
+    both = (old >= 0) & (new >= 0)
+    was, now = _rows(before, old[both]), _rows(after, new[both])
+    changed = np.flatnonzero(~equal_rows(was, now))
+    return Difference(
+        removed=_rows(before, old[new < 0]),
+        added=_rows(after, new[old < 0]),
+        before=_rows(was, changed),
+        after=_rows(now, changed),
+    )
+
+
+def _rows(batch: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Some rows of a batch, in order; all of them are the batch itself."""
+    return batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))

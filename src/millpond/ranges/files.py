@@ -1,0 +1,169 @@
+"""Files of one record batch, and the seal that lets each be checked alone.
+
+A range or an index is named by its columns (`range_ids.py`), and two versions of Arrow may write other bytes for the
+same columns. So a checksum of the bytes cannot be the name, nor stand in whatever refers to the file: a file that
+another version wrote would be accused, though it holds what it should. Each file carries its own, in the one item of
+metadata of its schema:
+
+    millpond: "range 2 <id> <checksum>"
+
+* The checksum is XXH3-128 over all bytes of the file, its own 32 digits taken as zeros. Arrow writes the schema twice
+  (in front, and again in the footer), so the seal stands there twice; both are filled in after the file is written.
+* It tells damage, fast: a tenth of what the id costs. The id tells content, and is made again from the columns where
+  bytes come from elsewhere and where all is verified.
+* Every format that follows keeps this item, so a reader can tell a file of another format from a damaged one.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
+from millpond.ranges.ids import FORMAT, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millpond.stores.objects import Objects
+
+__all__ = ("content_id", "put_content", "read_batch", "read_sealed", "sealed_bytes", "write_batch")
+
+SEAL = b"millpond"
+_ZEROS = b"0" * 32
+_SEALED = re.compile(rb"(range|index) ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9a-f]{32})")
+_CONTENT_BYTES = 20
+
+
+def content_id(data: bytes | memoryview | pa.Buffer) -> str:
+    """The name of bytes (not of columns): BLAKE2b with 20 bytes, in hexadecimal digits.
+
+    >>> content_id(b"")
+    '3345524abf6bbe1809449224b5972c41790b6cf2'
+    """
+    return blake2b(memoryview(data), digest_size=_CONTENT_BYTES).hexdigest()
+
+
+def put_content(objects: Objects, name: str, data: pa.Buffer) -> bool:
+    """Store bytes under a name that stands for their content, unless they are there; True when they were stored."""
+    try:
+        if objects.size(name) == data.size:
+            return False
+    except NotFound:
+        pass
+    objects.put(name, data)
+    return True
+
+
+def write_batch(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions | None = None) -> pa.Buffer:
+    """A canonical batch as an Arrow IPC file; without `options`, not compressed, its buffers 8-byte aligned."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema, options=options or pa.ipc.IpcWriteOptions(compression=None)) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def read_batch(data: pa.Buffer, name: str) -> pa.RecordBatch:
+    """The one batch of such a file, lying in `data`: nothing is copied.
+
+    Raises: `Corrupt` when the bytes are not such a file.
+    """
+    try:
+        file = pa.ipc.open_file(data)
+        if file.num_record_batches == 1 and file.schema.names:  # names that are text
+            return file.get_batch(0)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Corrupt("not an Arrow file", kind="range_damaged", object=name) from error
+    raise Corrupt("not a file of one batch", kind="range_damaged", object=name)
+
+
+def sealed_bytes(
+    subject: Subject,
+    id_: str,
+    batch: pa.RecordBatch,
+    *,
+    options: pa.ipc.IpcWriteOptions | None = None,
+    format_number: int = FORMAT,
+) -> pa.Buffer:
+    """A batch as a file with its seal, which stands beside what metadata its schema has."""
+    empty = f"{subject} {format_number} {id_} ".encode() + _ZEROS
+    data = write_batch(batch.replace_schema_metadata({**(batch.schema.metadata or {}), SEAL: empty}), options)
+    places = _places(data, empty)
+    assert len(places) == 2, "Arrow writes the schema in front and in the footer"
+    # The digits are zeros now, so this is the checksum that a reader will make.
+    digits = np.frombuffer(_checksum(data, ()).encode(), np.uint8)
+    filled = np.frombuffer(data, np.uint8)
+    for place in places:
+        filled[place : place + len(digits)] = digits
+    return data
+
+
+def read_sealed(
+    subject: Subject, id_: str, data: pa.Buffer, *, name: str, where: str, verify: bool = True
+) -> pa.RecordBatch:
+    """The batch of a file that must be the one of that id; `verify` reads all bytes and makes their checksum.
+
+    Raises: `Corrupt`; `Invalid` for a file of another format. Both name the file.
+    """
+    if verify and not _sound(data):
+        raise _refusal(subject, id_, data, name, where)
+    batch = read_batch(data, name)
+    seal = _SEALED.fullmatch((batch.schema.metadata or {}).get(SEAL, b""))
+    if seal is None or seal.group(1, 2, 3) != (subject.encode(), b"%d" % FORMAT, id_.encode()):
+        raise _refusal(subject, id_, data, name, where)
+    return batch
+
+
+def _refusal(subject: Subject, id_: str, data: pa.Buffer, name: str, where: str) -> MillpondError:
+    """A file that is whole, but of another format, is not damaged."""
+    seal = _SEALED.search(_ends(data)[1])
+    found = int(seal[2]) if seal is not None and _sound(data) else 1 if content_id(data) == id_ else FORMAT
+    if found != FORMAT:
+        return Invalid(
+            "the file is of another format", kind="range_format", object=name, where=where, format=found,
+            expected=FORMAT, hint="read it with the version that wrote it, or make it anew",
+        )  # fmt: skip
+    if subject == "index":
+        return Corrupt("the index is not what was written", kind="index_damaged", object=name, where=where)
+    return Corrupt("the range is not what was written", kind="range_damaged", object=name, where=where)
+
+
+def _sound(data: pa.Buffer) -> bool:
+    """True when the checksum in the file is the one of its bytes."""
+    seal = _SEALED.search(_ends(data)[1])
+    if seal is None:
+        return False
+    places = _places(data, seal[0])
+    return len(places) == 2 and _checksum(data, places).encode() == seal[4]
+
+
+def _checksum(data: pa.Buffer, zeroed: Sequence[int]) -> str:
+    """XXH3-128 of a file, the 32 digits at each of these places taken as zeros."""
+    digest, view, start = xxhash.xxh3_128(), memoryview(data), 0
+    for place in zeroed:
+        digest.update(view[start:place])
+        digest.update(_ZEROS)
+        start = place + len(_ZEROS)
+    digest.update(view[start:])
+    return digest.hexdigest()
+
+
+def _places(data: pa.Buffer, seal: bytes) -> list[int]:
+    """Where the digits of the checksum stand: one place in the schema's message, one in the footer."""
+    front, back = _ends(data)
+    found = ((0, front.find(seal)), (data.size - len(back), back.find(seal)))
+    places = [start + at + len(seal) - len(_ZEROS) for start, at in found if at >= 0]
+    return places if len(set(places)) == len(places) else []
+
+
+def _ends(data: pa.Buffer) -> tuple[bytes, bytes]:
+    """The bytes through the schema's message, and those from the footer on; small, whatever the file holds."""
+    view = memoryview(data)
+    front = 16 + int.from_bytes(view[12:16], "little")  # magic, continuation, length
+    back = 10 + int.from_bytes(view[-10:-6], "little")  # length, magic
+    return bytes(view[:front]), bytes(view[max(0, len(view) - back) :])

@@ -1,0 +1,209 @@
+"""Ranges and their index as values, and the file of an index as bytes.
+
+A range is one sorted record batch in an Arrow IPC file; an index lists ranges in the order of their keys. Both are
+named by their content: the hash of their canonical columns (`range_ids.py`), in files that carry the checksum of
+their bytes (`range_files.py`).
+
+    ranges/<id>.arrow       one record batch: `key`, then whatever the entries hold
+    indexes/<id>.arrow      one record batch: a row per range; schema and boundaries as metadata
+    quarantine/<id>.arrow   what was found damaged
+
+Invariants of an index:
+* Ranges are not empty, do not overlap, and stand in ascending order.
+* The same entries under the same boundaries make the same ranges, ids and index id, however they were batched and
+  whichever version of Arrow wrote them. The sizes of files are not content: they may differ.
+
+The bytes are drawn in `docs/format/ranges.md`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.ranges.files import put_content, read_sealed, sealed_bytes
+from millpond.ranges.ids import ID_BYTES, columns_id, schema_code
+
+if TYPE_CHECKING:
+    from millpond.stores.objects import Objects
+
+__all__ = (
+    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Source", "index_bytes", "index_name", "load_index",
+    "range_name", "read_index", "store_index",
+)  # fmt: skip
+
+_COLUMNS = pa.schema(
+    [
+        pa.field("first", pa.binary(), nullable=False),
+        pa.field("last", pa.binary(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("id", pa.binary(ID_BYTES), nullable=False),
+    ]
+)
+_CONTENT = ["first", "last", "count", "id"]
+_BOUNDARIES = struct.Struct("<4Q")
+
+
+class Source(Protocol):
+    """What reading a whole file needs of a place: objects, or a node at the other end of a line."""
+
+    @property
+    def where(self) -> str:
+        """The place, for errors."""
+
+    def get(self, name: str) -> pa.Buffer:
+        """All bytes of an object.
+
+        Raises: `NotFound`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """Where ranges end. Smaller ranges: a change rewrites less; larger ones: fewer files and fewer look-ups.
+
+    From `rows_min` rows on, a range ends after the first key whose hash ends in `bits` zero bits. When it is half
+    full (of `rows_max` rows or of `bytes_max` bytes) half as many bits suffice, however few its rows; when it is
+    three quarters full, a quarter of them; when it is full, it ends.
+    """
+
+    rows_min: int = 1 << 12
+    rows_max: int = 1 << 16
+    bits: int = 14
+    bytes_max: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.rows_min <= self.rows_max and 0 <= self.bits < 64 and 1 <= self.bytes_max <= 1 << 30):
+            raise Invalid("boundaries make no sense", kind="range_boundaries", **asdict(self))
+
+
+DEFAULT_BOUNDARIES = Boundaries()
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEntry:
+    """One range: its content id, its first and last key, its rows, the bytes of its file when it was written."""
+
+    id: str
+    first: bytes
+    last: bytes
+    count: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Ranges in the order of their keys, and what they have in common."""
+
+    id: str
+    entries: tuple[RangeEntry, ...]
+    schema: pa.Schema = field(hash=False)
+    boundaries: Boundaries
+
+    @property
+    def count(self) -> int:
+        """Rows of all ranges."""
+        return sum(entry.count for entry in self.entries)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all ranges' files."""
+        return sum(entry.size for entry in self.entries)
+
+
+def range_name(id_: str) -> str:
+    """The name of a range's object."""
+    return f"ranges/{id_}.arrow"
+
+
+def index_name(id_: str) -> str:
+    """The name of an index's object."""
+    return f"indexes/{id_}.arrow"
+
+
+def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, boundaries: Boundaries) -> Index:
+    """Write the index over ranges that are stored already; the ranges become reachable by this act."""
+    assert all(a.last < b.first for a, b in itertools.pairwise(entries)), "ranges overlap"
+    columns = [
+        pa.array([e.first for e in entries], pa.binary()),
+        pa.array([e.last for e in entries], pa.binary()),
+        pa.array([e.count for e in entries], pa.int64()),
+        pa.array([e.size for e in entries], pa.int64()),
+        pa.array([bytes.fromhex(e.id) for e in entries], pa.binary(ID_BYTES)),
+    ]
+    metadata = {b"boundaries": json.dumps(asdict(boundaries)).encode(), b"schema": schema.serialize().to_pybytes()}
+    batch = pa.RecordBatch.from_arrays(columns, schema=_COLUMNS.with_metadata(metadata))
+    id_ = _id_of(batch, schema, boundaries)
+    objects.settle("ranges")  # those that lay here already may be the work of one who died before they were durable
+    put_content(objects, index_name(id_), sealed_bytes("index", id_, batch))
+    objects.settle("indexes")
+    return Index(id_, tuple(entries), schema, boundaries)
+
+
+def _id_of(batch: pa.RecordBatch, schema: pa.Schema, boundaries: Boundaries) -> str:
+    """The id of an index: of which ranges it lists, of their columns, and of where they end."""
+    limits = _BOUNDARIES.pack(boundaries.rows_min, boundaries.rows_max, boundaries.bits, boundaries.bytes_max)
+    return columns_id("index", batch.select(_CONTENT), limits + schema_code(schema))
+
+
+def index_bytes(objects: Source, id_: str) -> pa.Buffer:
+    """The file of an index, unverified: `read_index` verifies.
+
+    Raises: `NotFound`.
+    """
+    name = index_name(id_)
+    try:
+        return objects.get(name)
+    except NotFound as error:
+        if error.kind != "object_not_found":
+            raise  # a source that knows more
+        raise NotFound("there is no such index", kind="index_not_found", object=name, where=objects.where) from error
+
+
+def load_index(objects: Source, id_: str) -> Index:
+    """The index of that id, its checksum and its id verified.
+
+    Raises: `NotFound`, `Corrupt`; `Invalid` for a file of another format.
+    """
+    return read_index(index_bytes(objects, id_), id_, objects.where)
+
+
+def read_index(data: pa.Buffer, id_: str, where: str = "") -> Index:
+    """The index that is written in bytes; its checksum and its id are verified.
+
+    Raises: `Corrupt`; `Invalid` for a file of another format.
+    """
+    name = index_name(id_)
+    batch = read_sealed("index", id_, data, name=name, where=where)
+    try:
+        index = _index_in(batch, id_)
+        right = _id_of(batch, index.schema, index.boundaries) == id_
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError, Invalid, struct.error) as error:
+        raise _damaged(name, where) from error
+    if not right:
+        raise _damaged(name, where)
+    return index
+
+
+def _damaged(name: str, where: str) -> Corrupt:
+    return Corrupt("the index is not what was written", kind="index_damaged", object=name, where=where)
+
+
+def _index_in(batch: pa.RecordBatch, id_: str) -> Index:
+    if not batch.schema.equals(_COLUMNS):
+        raise ValueError("these are not the columns of an index")
+    batch.validate(full=True)
+    metadata = batch.schema.metadata
+    entries = tuple(
+        RangeEntry(name.hex(), first, last, count, size)
+        for first, last, count, size, name in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
+    schema = pa.ipc.read_schema(pa.py_buffer(metadata[b"schema"]))
+    return Index(id_, entries, schema, Boundaries(**json.loads(metadata[b"boundaries"])))

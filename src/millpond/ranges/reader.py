@@ -1,0 +1,242 @@
+"""Reading ranges: open one, find keys, scan between keys in either direction.
+
+From a folder a range is memory-mapped and nothing is copied; its checksum is verified when this process opens it
+for the first time. From elsewhere it is fetched whole and verified. Only the ranges that hold something wanted are
+opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.errors import Corrupt, NotFound
+from millpond.ranges.files import read_sealed
+from millpond.ranges.index import Index, RangeEntry, Source, load_index, range_name
+from millpond.ranges.key_columns import KeyColumn, find_rows, key_column, lower_bound, search
+from millpond.stores.verified import verify_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millpond.stores.objects import Objects
+
+__all__ = ("RangeReader", "find", "get", "open_index", "open_range", "range_bytes", "scan")
+
+
+def range_bytes(objects: Source, entry: RangeEntry) -> pa.Buffer:
+    """The file of a range, unverified.
+
+    Raises: `NotFound`.
+    """
+    name = range_name(entry.id)
+    try:
+        return objects.get(name)
+    except NotFound as error:
+        if error.kind != "object_not_found":
+            raise  # a source that knows more
+        raise NotFound(
+            "a range is missing", kind="range_not_found", object=name, where=objects.where,
+            hint="fetch the index again from a place that has it, or make it anew",
+        ) from error  # fmt: skip
+
+
+def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False) -> pa.RecordBatch:
+    """The entries of a range, memory-mapped where objects are files.
+
+    All bytes are read and their checksum is made: of a file when this process opens it first, or to `verify`; of what
+    comes from elsewhere always, and so of a file of another size than the index says: another version may have written
+    it, or it is damaged.
+
+    Raises: `NotFound`; `Corrupt`, or `Invalid` for a file of another format. They name the file.
+    """
+    name = range_name(entry.id)
+    data = range_bytes(objects, entry)
+
+    def read(*, check: bool) -> pa.RecordBatch:
+        return read_sealed("range", entry.id, data, name=name, where=objects.where, verify=check)
+
+    file = objects.local_path(name)
+    if verify or file is None or data.size != entry.size:
+        batch = read(check=True)
+    else:
+        # Raises for a file that is not sound, so that one is not remembered as verified.
+        verify_once(file, lambda: read(check=True) is not None)
+        batch = read(check=False)
+    if batch.num_rows != entry.count or batch.schema.get_field_index("key") < 0:
+        raise Corrupt("the range is not what its index says", kind="range_damaged", object=name, where=objects.where)
+    return batch.replace_schema_metadata(None)
+
+
+@dataclass(slots=True)
+class RangeReader:
+    """An index and the ranges of it that were opened; they stay open, and mapped, as long as the reader lives."""
+
+    objects: Objects
+    index: Index
+    verify: bool = False
+    _opened: dict[int, pa.RecordBatch] = field(default_factory=dict)
+    _fences: tuple[KeyColumn, KeyColumn] | None = None
+
+    def batch(self, range_no: int) -> pa.RecordBatch:
+        """The entries of one range by its place in the index.
+
+        Raises: `NotFound`, `Corrupt`.
+        """
+        found = self._opened.get(range_no)
+        if found is None:
+            found = open_range(self.objects, self.index.entries[range_no], verify=self.verify)
+            if not found.schema.equals(self.index.schema):
+                raise self._damaged(range_no, "the columns of the range are not those of its index")
+            self._opened[range_no] = found
+        return found
+
+    def keys(self, range_no: int) -> KeyColumn:
+        """The keys of one range.
+
+        Raises: `NotFound`, `Corrupt`.
+        """
+        keys = key_column(self.batch(range_no).column("key"))
+        if len(keys) != self.index.entries[range_no].count or not keys.sound():
+            raise self._damaged(range_no, "keys lie outside of the range")
+        return keys
+
+    def _damaged(self, range_no: int, told: str) -> Corrupt:
+        name = range_name(self.index.entries[range_no].id)
+        return Corrupt(told, kind="range_damaged", object=name, where=self.objects.where)
+
+    def find(self, keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """For each key its range and its row there; both -1 where it is not. Nulls are nowhere.
+
+        Raises: `NotFound`, `Corrupt`.
+        """
+        wanted, valid = _wanted(keys)
+        columns = key_column(wanted)
+        range_nos = np.full(len(wanted), -1, np.int32)
+        rows = np.full(len(wanted), -1, np.int32)
+        places = self._places(columns, valid)
+        order = np.argsort(places, kind="stable")
+        starts = np.searchsorted(places[order], np.arange(len(self.index.entries) + 1))
+        for range_no in np.flatnonzero(np.diff(starts)).tolist():
+            asked = order[starts[range_no] : starts[range_no + 1]]
+            found = self._find_in(range_no, columns, asked)
+            here = asked[found >= 0]
+            range_nos[here], rows[here] = range_no, found[found >= 0]
+        return range_nos, rows
+
+    def _places(self, wanted: KeyColumn, valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """The range whose span holds each key; -1 for none."""
+        firsts, lasts = self._fence()
+        asked = np.flatnonzero(valid)
+        place = np.empty(len(asked), np.int64)
+        search(lasts.offsets, lasts.data, wanted.offsets, wanted.data, asked, False, place)
+        below = np.empty(len(asked), np.int64)
+        search(firsts.offsets, firsts.data, wanted.offsets, wanted.data, asked, True, below)
+        places = np.full(len(wanted), -1, np.int64)
+        places[asked] = np.where(below > place, place, -1)  # first ≤ key ≤ last
+        return places
+
+    def _fence(self) -> tuple[KeyColumn, KeyColumn]:
+        if self._fences is None:
+            firsts = pa.array([entry.first for entry in self.index.entries], pa.binary())
+            lasts = pa.array([entry.last for entry in self.index.entries], pa.binary())
+            self._fences = key_column(firsts), key_column(lasts)
+        return self._fences
+
+    def _find_in(self, range_no: int, wanted: KeyColumn, asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        keys = self.keys(range_no)
+        rows = np.empty(len(asked), np.int64)
+        find_rows(keys.offsets, keys.data, wanted.offsets, wanted.data, asked, rows)
+        return rows
+
+    def get(self, key: bytes) -> pa.RecordBatch | None:
+        """The entry of one key as a batch of one row, or None.
+
+        Raises: `NotFound`, `Corrupt`.
+        """
+        range_nos, rows = self.find(pa.array([key], pa.binary()))
+        return None if range_nos[0] < 0 else self.batch(int(range_nos[0])).slice(int(rows[0]), 1)
+
+    def scan(
+        self,
+        lower: bytes | None = None,
+        upper: bytes | None = None,
+        *,
+        reverse: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Entries with `lower` ≤ key < `upper` in order, or from the last to the first; one batch a range.
+
+        Raises: `NotFound`, `Corrupt`.
+        """
+        numbers = range(len(self.index.entries))
+        for range_no in reversed(numbers) if reverse else numbers:
+            entry = self.index.entries[range_no]
+            if (upper is not None and entry.first >= upper) or (lower is not None and entry.last < lower):
+                continue
+            start, stop = self._span(range_no, lower, upper)
+            batch = self.batch(range_no).slice(start, stop - start)
+            if columns is not None:
+                batch = batch.select(list(columns))
+            if reverse:
+                batch = batch.take(pa.array(np.arange(batch.num_rows - 1, -1, -1)))
+            if batch.num_rows:
+                yield batch
+
+    def _span(self, range_no: int, lower: bytes | None, upper: bytes | None) -> tuple[int, int]:
+        """The rows of a range with `lower` ≤ key < `upper`."""
+        entry = self.index.entries[range_no]
+        start = 0 if lower is None or lower <= entry.first else lower_bound(self.keys(range_no), lower)
+        stop = entry.count if upper is None or entry.last < upper else lower_bound(self.keys(range_no), upper)
+        return start, max(start, stop)
+
+
+def _wanted(keys: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Keys as one binary array without nulls, and which of them are asked for."""
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)
+    if keys.type != pa.binary():
+        keys = keys.cast(pa.binary())
+    if keys.null_count == 0:
+        return keys, np.ones(len(keys), np.bool_)
+    return keys, keys.is_valid().to_numpy(zero_copy_only=False)
+
+
+def open_index(objects: Objects, id_: str, *, verify: bool = False) -> RangeReader:
+    """A reader of the index of that id.
+
+    Raises: `NotFound`, `Corrupt`.
+    """
+    return RangeReader(objects, load_index(objects, id_), verify)
+
+
+def find(
+    objects: Objects, index: Index, keys: pa.Array | pa.ChunkedArray
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """`RangeReader.find` for once."""
+    return RangeReader(objects, index).find(keys)
+
+
+def get(objects: Objects, index: Index, key: bytes) -> pa.RecordBatch | None:
+    """`RangeReader.get` for once."""
+    return RangeReader(objects, index).get(key)
+
+
+def scan(
+    objects: Objects,
+    index: Index,
+    lower: bytes | None = None,
+    upper: bytes | None = None,
+    *,
+    reverse: bool = False,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """`RangeReader.scan` for once: only one range is held open at a time."""
+    numbers = range(len(index.entries))
+    for range_no in reversed(numbers) if reverse else numbers:
+        one = Index(index.id, (index.entries[range_no],), index.schema, index.boundaries)
+        yield from RangeReader(objects, one).scan(lower, upper, reverse=reverse, columns=columns)

@@ -1,0 +1,116 @@
+"""Bringing an index from one place to another: only what is missing there is fetched, and all of it is verified.
+
+The index goes last, so the target never shows an index whose ranges are not all there. A fetch that is cut short is
+gone on with by the next one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.kernel.steps import step
+from millpond.ranges.index import index_bytes, index_name, range_name, read_index
+from millpond.ranges.reader import open_range, range_bytes
+from millpond.ranges.verify import check_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.ranges.index import Index, RangeEntry, Source
+    from millpond.stores.objects import Objects
+
+__all__ = ("FetchReport", "fetch", "missing")
+
+_FETCHING_MAX = 4  # ranges on their way at once
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReport:
+    """What was transferred, and what lay in the target already. The index counts in bytes, not in ranges."""
+
+    ranges: int
+    bytes: int
+    ranges_kept: int
+    bytes_kept: int
+
+
+def missing(index: Index, present: Objects) -> list[RangeEntry]:
+    """The ranges of an index that a place lacks; one listing tells, and files of unexpected sizes are verified."""
+    held = {named.name: named.size for named in present.list("ranges")}
+    return [entry for entry in index.entries if not _is_held(entry, held.get(range_name(entry.id)), present)]
+
+
+def _is_held(entry: RangeEntry, size: int | None, present: Objects) -> bool:
+    if size is None or size == entry.size:
+        return size is not None
+    try:  # another version may have written it: then its size says nothing
+        open_range(present, entry)
+    except (NotFound, Corrupt, Invalid):
+        return False
+    return True
+
+
+def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True) -> FetchReport:
+    """Bring an index and those of its ranges that `target` lacks; what arrives is checked against its id.
+
+    `verify` False: for a source that has checked what it gives already, with `check_file`.
+
+    Raises: `NotFound` when the source lacks a file, `Corrupt` when it holds another than was written: the file is
+    named and not taken over; `Unavailable`.
+    """
+    held = _held_index(target, index_id)
+    data = held or index_bytes(source, index_id)
+    index = read_index(data, index_id, source.where)
+    wanted = missing(index, target)
+    _fetch_ranges(source, target, wanted, verify)
+    step("ranges.fetched")
+    target.settle("ranges")
+    size = sum(entry.size for entry in wanted)
+    if held is None:
+        target.put(index_name(index_id), data)
+        size += data.size
+    step("ranges.index_fetched")
+    return FetchReport(
+        ranges=len(wanted), bytes=size,
+        ranges_kept=len(index.entries) - len(wanted), bytes_kept=index.size - sum(entry.size for entry in wanted),
+    )  # fmt: skip
+
+
+def _held_index(target: Objects, index_id: str) -> pa.Buffer | None:
+    """The index as the target has it, if it has it whole."""
+    try:
+        data = index_bytes(target, index_id)
+        read_index(data, index_id)
+    except (NotFound, Corrupt, Invalid):
+        return None
+    return data
+
+
+def _fetch_ranges(source: Source, target: Objects, wanted: Iterable[RangeEntry], verify: bool) -> None:
+    """A few at once, so that no more than those are in memory."""
+    with ThreadPoolExecutor(_FETCHING_MAX, thread_name_prefix="fetch") as threads:
+        waiting: deque[Future[None]] = deque()
+        try:
+            for entry in wanted:
+                waiting.append(threads.submit(_fetch_range, source, target, entry, verify))
+                if len(waiting) > _FETCHING_MAX:
+                    waiting.popleft().result()
+            while waiting:
+                waiting.popleft().result()
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: bool) -> None:
+    name, data = range_name(entry.id), range_bytes(source, entry)
+    if verify:
+        check_file(data, name, source.where)
+    target.put(name, data)
+    step("ranges.one_fetched")

@@ -1,0 +1,157 @@
+"""Checking files that are named by their content, and above all an index and its ranges: bytes and columns.
+
+What is damaged is told by its name and can be set aside: then it lies under `quarantine/`, and who wants it is told
+that it is missing. Nothing damaged is read by mistake, and nothing is passed over in silence. `fetch` brings it again
+from a place that has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.kernel.verify import Report, checked, problem
+from millpond.ranges.files import content_id, read_sealed
+from millpond.ranges.ids import columns_id
+from millpond.ranges.index import index_name, load_index, range_name, read_index
+from millpond.ranges.key_columns import first_unordered, key_column
+from millpond.ranges.reader import open_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.ranges.index import Index, RangeEntry
+    from millpond.stores.objects import Objects
+
+__all__ = ("Verifier", "check_file", "quarantine", "verify")
+
+
+def verify(objects: Objects, index_id: str) -> Report:
+    """Everything that is wrong with an index and its ranges; every file is read whole.
+
+    Raises: `Unavailable` when the place does not answer: then nothing is known.
+    """
+    return Verifier(objects).index(index_id)
+
+
+def check_file(data: pa.Buffer, name: str, where: str) -> None:
+    """Check the bytes of a file against its name: of ranges and indexes their checksum and then the id of their
+    columns, of all others the id of their bytes.
+
+    Raises: `Corrupt`; `Invalid` for a file of another format. Both name the file.
+    """
+    path = PurePosixPath(name)
+    if path.parent.name == "indexes":
+        read_index(data, path.stem, where)
+    elif path.parent.name == "ranges":
+        batch = read_sealed("range", path.stem, data, name=name, where=where)
+        if not _has_id(batch, path.stem):
+            raise Corrupt("the columns are not those of the id", kind="range_damaged", object=name, where=where)
+    elif content_id(data) != path.stem:
+        raise Corrupt("the file is not what was written", kind="file_damaged", object=name, where=where)
+
+
+def _has_id(batch: pa.RecordBatch, id_: str) -> bool:
+    """True when the columns make this id; False also when they are not well formed."""
+    try:
+        batch.validate()
+        return columns_id("range", batch) == id_
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError, Invalid):
+        return False
+
+
+def quarantine(objects: Objects, name: str) -> str:
+    """Set a damaged object aside; its new name. It is kept for who wants to look at it.
+
+    Raises: `NotFound`.
+    """
+    aside = f"quarantine/{PurePosixPath(name).name}"
+    objects.rename(name, aside)
+    return aside
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """How files of one place are checked, and what is done about those that are damaged.
+
+    `subject` and `remedy` are what the report says of them; `set_aside` moves damaged ones into quarantine.
+    """
+
+    objects: Objects
+    subject: str = "range file"
+    remedy: str = "fetch it again from a place that has it, or make it anew"
+    set_aside: bool = False
+
+    def index(self, index_id: str) -> Report:
+        """Check an index and all its ranges.
+
+        Raises: `Unavailable`.
+        """
+        name = index_name(index_id)
+        try:
+            index = load_index(self.objects, index_id)
+        except (NotFound, Corrupt, Invalid) as error:
+            return self._wrong(name, error)
+        found = next(_faults_of_index(index), None)
+        report = checked(self.subject) if found is None else self._wrong(name, found)
+        for entry in index.entries:
+            report += self._range(index, entry)
+        return report
+
+    def file(self, name: str) -> Report:
+        """Check any file that is named by its content.
+
+        Raises: `Unavailable`.
+        """
+        try:
+            check_file(self.objects.get(name), name, self.objects.where)
+        except (NotFound, Corrupt, Invalid) as error:
+            return self._wrong(name, error)
+        return checked(self.subject)
+
+    def _range(self, index: Index, entry: RangeEntry) -> Report:
+        name = range_name(entry.id)
+        try:
+            batch = open_range(self.objects, entry, verify=True)
+        except (NotFound, Corrupt, Invalid) as error:
+            return self._wrong(name, error)
+        found = next(_faults_of_range(batch, index, entry), None)
+        return checked(self.subject) if found is None else self._wrong(name, found)
+
+    def _wrong(self, name: str, found: str | NotFound | Corrupt | Invalid) -> Report:
+        # a missing file cannot be moved; one of a newer format is not damaged
+        if self.set_aside and not isinstance(found, NotFound | Invalid):
+            name = quarantine(self.objects, name)
+        told = found if isinstance(found, str) else found.message
+        return problem(self.subject, f"{self.objects.where}/{name}", told, self.remedy)
+
+
+def _faults_of_index(index: Index) -> Iterator[str]:
+    for before, after in pairwise(index.entries):
+        if before.last >= after.first:
+            yield f"ranges overlap: {before.id} and {after.id}"
+
+
+def _faults_of_range(batch: pa.RecordBatch, index: Index, entry: RangeEntry) -> Iterator[str]:
+    """What a right checksum does not tell: that the range was written wrong."""
+    try:
+        batch.validate(full=True)
+    except ValueError as error:
+        yield f"the columns are not well formed: {error}"
+        return
+    if not batch.schema.equals(index.schema):
+        yield "the columns are not those of the index"
+        return
+    if not _has_id(batch, entry.id):
+        yield "the columns are not those of the id"
+        return
+    keys = key_column(batch.column("key"))
+    if first_unordered(keys.offsets, keys.data) >= 0:
+        yield "keys do not ascend"
+    if len(keys) == 0 or (keys[0], keys[len(keys) - 1]) != (entry.first, entry.last):
+        yield "first and last key are not those of the index"

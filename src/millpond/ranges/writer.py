@@ -1,0 +1,169 @@
+"""Writing ranges: sorted batches in, content-named files and their index out.
+
+Batches are made canonical, cut where their keys say, and written range by range; a few threads write ranges
+while the next is being cut. Nothing is visible as an index before all its ranges are stored. Ranges that lie in
+the place already are not written again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.kernel.steps import step
+from millpond.ranges.canonical import bare, canonical, check_types, decoded, row_sizes
+from millpond.ranges.files import put_content, sealed_bytes
+from millpond.ranges.ids import columns_id
+from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, range_name, store_index
+from millpond.ranges.key_columns import cut, first_unordered, key_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from millpond.stores.objects import Objects
+
+__all__ = ("RangeWriter", "write")
+
+_WRITING_MAX = 4  # ranges written at once: a disk or a bucket makes each wait, and they may wait together
+
+
+def write(
+    objects: Objects,
+    batches: Iterable[pa.RecordBatch],
+    boundaries: Boundaries = DEFAULT_BOUNDARIES,
+    *,
+    schema: pa.Schema | None = None,
+) -> Index:
+    """Write entries as ranges and an index. `schema` is needed when there may be no batch at all.
+
+    The batches hold `key: binary`, strictly ascending over all of them, and any other columns.
+
+    Raises: `Invalid` for keys out of order, columns that ranges do not keep, batches of different schemas;
+    `Unavailable` when the place is full: what was written stays invisible and is found again by the next attempt.
+    """
+    rest = iter(batches)
+    first = next(rest, None)
+    if schema is None:
+        if first is None:
+            raise Invalid("no batches and no schema", kind="range_schema", hint="pass schema=")
+        schema = first.schema
+    with RangeWriter(objects, schema, boundaries) as writer:
+        for batch in itertools.chain([] if first is None else [first], rest):
+            writer.append(batch)
+        return writer.finish()
+
+
+class RangeWriter:
+    """Takes ascending entries, or whole ranges as they are, and ends with an index. A context manager."""
+
+    def __init__(self, objects: Objects, schema: pa.Schema, boundaries: Boundaries = DEFAULT_BOUNDARIES) -> None:
+        self.schema = bare(schema)
+        check_types(self.schema)
+        self.boundaries = boundaries
+        self._objects = objects
+        self._key = self.schema.get_field_index("key")
+        self._pending: list[pa.RecordBatch] = []  # the open range
+        self._rows = self._bytes = 0
+        self._last: bytes | None = None
+        self._entries: list[RangeEntry | Future[RangeEntry]] = []
+        self._threads = ThreadPoolExecutor(_WRITING_MAX, thread_name_prefix="ranges")
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether a range has just ended, so that another may be adopted."""
+        return self._rows == 0
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Go on with the entries of a batch.
+
+        Raises: `Invalid`.
+        """
+        if not bare(batch.schema).equals(self.schema):
+            raise Invalid(
+                "a batch differs from the ones before", kind="range_schema", expected=self.schema, actual=batch.schema
+            )
+        if batch.num_rows == 0:
+            return
+        if batch.column(self._key).null_count:
+            raise Invalid("a key is null", kind="range_null", column="key")
+        batch = canonical(decoded(batch), self.schema)
+        self._check_order(batch)
+        for start, stop, ended in self._cut(batch):
+            self._pending.append(batch.slice(start, stop - start))
+            if ended:
+                self._end_range()
+
+    def _check_order(self, batch: pa.RecordBatch) -> None:
+        keys = key_column(batch.column(self._key))
+        row = first_unordered(keys.offsets, keys.data)
+        if row < 0 and self._last is not None and keys[0] <= self._last:
+            row = 0
+        if row >= 0:
+            before = keys[row - 1] if row else self._last
+            raise Invalid("keys do not ascend", kind="range_order", before=before, key=keys[row])
+        self._last = keys[len(keys) - 1]
+
+    def _cut(self, batch: pa.RecordBatch) -> list[tuple[int, int, bool]]:
+        """The pieces of a batch as start, stop and whether a range ends there; moves the open range's measure on."""
+        keys = key_column(batch.column(self._key))
+        ends = np.empty(batch.num_rows, np.int64)
+        limits = self.boundaries
+        found, self._rows, self._bytes = cut(
+            keys.offsets, keys.data, row_sizes(batch), self._rows, self._bytes,
+            limits.rows_min, limits.rows_max, limits.bits, limits.bytes_max, ends,
+        )  # fmt: skip
+        stops = ends[:found].tolist()
+        pieces = [(start, stop, True) for start, stop in zip([0, *stops], stops, strict=False)]
+        if self._rows:
+            pieces.append((stops[-1] if stops else 0, batch.num_rows, False))
+        return pieces
+
+    def _end_range(self) -> None:
+        pieces, self._pending = self._pending, []
+        waiting = [entry for entry in self._entries[-_WRITING_MAX:] if isinstance(entry, Future)]
+        if len(waiting) == _WRITING_MAX:
+            waiting[0].result()  # its error, if any, is ours now
+        self._entries.append(self._threads.submit(self._store, pieces))
+
+    def _store(self, pieces: list[pa.RecordBatch]) -> RangeEntry:
+        batch = canonical(pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
+        id_ = columns_id("range", batch)
+        data = sealed_bytes("range", id_, batch)
+        put_content(self._objects, range_name(id_), data)
+        keys = key_column(batch.column(self._key))
+        return RangeEntry(id_, keys[0], keys[len(keys) - 1], batch.num_rows, data.size)
+
+    def adopt(self, entry: RangeEntry) -> None:
+        """Take over a range of the same schema and boundaries that is stored already, without reading it."""
+        assert self.at_boundary and (self._last is None or self._last < entry.first), "only a whole range, in order"
+        self._last = entry.last
+        self._entries.append(entry)
+
+    def finish(self) -> Index:
+        """End the last range, wait until all are stored, and write the index."""
+        if self._pending:
+            self._end_range()
+        entries = [entry.result() if isinstance(entry, Future) else entry for entry in self._entries]
+        self.close()
+        step("ranges.written")
+        index = store_index(self._objects, entries, self.schema, self.boundaries)
+        step("ranges.indexed")
+        return index
+
+    def close(self) -> None:
+        """Let the writing threads go; without `finish`, what was written stays unreachable."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,42 @@
+"""The incarnation that a request is for: checked before the route of a map is run, see `client/same_map.py`."""
+
+from __future__ import annotations
+
+from anyio.to_thread import run_sync
+from fastapi import Request
+
+from millpond.client.same_map import INCARNATION_HEADER
+from millpond.maps.model.catalogue import dropped_map, known_map
+from millpond.nodes.node import Node
+from millpond.server.access import bearer_of
+
+__all__ = ("check_incarnation", "incarnation_of")
+
+_MAPS = "/v1/maps/"
+
+
+def incarnation_of(headers: list[tuple[bytes, bytes]]) -> str | None:
+    """The incarnation that the headers of a request name."""
+    wanted = INCARNATION_HEADER.lower().encode()
+    return next((value.decode("latin-1") for name, value in headers if name == wanted), None)
+
+
+async def check_incarnation(request: Request) -> None:
+    """A dependency of every route; it acts on requests about one map that name an incarnation.
+
+    Raises: `NotFound`, kind `map_dropped`; as `Caller.need`, because only who may read a map is told of it.
+    """
+    wanted = request.headers.get(INCARNATION_HEADER)
+    name = request.path_params.get("name")
+    if wanted is None or name is None or not request.url.path.startswith(_MAPS):
+        return
+    node: Node = request.app.state.node
+    node.tokens.caller(bearer_of(request)).need("read", name)
+    if not await run_sync(_is_there, node, name, wanted):
+        raise dropped_map(name)
+
+
+def _is_there(node: Node, name: str, incarnation: str) -> bool:
+    with node.pond.space.read() as tx:
+        known = known_map(tx, name.lower())
+    return known is not None and known.incarnation == incarnation

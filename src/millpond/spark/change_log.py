@@ -1,0 +1,255 @@
+"""A map whose log is followed: its loads after a position, and the rows of their parts.
+
+The pond of a folder is open while it is followed. Nodes are asked no more often than each `POLL_SECONDS`, for what is
+about the map: the right to read it is enough.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
+from millpond.maps.loads.merge import Received, part_rows
+from millpond.maps.log.log import Entry
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.part import read_manifest
+from millpond.pond import open_pond
+from millpond.spark.places import Place
+
+if TYPE_CHECKING:
+    from millpond.client.transport import Connection
+
+__all__ = ("Change", "ChangesSettings", "FollowedMap", "Log", "changed_rows")
+
+POLL_SECONDS = 0.05
+ENTRIES_AT_ONCE = 1_000
+BEHIND_SECONDS = 30.0
+"""How long to wait for a node that has merged what another, gone since, had merged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesSettings:
+    """Where a new query starts, how much a micro-batch takes, and what becomes of changes that are gone.
+
+    `start`: `earliest` (what is still kept), `latest`, or the position of the log that a new query begins after.
+    """
+
+    start: str | int = "earliest"
+    rows_max: int | None = None
+    fail_on_trimmed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A part that a load brought; `folder` is where it lies, of a pond in a folder."""
+
+    position: int
+    part: str
+    rows: int
+    folder: str | None = None
+
+
+class Log(Protocol):
+    """The log of a pond, as far as it is about one map."""
+
+    pond_id: str
+
+    def applied(self) -> int:
+        """The position up to which the map has merged everything."""
+
+    def first(self) -> int:
+        """The oldest position that the log has."""
+
+    def entries(self, after: int, until: int) -> Iterator[Entry]:
+        """What happened after a position, as one tells it who has merged everything up to `until`.
+
+        Raises: `NotFound`, kind `log_trimmed`; `Unavailable` when nobody has, or can be reached.
+        """
+
+    def kept(self, change: Change) -> Change | None:
+        """The change with the place of its part; None when it is not there."""
+
+    def aside(self) -> frozenset[str]:
+        """The parts of the map that could not be merged."""
+
+    def close(self) -> None:
+        """Let go of the pond."""
+
+
+class _FolderLog:
+    """The log of a pond in a folder."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.name = name
+        self._pond = open_pond(place.folder, create=False, clock=SystemClock())
+        self.pond_id = self._pond.id
+
+    def close(self) -> None:
+        self._pond.close()
+
+    def applied(self) -> int:
+        return self._pond.applied(self.name)
+
+    def first(self) -> int:
+        try:
+            self._pond.entries(0, 1)
+        except NotFound as error:
+            if error.kind != "log_trimmed":
+                raise
+            return int(str(error.values["first"]))
+        return 1
+
+    def entries(self, after: int, until: int) -> Iterator[Entry]:
+        while some := self._pond.entries(after, ENTRIES_AT_ONCE):
+            yield from (entry for entry in some if self.name in entry.maps)
+            after = some[-1].position
+
+    def kept(self, change: Change) -> Change | None:
+        folder = self._pond.part_folder(change.part)
+        return None if folder is None else replace(change, folder=str(folder))
+
+    def aside(self) -> frozenset[str]:
+        return frozenset(each.part for each in self._pond.parts(self.name, "quarantined"))
+
+
+class _NodesLog:
+    """The log of a pond on nodes. It never speaks of parts that are kept no more."""
+
+    def __init__(self, place: Place, name: str, clock: Clock) -> None:
+        self.name = name
+        self._nodes, self._clock = place.nodes(), clock
+        self.pond_id = str(self._nodes.learn()["pond"])
+        self._head: dict[str, Any] = {}
+        self._asked = 0.0
+
+    def close(self) -> None:
+        self._nodes.close()
+
+    def applied(self) -> int:
+        return int(self._told()["applied"])
+
+    def first(self) -> int:
+        return int(self._told()["first"])
+
+    def _told(self) -> dict[str, Any]:
+        now = self._clock.monotonic()
+        if not self._head or now - self._asked >= POLL_SECONDS:
+            last = self._head["last"]["position"] if self._head else 0
+            self._head, self._asked = self._page(last, 1), now
+        return self._head
+
+    def _page(self, after: int, limit: int = ENTRIES_AT_ONCE, until: int = 0) -> dict[str, Any]:
+        from millpond.client.connections import unreachable
+
+        query = {"after": after, "limit": limit, "map": self.name}
+
+        def ask(node: Connection) -> dict[str, Any]:
+            page: dict[str, Any] = node.request("GET", "/v1/log", query=query).json()
+            if page["applied"] < until:
+                # Another has told of more: what this one does not know yet must not be taken for nothing.
+                raise unreachable(node.url, f"it has merged up to position {page['applied']}, not to {until}")
+            return page
+
+        return self._nodes.first(ask)
+
+    def entries(self, after: int, until: int) -> Iterator[Entry]:
+        while True:
+            page = self._page_of_one_who_knows(after, until)
+            yield from (Entry.from_dict(each) for each in page["entries"])
+            if int(page["next"]) <= after or len(page["entries"]) < ENTRIES_AT_ONCE:
+                return
+            after = int(page["next"])
+
+    def _page_of_one_who_knows(self, after: int, until: int) -> dict[str, Any]:
+        give_up, pause = self._clock.monotonic() + BEHIND_SECONDS, threading.Event()
+        while True:
+            try:
+                return self._page(after, until=until)
+            except Unavailable as error:
+                if error.kind != "node_unreachable" or self._clock.monotonic() > give_up:
+                    raise
+            pause.wait(POLL_SECONDS)
+
+    def kept(self, change: Change) -> Change | None:
+        return change
+
+    def aside(self) -> frozenset[str]:
+        return frozenset()
+
+
+class FollowedMap:
+    """One map of an open pond."""
+
+    def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
+        self.name = definition.name
+        self.log: Log = _NodesLog(place, self.name, clock) if place.remote else _FolderLog(place, self.name)
+
+    def earliest(self) -> int:
+        """The position after which every change of the map is still there."""
+        before = self.log.first() - 1
+        gone = [each.position for each in self.changes(before, self.log.applied()) if self.log.kept(each) is None]
+        return max(gone, default=before)
+
+    def changes(self, after: int, end: int) -> list[Change]:
+        """The parts that loads brought to the map after a position, up to another, in order.
+
+        Of a map that was made in between, or is made anew later on, what came to the old one is left out.
+
+        Raises: `NotFound`, kind `log_trimmed`.
+        """
+        found: list[Change] = []
+        for entry in self.log.entries(after, end):
+            if entry.kind in ("create", "drop"):
+                found = []
+            elif entry.kind == "load" and entry.position <= end:
+                parts = [part for part in entry.body["parts"] if part["map"] == self.name]
+                found += [Change(entry.position, part["id"], part["rows"]) for part in parts]
+        return found
+
+
+def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
+    """The canonical rows of a change, on an executor.
+
+    Raises: `NotFound` when the part is kept no more; `Conflict` when it is of a map of that name that is no longer the
+    one that the query began with, and has other columns.
+    """
+    with _part(place, change) as folder:
+        try:
+            received = Received(folder, read_manifest(folder))
+        except Corrupt as error:
+            if folder.exists():
+                raise
+            raise NotFound("the part is kept no more", kind="part_expired", part=change.part) from error
+        written = MapDefinition.from_dict(received.manifest.definition)
+        if (written.kind, written.value) != (definition.kind, definition.value):
+            raise Conflict(
+                "the map was made anew, with other columns", kind="map_made_anew", map=definition.name,
+                position=change.position, found=f"{written.kind} of {written.value}",
+                hint="begin again: a new query, with a new checkpointLocation",
+            )  # fmt: skip
+        yield from part_rows(written, received)  # another map of that name may keep its keys in another way
+
+
+@contextmanager
+def _part(place: Place, change: Change) -> Iterator[Path]:
+    if change.folder is not None:
+        yield Path(change.folder)
+        return
+    from millpond.client.pond import RemotePond
+
+    with (
+        tempfile.TemporaryDirectory(prefix="millpond-") as scratch,
+        RemotePond(place.where, place.settings(), clock=SystemClock()) as pond,
+    ):
+        folder = Path(scratch) / change.part
+        pond.fetch_part(change.part, folder)
+        yield folder

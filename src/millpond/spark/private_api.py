@@ -1,0 +1,91 @@
+"""All that Millpond uses of Spark beyond its public API, in one place: what to look at when a new Spark comes out.
+
+Of `SparkContext` and `java_gateway`: `_gateway`, `ensure_callback_server_started`
+    Spark calls a Python object of ours back.
+Of `SparkSession._jsparkSession`: `sessionState().functionRegistry().createOrReplaceTempFunction`
+    `get_state` is entered as a *builder*: its type depends on a literal among its arguments, and the public
+    `udf.register` takes one type for all.
+Of what `arrow_udf` makes: `_unwrapped._judf.builder(…)`
+    The expression of a Python function over expressions that Spark has resolved already.
+Of `_gateway`: `python_parameters` (or `callback_server_parameters`) and its `propagate_java_exceptions`; of
+`SparkSession._jvm`: `java.lang.IllegalArgumentException`
+    An error of ours while a query is planned, in its own words, not below two stack traces.
+Of `SparkSession._jvm`: `sql.classic.SparkSession` and its `getActiveSession`, `setActiveSession`, `clearActiveSession`
+    A data source is registered in the *active* session, whichever that is.
+
+All of these live in the driver's own Java process. A Spark Connect client has none (Databricks serverless is one), so
+its sessions are refused in one sentence: see `need_classic`.
+"""
+
+# ruff: noqa: SLF001 - that is what this module is for
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from millpond.errors import Invalid
+
+__all__ = ("active", "enter_function", "expression_of", "need_classic", "planning_error")
+
+
+def need_classic(session: object) -> None:
+    """Insist on a session that runs in this process and its own Java.
+
+    Raises: `Invalid`, kind `spark_connect`, for one of Spark Connect.
+    """
+    # By the name of its module: to import that one takes gRPC, which who has no such session need not have.
+    if any(cls.__module__.startswith("pyspark.sql.connect.") for cls in type(session).__mro__):
+        raise Invalid(
+            "Millpond does not work with Spark Connect", kind="spark_connect",
+            hint="use a session of the driver's own process, such as SparkSession.builder.master('local[*]') or an "
+            "application of spark-submit, without SPARK_REMOTE or builder.remote(…)",
+        )  # fmt: skip
+
+
+def enter_function(session: SparkSession, name: str, builder: object) -> None:
+    """Enter a function in a session, replacing one of that name; Spark calls `builder.apply(expressions)`."""
+    gateway: Any = session.sparkContext._gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    parameters = getattr(gateway, "python_parameters", None) or gateway.callback_server_parameters
+    parameters.propagate_java_exceptions = True
+    registry = session._jsparkSession.sessionState().functionRegistry()
+    registry.createOrReplaceTempFunction(name, builder, "python_udf")
+
+
+def expression_of(function: Any, arguments: Any) -> Any:
+    """The expression of a Python function of columns over expressions (a Scala sequence)."""
+    return function._unwrapped._judf.builder(arguments)
+
+
+def planning_error(session: SparkSession, message: str) -> Py4JJavaError:
+    """What Python raises so that the query fails while it is planned, with this sentence and no other.
+
+    The bridge hands a Java exception on as it is (`enter_function` asks it to), and PySpark turns it into its own
+    `IllegalArgumentException`. Exceptions of Python's would reach the user within two stack traces. An
+    `AnalysisException` is checked, which Java would wrap, because Scala's functions declare none.
+    """
+    jvm = session._jvm
+    assert jvm is not None, "the session is running"
+    return Py4JJavaError(message, jvm.java.lang.IllegalArgumentException(message))
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """Make a session the active one: Spark asks that one, not the one that registers, whether a name is free."""
+    jvm = session._jvm
+    assert jvm is not None, "the session is running"
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()

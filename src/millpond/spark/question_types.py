@@ -1,0 +1,41 @@
+"""Spark types of columns that a map is asked with, checked while a query is planned: before any task runs."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, DateType, IntegralType, NullType, StringType, TimestampNTZType, TimestampType
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.keys import check_key_type, type_refused
+from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("check_key", "check_time")
+
+
+def check_key(definition: MapDefinition, kind: DataType, column: object) -> None:
+    """Refuse a column of which no value may be a key of the map.
+
+    Raises: `Invalid`, kind `key_type`, naming the column, its type and what is wanted.
+    """
+    keyed, place = definition.kind.keyed, {"map": definition.name, "column": column}
+    try:
+        check_key_type(to_arrow_type(kind, timezone="UTC"), keyed=keyed)
+    except (Invalid, PySparkException, TypeError) as error:
+        raise type_refused(kind.simpleString(), keyed=keyed, **place) from error
+
+
+def check_time(definition: MapDefinition, kind: DataType, column: object) -> None:
+    """Refuse a column whose values are no instants.
+
+    Raises: `Invalid`, kinds `time_naive` and `time_type`, naming the column, its type and what is wanted.
+    """
+    if not definition.kind.timed or isinstance(kind, TimestampType | IntegralType | StringType | NullType):
+        return
+    naive = isinstance(kind, TimestampNTZType)
+    bare = naive or isinstance(kind, DateType)
+    raise Invalid(
+        "a time without a zone names no instant" if bare else "a time is a timestamp",
+        kind="time_naive" if naive else "time_type", map=definition.name, column=column, type=kind.simpleString(),
+        hint="cast the column to timestamp: it is then in the session's time zone",
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""Where the attempts of a job put what they seal, until the driver enters it as one load.
+
+    FolderLanding   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there
+    NodesLanding    <temp>/millpond-<user>/<pid>-<id>/…                     uploaded to every node, then removed;
+                    <temp>/millpond-<random>/…                              where that one is not this user's alone
+
+Invariants:
+* An attempt writes below its own folder only; nothing there is visible to anybody until the driver enters it.
+* What lies where nobody will fetch it goes away: with the job, with the attempt, or when the process that wrote it is
+  seen to be dead. Uploads that nobody enters expire on the nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Conflict
+from millpond.kernel.steps import step
+from millpond.maps.loads.load import LoadResult, writer_folder
+from millpond.maps.parts.part import PartFile
+from millpond.pond import Pond
+from millpond.spark.places import OpenPond, Place
+from millpond.stores.files import remove_tree
+
+if TYPE_CHECKING:
+    from millpond.client.pond import RemotePond
+    from millpond.client.transport import Nodes
+
+__all__ = ("Entered", "FolderLanding", "Landed", "Landing", "NodesLanding", "job_over", "landing_at")
+
+
+Landed: TypeAlias = "tuple[tuple[PartFile, ...], str | bytes | None]"
+"""The parts and the rejects of an attempt, as the driver will find them: a file's path, or its bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """What the driver enters of a job, besides its parts."""
+
+    source: str = ""
+    rejected: int = 0
+    stream: tuple[str, int] | None = None
+    synchronise: bool = False
+
+
+class Landing(Protocol):
+    """One job's place for parts; it travels to the executors."""
+
+    def begin(self) -> None:
+        """Make the job known, on the driver, before its first attempt."""
+
+    def attempt(self, partition: int, task: int) -> Path:
+        """A fresh folder for an attempt.
+
+        Raises: `Conflict` when the job is over.
+        """
+
+    def over(self, folder: Path) -> bool:
+        """Whether the job ended while an attempt was at work in its folder."""
+
+    def hand_in(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+        """Bring what an attempt sealed to where the driver finds it."""
+
+    def leave(self, folder: Path) -> None:
+        """Remove what an attempt wrote."""
+
+    def enter(self, pond: OpenPond, parts: Sequence[PartFile], told: Entered) -> LoadResult:
+        """Enter the parts of all attempts that count as one load.
+
+        Raises: as `Pond.commit_load`.
+        """
+
+    def end(self) -> None:
+        """Remove what the job's attempts left, once it is entered."""
+
+    def give_up(self, parts: Iterable[PartFile]) -> None:
+        """Remove what the job's attempts left, when it will not be entered."""
+
+
+def landing_at(place: Place, clock: Clock, owner: int, *, lasting: bool = True) -> Landing:
+    """The landing of a new job; leftovers in a folder are removed when the process `owner` is dead.
+
+    Without `lasting` the job's folder is made by its first attempt and goes with its last.
+    """
+    if place.remote:
+        return NodesLanding(place, clock.random_id())
+    return FolderLanding(writer_folder(place.folder, clock, owner), lasting)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderLanding:
+    """In the folder of the pond itself, which executors and the driver see under one path."""
+
+    job: Path
+    lasting: bool = True
+
+    def begin(self) -> None:
+        """Make the job's folder: an attempt that does not find it is too late."""
+        self.job.mkdir(parents=True)
+
+    def attempt(self, partition: int, task: int) -> Path:
+        """A folder of its own, also for the second attempt at a partition."""
+        folder = self.job / f"{partition:06d}-{task}"
+        try:
+            folder.mkdir(parents=not self.lasting)
+        except FileNotFoundError:
+            raise job_over(partition) from None
+        return folder
+
+    def over(self, folder: Path) -> bool:
+        """Whether the job's folder is gone, or where that says nothing the attempt's."""
+        return not (self.job if self.lasting else folder).exists()
+
+    def hand_in(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+        """They lie where the driver looks for them."""
+        return tuple(parts), None if rejects is None else str(rejects)
+
+    def leave(self, folder: Path) -> None:
+        """Remove an attempt's folder, and that of a job that is made anew when it is needed."""
+        remove_tree(folder)
+        if not self.lasting:
+            with suppress(OSError):  # other attempts are at work
+                self.job.rmdir()
+
+    def enter(self, pond: OpenPond, parts: Sequence[PartFile], told: Entered) -> LoadResult:
+        """Adopt the folders; they are merged when this returns."""
+        assert isinstance(pond, Pond)
+        return pond.commit_load(parts, source=told.source, rejected=told.rejected, stream=told.stream)
+
+    def end(self) -> None:
+        """Remove the job's folder."""
+        remove_tree(self.job)
+
+    def give_up(self, parts: Iterable[PartFile]) -> None:
+        """Remove the job's folder."""
+        self.end()
+
+
+@dataclass(frozen=True, slots=True)
+class NodesLanding:
+    """On the nodes: executors upload what they sealed to all of them, and keep nothing.
+
+    `job` names the load, so that entering it again enters nothing.
+    """
+
+    place: Place
+    job: str
+
+    def begin(self) -> None:
+        """Nodes need not be told."""
+
+    def attempt(self, partition: int, task: int) -> Path:
+        """A folder for temporary files of this executor."""
+        parent = Path(tempfile.gettempdir()) / f"millpond-{os.getuid()}"
+        if not _is_private(parent):
+            return Path(tempfile.mkdtemp(prefix="millpond-"))
+        _sweep(parent)
+        folder = parent / f"{os.getpid()}-{SystemClock().random_id()}"
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def over(self, folder: Path) -> bool:
+        """Nobody knows here; uploads that come too late expire."""
+        return False
+
+    def hand_in(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+        """Upload the parts to all nodes; rejects travel with the message.
+
+        Raises: `Unavailable` naming nodes and reasons.
+        """
+        if parts:
+            from millpond.client.upload import upload_parts
+
+            upload_parts(self._all_nodes(), parts)
+            step("spark.uploaded")
+        told = None if rejects is None else rejects.read_bytes()
+        remove_tree(folder)
+        return tuple(replace(part, folder="") for part in parts), told
+
+    def leave(self, folder: Path) -> None:
+        """Remove the temporary files; another attempt may have uploaded the same parts, so these stay."""
+        remove_tree(folder)
+
+    def enter(self, pond: OpenPond, parts: Sequence[PartFile], told: Entered) -> LoadResult:
+        """Have the primary enter the load, and every node come up to it."""
+        from millpond.client.upload import enter_load
+
+        there = cast("RemotePond", pond)
+        return enter_load(
+            there.nodes, parts, load_id=self.job, clock=SystemClock(), source=told.source, rejected=told.rejected,
+            stream=told.stream, synchronise=told.synchronise or there.settings.synchronise,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        """What was uploaded is the nodes' now."""
+
+    def give_up(self, parts: Iterable[PartFile]) -> None:
+        """Let the nodes forget the uploads."""
+        from millpond.client.upload import discard_parts
+
+        if ids := [part.manifest.id for part in parts]:
+            discard_parts(self._all_nodes(), ids)
+
+    def _all_nodes(self) -> Nodes:
+        nodes = self.place.nodes()
+        nodes.learn()
+        return nodes
+
+
+def job_over(partition: int) -> Conflict:
+    """The error of an attempt that comes too late."""
+    return Conflict(
+        "the load is over: another attempt at this task won, or the job was given up", kind="load_over",
+        partition=partition,
+    )  # fmt: skip
+
+
+def _is_private(folder: Path) -> bool:
+    """Make a folder, or find it made: a real one that belongs to this user, and that nobody else can write to.
+
+    Its name can be guessed. Whoever made it first, or could put a link in its place, would read the parts of others,
+    or swap them. In a temporary folder that is sticky, nobody else can take away what is ours.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        return False
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)  # it was made by an older version; nobody else could write to it
+    return True
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what attempts of dead processes left."""
+    for left in parent.glob("[0-9]*-*"):
+        with suppress(PermissionError):
+            try:
+                os.kill(int(left.name.partition("-")[0]), 0)
+            except ProcessLookupError:
+                remove_tree(left)

@@ -1,0 +1,137 @@
+"""Answering questions in a Python worker of Spark: whole Arrow columns against an open snapshot.
+
+A snapshot is opened once per worker process, memory-mapped, and shared by all tasks that run there; what the machine
+holds of its files in memory is shared by all processes. Which snapshot is asked was decided when the query was
+planned: every task, and every task that is tried again, gives the same answers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import DataType
+
+from millpond.clock import SystemClock
+from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import OnInvalid
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.snapshots.snapshot import Snapshot, answer_type
+from millpond.spark.places import OpenPond, Place
+from millpond.spark.planned_snapshot import Shelf, pin
+
+__all__ = ("Question", "ask_all", "by_column", "in_batches", "open_snapshot", "question_to")
+
+SNAPSHOTS_OPEN = 32
+"""Snapshots a worker keeps open; each holds address space and a lease, not memory."""
+
+Columns: TypeAlias = "pa.Array | tuple[pa.Array, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of every row: a map, as it was when the query was planned.
+
+    `now_ms` answers for rows without a time of their own, where the map has times. `key` and `time` name the columns,
+    for errors; `on_invalid` as in `Snapshot.lookup`.
+    """
+
+    shelf: Shelf
+    snapshot: str
+    definition: MapDefinition
+    now_ms: int | None
+    on_invalid: OnInvalid = "error"
+    key: str | None = None
+    time: str | None = None
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The answer's type, as Spark holds it."""
+        return to_arrow_type(self.spark, timezone="UTC")
+
+    @property
+    def spark(self) -> DataType:
+        """The answer's type in Spark."""
+        return from_arrow_type(answer_type(self.definition))
+
+    def ask(self, keys: pa.Array, at: pa.Array | None) -> pa.Array:
+        """The answer for each row.
+
+        Raises: `Invalid` for keys or times that are not such.
+        """
+        asked = at if self.definition.kind.timed and at is not None else self.now_ms
+        try:
+            answers = open_snapshot(self.shelf, self.snapshot).lookup(keys, asked, on_invalid=self.on_invalid)
+        except Invalid as error:
+            raise self._placed(error) from error
+        return answers if answers.type == self.arrow else answers.cast(self.arrow)
+
+    def _placed(self, error: Invalid) -> Invalid:
+        """The error with the column it is about; the row's place in a batch says nothing."""
+        column = self.time if error.kind.startswith("time_") else self.key
+        values = {name: value for name, value in error.values.items() if name != "row"}
+        if error.kind not in ("key_number", "time_unknown") or column is None:
+            return error
+        hint = f"{error.hint}; or on_invalid='miss' answers such rows with null"
+        place = {"map": self.definition.name, "column": column}
+        return Invalid(error.message, kind=error.kind, hint=hint, **(place | values))
+
+
+@lru_cache(maxsize=SNAPSHOTS_OPEN)
+def open_snapshot(shelf: Shelf, id_: str) -> Snapshot:
+    """The snapshot of that id, opened by this process once."""
+    return shelf.open(id_)
+
+
+def question_to(pond: OpenPond, place: Place, name: str) -> Question:
+    """The question to a map as it is now; it is frozen first if it moved on."""
+    shelf, manifest = pin(pond, place, name)
+    now = SystemClock().now_ms() if manifest.definition.kind.timed else None
+    return Question(shelf, manifest.id, manifest.definition, now)
+
+
+def ask_all(
+    questions: Sequence[tuple[str, Question, int, int | None]], *, alone: bool
+) -> Callable[[Iterator[Columns]], Iterator[pa.Array]]:
+    """A pass over batches of columns that answers several questions: name, question, places of key and time.
+
+    `alone`: there is one question, and its answers come bare; otherwise they come as a struct.
+    """
+
+    def answer(batches: Iterator[Columns]) -> Iterator[pa.Array]:
+        for batch in batches:
+            columns: Any = (batch,) if isinstance(batch, pa.Array) else batch
+            told = [
+                question.ask(columns[key], None if at is None else columns[at]) for _, question, key, at in questions
+            ]
+            yield told[0] if alone else pa.StructArray.from_arrays(told, [name for name, *_ in questions])
+
+    answer.__name__ = "enrich"  # what a plan calls it
+    return answer
+
+
+_arrow_udf: Any = arrow_udf  # typed for a few shapes of functions, none of which say "any number of columns"
+
+
+def in_batches(answer: Callable[[Iterator[Columns]], Iterator[pa.Array]], told: DataType) -> Any:
+    """A Spark function that goes through batches of columns, once for each partition."""
+    return _function(answer, told, ArrowUDFType.SCALAR_ITER)
+
+
+def by_column(answer: Callable[..., pa.Array], told: DataType) -> Any:
+    """A Spark function that is called for each batch; several in one projection share a pass through Python."""
+    return _function(answer, told, ArrowUDFType.SCALAR)
+
+
+def _function(answer: Any, told: DataType, shape: int) -> Any:
+    with warnings.catch_warnings():
+        # PySpark would rather guess the shape from type hints, which cannot say "any number of columns"; and it has
+        # a word to say about the version of pandas, which this does not use.
+        warnings.simplefilter("ignore")
+        return _arrow_udf(answer, told, shape)

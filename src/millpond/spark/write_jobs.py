@@ -1,0 +1,223 @@
+"""A job: the attempts of many tasks, entered as one load or not at all.
+
+Invariants:
+* Nothing is visible before all parts have been entered in one write of the pond's space (or of the primary's).
+* Of several attempts at one partition only the one whose message reached the driver counts; what the others wrote
+  goes away with the job (`landings.py`).
+* Parts are entered in order of their partition, so of two rows with one address the one of the higher partition
+  wins; within a partition the later row (or the first, for a map with `overwrite=False`).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Invalid
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
+from millpond.maps.inputs.normalise import normalise
+from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
+from millpond.maps.inputs.zones import TimeForm, time_form
+from millpond.maps.loads.load import LoadResult
+from millpond.maps.model.definition import MapDefinition
+from millpond.pond import Pond
+from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
+from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
+from millpond.spark.staging import Entered, Landing, landing_at
+
+__all__ = (
+    "QUERY",
+    "LoadSettings",
+    "adopt",
+    "begin_job",
+    "check_rows",
+    "epoch_of",
+    "load",
+    "load_partition",
+    "tell_rejects",
+)
+
+
+QUERY = "sql.streaming.queryId"
+"""The local property in which Spark tells the threads and tasks of a stream which query they serve."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """What a load does with rows and rejects.
+
+    `max_rejects` rows of the whole job may be rejected; `rejects` is the JSON lines file that takes them.
+    `freeze` makes the new rows part of the snapshot when the load ends, instead of with the next bulk lookup; on nodes
+    that is their own affair. `synchronise`: the load ends when every node has merged it; in a folder it always is.
+    `salt` tells parts from others with the same rows: without it they are the same part, and change nothing.
+    `times`: the form of times that are numbers.
+    `epoch`: the stream and the epoch of it that this is; the same again, or an earlier one, enters nothing.
+    """
+
+    columns: ColumnMapping = field(default_factory=ColumnMapping)
+    max_rejects: int = 0
+    rejects: str | None = None
+    source: str = ""
+    freeze: bool = True
+    synchronise: bool = False
+    salt: str = ""
+    epoch: tuple[str, int] | None = None
+    times: TimeForm = field(default_factory=TimeForm)
+
+    @property
+    def enough(self) -> int:
+        """The rejects after which a task need not read on."""
+        return self.max_rejects if self.rejects is None else self.max_rejects + ENOUGH
+
+
+def begin_job(place: Place, clock: Clock, owner: int) -> Landing:
+    """A new job's landing; leftovers in a folder are removed when the process `owner` is dead."""
+    landing = landing_at(place, clock, owner)
+    landing.begin()
+    return landing
+
+
+def epoch_of(query: str, epoch: int, definition: MapDefinition) -> tuple[str, int]:
+    """A query's epoch into one map, as the pond remembers it.
+
+    A query that feeds two maps may have come to the one and not to the other; one that is made anew has no past.
+    """
+    return f"{query} {definition.name}.{definition.incarnation}", epoch
+
+
+def check_rows(schema: StructType, definition: MapDefinition, columns: ColumnMapping) -> None:
+    """Refuse, before any task starts, rows that the map cannot take as a whole.
+
+    Raises: `Invalid` naming the column that is missing or of a wrong type.
+    """
+    nothing = to_arrow_schema(schema, timezone="UTC").empty_table().combine_chunks()
+    normalise(
+        pa.RecordBatch.from_arrays([pa.array([], each.type) for each in nothing.schema], schema=nothing.schema),
+        definition,
+        columns,
+    )
+
+
+def load_partition(
+    batches: Iterable[pa.RecordBatch], landing: Landing, definition: MapDefinition, settings: LoadSettings
+) -> TaskParts:
+    """One task's attempt at its partition, on an executor.
+
+    Raises: `Conflict` when the job is over, then nothing is left of the attempt; `Unavailable` when a node cannot be
+    reached.
+    """
+
+    def take_all(attempt: Attempt) -> None:
+        for batch in joined(batches):
+            if attempt.hopeless:
+                return
+            attempt.take(batch, definition, settings.columns, settings.times)
+
+    partition, task = task_numbers()
+    salt = settings.salt
+    if settings.epoch is not None:
+        # What came in an earlier epoch, or in a lower partition, comes again, and wins again.
+        salt = " ".join((*map(str, settings.epoch), str(partition), salt)).strip()
+    attempt = Attempt(landing, partition, task, source=settings.source, salt=salt, enough=settings.enough)
+    return run_attempt(attempt, take_all)
+
+
+def adopt(pond: OpenPond, landing: Landing, tasks: Iterable[TaskParts], settings: LoadSettings) -> LoadResult:
+    """End a job well: its rejects are written down, its parts become one load, and what else it left goes away.
+
+    Raises: `Invalid` when there are more rejects than allowed, then nothing was loaded; else as `Pond.commit_load`.
+    """
+    ordered = sorted(tasks, key=lambda task: task.partition)
+    parts = [part for task in ordered for part in task.parts]
+    try:
+        rejected = tell_rejects(ordered, settings)
+        told = Entered(
+            source=settings.source, rejected=rejected, stream=settings.epoch, synchronise=settings.synchronise
+        )
+        result = landing.enter(pond, parts, told)
+    except BaseException:
+        landing.give_up(parts)
+        raise
+    landing.end()
+    if settings.freeze and isinstance(pond, Pond):
+        for name in result.maps:
+            pond.map(name).freeze()
+    return result
+
+
+def tell_rejects(tasks: Iterable[TaskParts], settings: LoadSettings) -> int:
+    """Write down the rejects of all tasks, in order; how many there are.
+
+    Raises: `Invalid` when they are more than allowed.
+    """
+    with RejectWriter(settings.rejects, max_rejects=settings.max_rejects, source=settings.source) as told:
+        for task in tasks:
+            where = f"{settings.source} partition {task.partition}".strip()
+            for batch in rejects_of(task):
+                told.write(batch, source=where)
+        return told.count
+
+
+def load(
+    frame: DataFrame, pond: PondLike | None = None, map: str = "", *,
+    columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+    rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
+    synchronise: bool = False, epoch: int | None = None, time_unit: str | None = None,
+) -> LoadResult:  # fmt: skip
+    """Load a DataFrame into a map, as one load or not at all, and say what became of it; see `Map.load`.
+
+    As `frame.write.format("millpond")…save()`, but it answers, and the commit happens in this process. `freeze` makes
+    the new rows part of the snapshot when the load ends, instead of with the next bulk lookup (of a folder's pond).
+    `synchronise` waits until every node has merged the rows.
+
+    `time_unit` is that of times which are numbers.
+
+    `epoch` is for `foreachBatch`: the number it is called with. Each is loaded once into each map, in whatever
+    partitions Spark brings it again.
+
+    Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
+    """
+    mapping = mapping_of(columns) or ColumnMapping()
+    settings = LoadSettings(
+        columns=mapping, max_rejects=max_rejects, rejects=None if rejects is None else str(rejects), source=source,
+        freeze=freeze, synchronise=synchronise, salt=SystemClock().random_id() if again else "",
+        times=time_form(unit=time_unit),
+    )  # fmt: skip
+    place = place_of(pond, frame.sparkSession)
+    with opened(pond, place) as open_:
+        definition = open_.map(map).definition
+        check_rows(frame.schema, definition, mapping)
+        if epoch is not None:
+            settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
+        landing = begin_job(place, SystemClock(), os.getpid())
+        try:
+            tasks = _run(frame, landing, definition, settings)
+        except BaseException:
+            landing.give_up(())
+            raise
+        return adopt(open_, landing, tasks, settings)
+
+
+def _query_of(frame: DataFrame) -> str:
+    told = frame.sparkSession.sparkContext.getLocalProperty(QUERY)
+    if told is None:
+        raise Invalid("no query is running here", kind="query_unknown", hint="epoch is for foreachBatch")
+    return told
+
+
+def _run(frame: DataFrame, landing: Landing, definition: MapDefinition, settings: LoadSettings) -> list[TaskParts]:
+    def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        told = load_partition(batches, landing, definition, settings)
+        yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
+
+    return [pickle.loads(row.message) for row in frame.mapInArrow(attempt, "message binary").collect()]

@@ -1,0 +1,1 @@
+"""Spaces and tables in LMDB: environments, bulk reads and writes of its pages."""

@@ -1,0 +1,53 @@
+"""Files that this process has compared with their names, which are checksums of their content.
+
+A file that is mapped into memory is read where it lies, so nothing would notice that the disk gave other bytes than
+were written. Whoever opens one reads it whole, once: a file of the same identity is not read again. Its identity is the
+place, inode, size and time of change; a file that was written anew, or damaged through the file system, has another.
+
+What this does not see: bytes that go bad on the disk after the check and are read again when memory was short. Only
+`millpond verify` does.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ("VERIFIED_FILES_MAX", "is_verified", "verify_once")
+
+VERIFIED_FILES_MAX = 100_000
+"""Identities remembered, some 200 bytes each; the oldest are forgotten first, and their files read again."""
+
+Identity = tuple[str, int, int, int, int]
+
+_verified: dict[Identity, None] = {}
+_lock = threading.Lock()
+
+
+def is_verified(file: Path) -> bool:
+    """True when this process has compared the file, as it is now, with its name."""
+    return _identity(file) in _verified
+
+
+def verify_once(file: Path, whole: Callable[[], bool]) -> bool:
+    """True when the content is what the name says; `whole` finds out, unless this process knows it already."""
+    # Taken before the bytes are read: a change in between gives the file an identity that nobody has verified.
+    identity = _identity(file)
+    if identity in _verified:
+        return True
+    if not whole():
+        return False
+    with _lock:
+        while len(_verified) >= VERIFIED_FILES_MAX:
+            del _verified[next(iter(_verified))]
+        _verified[identity] = None
+    return True
+
+
+def _identity(file: Path) -> Identity:
+    stat = file.stat()
+    return str(file), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns

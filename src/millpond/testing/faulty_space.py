@@ -1,0 +1,76 @@
+"""A space whose commits fail on purpose, for those who must bear it: over any other space.
+
+space = FaultySpace(MemorySpace())
+with space.losing_answers(committed=True):
+    space.write(change)        # is made, and raises `Uncertain`
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from millpond.errors import Unavailable, Uncertain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
+
+__all__ = ("FaultySpace",)
+
+T = TypeVar("T")
+
+
+class _Withdrawn(Exception):
+    """Ends a write whose function has run, so that nothing of it stays."""
+
+
+class FaultySpace:
+    """A `Space` that loses the answers of commits while it is to."""
+
+    def __init__(self, inner: Space) -> None:
+        self.inner = inner
+        self._committed: bool | None = None
+        self._silent = self._lost = False
+
+    @contextmanager
+    def losing_answers(self, *, committed: bool, silent: bool = False) -> Iterator[None]:
+        """Let the answers of writes be lost meanwhile, after they were made or before.
+
+        `silent`: from the first that was lost on, nothing is read either.
+        """
+        self._committed, self._silent = committed, silent
+        try:
+            yield
+        finally:
+            self._committed, self._silent, self._lost = None, False, False
+
+    def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
+        if self._silent and self._lost:
+            raise Unavailable("the space does not answer", kind="space_silent")
+        return self.inner.read(wait=wait)
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        if self._committed is None:
+            return self.inner.write(change)
+        if self._committed:
+            self.inner.write(change)
+        else:
+            self._withdraw(change)
+        self._lost = True
+        raise Uncertain("the answer of the commit was lost", kind="commit_lost", hint="look whether it was made")
+
+    def _withdraw(self, change: Callable[[Transaction], object]) -> None:
+        def run(tx: Transaction) -> None:
+            change(tx)
+            raise _Withdrawn
+
+        try:
+            self.inner.write(run)
+        except _Withdrawn:
+            return
+
+    def close(self) -> None:
+        self.inner.close()

@@ -1,0 +1,1 @@
+"""Instants, ISO 8601, and the one grammar of durations."""

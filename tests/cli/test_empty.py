@@ -1,0 +1,54 @@
+"""Commands that have nothing to say say so: `--json` prints a value always, and a miss is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from millpond.cli.main import app
+from tests.cli.conftest import Shell
+from tools.cli_reference import commands
+
+# What each command needs to be run in a pond without maps; None: it has no empty case, or needs nodes.
+EMPTY: dict[str, tuple[str, ...] | None] = {
+    "init": (), "maps": (), "care condense": ("--all",), "care retain": ("--all",), "care compact": ("--all",),
+    "parts": (), "parts retry": (), "verify": (), "version": (), "config": ("--changed",), "token list": (),
+    "create": None, "load": None, "get": None, "enrich": None, "alter": None, "drop": None, "query": None,
+    "scan": None, "token add": None, "token revoke": None, "jobs": None, "jobs run": None, "jobs pause": None,
+    "jobs resume": None, "repair": None, "serve": None,
+    "warm": None, "demo": None,
+}  # fmt: skip
+COMMANDS = {
+    words.removeprefix("millpond "): command
+    for words, command in commands(typer.main.get_command(app), "millpond")
+    if any("--json" in option.opts for option in command.params)
+}
+
+
+def test_every_command_with_json_was_thought_of() -> None:
+    assert set(COMMANDS) == set(EMPTY)
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if EMPTY.get(words) is not None])
+def test_json_is_never_nothing(millpond: Shell, words: str) -> None:
+    millpond("init")
+    told: list[Any] = millpond(*words.split(), *(EMPTY[words] or ()), "--json").objects
+    assert told
+    if words not in ("init", "verify", "version"):
+        assert told == [[]]
+
+
+def test_rows_are_lines_and_no_rows_are_none(weather: Shell) -> None:
+    for command in (("scan", "weather", "--where", "key = 'X'"), ("query", "select * from weather where key = 'X'")):
+        assert weather(*command, "--json").out == ""
+
+
+def test_a_miss_is_told(weather: Shell) -> None:
+    said = weather("get", "weather", "JFK", "--at", "2013-01-01T00:00Z", code=1)
+    assert (said.out, said.err) == ("", "no value for JFK at 2013-01-01T00:00Z in weather\n")
+    assert weather("get", "weather", "XYZ", code=1).err == "no value for XYZ in weather\n"
+    said = weather("get", "weather", "XYZ", "--json", code=1)
+    assert said.object == {"map": "weather", "key": "XYZ", "at": None, "value": None}
+    assert said.err == ""

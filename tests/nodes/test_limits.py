@@ -1,0 +1,189 @@
+"""Bodies of requests: each route's limit, what all of them may take together, and who may send one at all."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.errors import Unavailable
+from millpond.nodes.tokens import hash_token
+from millpond.server.limits import JSON_BYTES_MAX, SMALL_BYTES, BodyBudget
+from millpond.server.question_routes import LOOKUP_BYTES_MAX
+from tests.nodes.conftest import Answer, Served
+from tests.nodes.following import until
+
+KIB = 1 << 10
+TOKENS = [{"name": "boss", "sha256": hash_token("secret"), "rights": {"admin": ["*"]}}]
+
+
+class Sender:
+    """A client that sends a body as slowly as the test likes."""
+
+    def __init__(self, node: Served, method: str, path: str, announced: int | None, **headers: str) -> None:
+        self.line = http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=30)
+        self.line.putrequest(method, path)
+        for name, value in headers.items():
+            self.line.putheader(name.replace("_", "-"), value)
+        if announced is None:
+            self.line.putheader("Transfer-Encoding", "chunked")
+        else:
+            self.line.putheader("Content-Length", str(announced))
+        self.line.endheaders()
+
+    def send(self, data: bytes) -> None:
+        self.line.send(data)
+
+    def answer(self) -> Answer:
+        got = self.line.getresponse()
+        return Answer(got.status, got.headers, got.read())
+
+    def close(self) -> None:
+        self.line.close()
+
+
+def question(size: int) -> bytes:
+    """A lookup of about so many bytes."""
+    sink = io.BytesIO()
+    batch = pa.record_batch({"key": pa.array(["k" * 1000] * (size // 1008))})
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def lookup(node: Served, body: bytes) -> Answer:
+    return node.post("/v1/maps/m/lookup", body)
+
+
+# -- limits belong to routes --------------------------------------------------------------------------
+
+
+def bodies(node: Served) -> list[tuple[str, str]]:
+    paths: dict[str, dict[str, Any]] = node.get("/openapi.json").json()["paths"]
+    return [(verb.upper(), path) for path, verbs in paths.items() for verb in verbs if "requestBody" in verbs[verb]]
+
+
+def test_every_route_that_takes_a_body_has_a_limit(node: Served) -> None:
+    found = bodies(node)
+    assert ("PUT", "/v1/parts/{part_id}/upload") in found
+    assert ("POST", "/v1/maps/{name}/lookup") in found
+    for method, path in found:
+        if path.endswith("/upload"):
+            continue  # it goes to the disk, and has limits of its own
+        limit = LOOKUP_BYTES_MAX if path.endswith("/lookup") else JSON_BYTES_MAX
+        sender = Sender(node, method, path.replace("{", "").replace("}", ""), limit + 1)
+        answer = sender.answer()
+        assert (answer.status, answer.json()["kind"], answer.json()["values"]["bytes_max"]) == (
+            413, "body_too_large", limit
+        ), path  # fmt: skip
+        sender.close()
+
+
+@pytest.mark.parametrize("name", ["upload", "lookup", "get"])
+@pytest.mark.parametrize(("method", "path"), [("PATCH", "/v1/maps/{}"), ("POST", "/v1/maps/{}/care")])
+def test_a_map_may_be_called_as_a_route_is(node: Served, name: str, method: str, path: str) -> None:
+    node.pond.create_map(name, kind="state", value="long")
+    announced = Sender(node, method, path.format(name), JSON_BYTES_MAX + 1)
+    assert (announced.answer().status, announced.close()) == (413, None)
+    chunks = (b" " * (1 << 20) for _ in range(1 + (JSON_BYTES_MAX >> 20)))
+    told = {"Content-Type": "application/json"}
+    answer = node.pool.request(method, node.url + path.format(name), body=chunks, chunked=True, headers=told)
+    assert (answer.status, json.loads(answer.data)["kind"]) == (413, "body_too_large")
+    assert node.request("PATCH", f"/v1/maps/{name}", body={"retain": "1d"}).status == 200
+
+
+# -- access comes first -------------------------------------------------------------------------------
+
+
+@pytest.mark.settings(tokens=TOKENS)
+def test_of_strangers_no_body_is_read(node: Served) -> None:
+    node.pond.create_map("m", kind="state", value="long")
+    headers: dict[str, str]
+    for method, path in bodies(node):
+        for headers in ({}, {"Authorization": "Bearer stranger"}):
+            told = {"Content_Type": "application/json", "Upload_Map": "m", "Upload_Checksum": "0" * 32, **headers}
+            sender = Sender(node, method, path.replace("{name}", "m").replace("{part_id}", "0" * 32), 1000, **told)
+            assert sender.answer().status == 401, f"{path}: it answers, and none of the body came"
+            sender.close()
+
+
+# -- all of them together -----------------------------------------------------------------------------
+
+
+def small_node(serve: Callable[..., Served], **settings: str) -> Served:
+    """A node with room for one MiB."""
+    node = serve(max_request_memory="1MiB", **settings)
+    node.pond.create_map("m", kind="state", value="long")
+    return node
+
+
+@pytest.fixture
+def small(serve: Callable[..., Served]) -> Served:
+    return small_node(serve)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_what_does_not_fit_comes_again_later(small: Served, announced: bool) -> None:
+    body = question(800 * KIB)
+    first = Sender(small, "POST", "/v1/maps/m/lookup", len(body) if announced else None)
+    half = len(body) // 2
+    first.send(body[:half] if announced else b"%x\r\n%s\r\n" % (half, body[:half]))
+    budget: BodyBudget = small.service.bodies
+    until(lambda: budget.taken >= half)
+    refused = lookup(small, question(700 * KIB))
+    assert (refused.status, refused.json()["kind"], refused.headers["Retry-After"]) == (503, "request_memory_full", "1")
+    assert lookup(small, question(40 * KIB)).status == 200, "small ones always fit"
+    first.send(body[half:] if announced else b"%x\r\n%s\r\n0\r\n\r\n" % (len(body) - half, body[half:]))
+    assert first.answer().status == 200
+    assert lookup(small, question(700 * KIB)).status == 200
+    assert budget.taken == 0
+
+
+def test_what_can_never_fit_is_too_large(small: Served) -> None:
+    answer = lookup(small, question(1100 * KIB))
+    assert (answer.status, answer.json()["kind"], answer.json()["values"]["bytes_max"]) == (
+        413, "body_too_large", 1 << 20
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["goes away", "falls silent"])
+def test_who_does_not_send_on_gives_room_to_others(serve: Callable[..., Served], how: str) -> None:
+    small = small_node(serve, read_timeout="500ms" if how == "falls silent" else "20s")
+    body = question(800 * KIB)
+    first = Sender(small, "POST", "/v1/maps/m/lookup", len(body))
+    first.send(body[: len(body) // 2])
+    budget = small.service.bodies
+    until(lambda: budget.taken > 0)
+    if how == "goes away":
+        first.close()
+    until(lambda: budget.taken == 0)
+    assert lookup(small, question(700 * KIB)).status == 200
+    first.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6 * SMALL_BYTES)), max_size=40))
+def test_the_budget_is_what_large_bodies_hold(calls: list[tuple[int, int]]) -> None:
+    budget = BodyBudget(10 * SMALL_BYTES)
+    model: dict[int, int] = {}
+    with ExitStack() as rooms:
+        needs = [rooms.enter_context(budget.room()) for _ in range(5)]
+        for who, total in calls:
+            counted = 0 if total <= SMALL_BYTES else total
+            wanted = {**model, who: max(counted, model.get(who, 0))}
+            if sum(wanted.values()) > budget.bytes_max:
+                with pytest.raises(Unavailable):
+                    needs[who](total)
+            else:
+                needs[who](total)
+                model = wanted
+            assert budget.taken == sum(model.values()) <= budget.bytes_max
+    assert budget.taken == 0

@@ -1,0 +1,169 @@
+"""Compiled kernels are stored where only this user writes, and a place that cannot be written to fails nobody.
+
+The package is copied and made read-only; the process that uses it is, where the tests run as root, another user, who
+may read everything and write nothing that is not open to all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond
+from tools import kernels
+
+NOBODY = 65_534
+AS_NOBODY = [
+    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all,+dac_read_search",
+    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
+]  # fmt: skip
+READER = AS_NOBODY if os.geteuid() == 0 else []
+READER_ID = NOBODY if READER else os.geteuid()
+
+USE = """
+import json, logging
+import numpy as np
+logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+from millpond.arrays.compile_cache import cache_place
+from millpond.arrays.compiled import watch
+from millpond.maps.search.kernels import only_row
+called = []
+with watch(lambda: called.append(1)):
+    only_row(0, np.zeros(0, np.int64))
+place, stats = cache_place(), only_row.compiled().stats
+print(json.dumps({
+    "folder": place and str(place.folder), "beside": bool(place and place.beside), "called": len(called),
+    "hits": sum(stats.cache_hits.values()), "misses": sum(stats.cache_misses.values()),
+}))
+"""
+
+
+class World:
+    """A read-only package, a home that cannot be written to, a folder for temporary files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.site, self.home, self.temporary = folder / "site", folder / "home", folder / "tmp"
+        self.package = self.site / "millpond"
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(Path(millpond.__file__).parent, self.package, ignore=unwanted)
+        self.home.mkdir()
+        self.temporary.mkdir()
+        self.temporary.chmod(0o1777)
+        self.close()
+
+    @property
+    def own(self) -> Path:
+        return self.temporary / f"millpond-{READER_ID}"
+
+    def close(self, mode: int = 0o555) -> None:
+        for folder in (self.home, *(path for path in [self.site, *self.site.rglob("*")] if path.is_dir())):
+            folder.chmod(mode)
+
+    def use(self, *, reader: bool = True, **variables: str) -> tuple[dict[str, Any], str]:
+        """Call a kernel in a process of the reader, or of the package's owner; its answer and its log."""
+        environment = {
+            "PYTHONPATH": str(self.site), "PYTHONSAFEPATH": "1", "HOME": str(self.home),
+            "TMPDIR": str(self.temporary), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+        command = [*(READER if reader else []), sys.executable, "-c", USE]
+        done = subprocess.run(
+            command, env=environment | variables, capture_output=True, text=True, cwd=self.site, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    if READER and shutil.which("setpriv") is None:
+        pytest.skip("root writes everywhere, and there is no setpriv to be somebody else")
+    return World(tmp_path)
+
+
+def test_read_only_and_without_a_home_it_compiles_once_into_a_private_folder(world: World) -> None:
+    told, log = world.use()
+    assert told == {"folder": str(world.own), "beside": False, "called": 1, "hits": 0, "misses": 1}
+    assert f"millpond.arrays.compiled: compiling kernels, once; stored in {world.own}" in log
+    assert world.own.stat().st_mode & 0o777 == 0o700
+    assert world.own.stat().st_uid == READER_ID
+    told, log = world.use()
+    assert (told["hits"], told["misses"], told["called"]) == (1, 0, 0)
+    assert "compiling" not in log
+
+
+@pytest.mark.parametrize("trap", ["open to all", "a link", "of another user"])
+def test_a_folder_that_others_could_have_filled_is_not_used(world: World, trap: str) -> None:
+    elsewhere = world.temporary / "elsewhere"
+    elsewhere.mkdir()
+    elsewhere.chmod(0o777)
+    if trap == "open to all":
+        world.own.mkdir()
+        if READER:
+            os.chown(world.own, READER_ID, -1)
+        world.own.chmod(0o777)
+    elif trap == "a link":
+        world.own.symlink_to(elsewhere)
+    elif READER:
+        world.own.mkdir(mode=0o700)
+    else:
+        pytest.skip("only root can make folders of other users")
+    told, log = world.use()
+    assert (told["folder"], told["misses"]) == (None, 1), "compiled for this process, without a cache"
+    assert told["called"] == 1
+    assert "no folder can be written to" in log
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_users_cache_comes_before_temporary_files(world: World) -> None:
+    world.home.chmod(0o777)
+    told, _ = world.use()
+    assert told["folder"] == str(world.home / ".cache" / "millpond")
+    caches = world.temporary / "caches"
+    told, _ = world.use(XDG_CACHE_HOME=str(caches))
+    assert told["folder"] == str(caches / "millpond")
+
+
+def test_a_folder_that_is_named_comes_first(world: World) -> None:
+    named = world.temporary / "named"
+    told, _ = world.use(NUMBA_CACHE_DIR=str(named))
+    assert told["folder"] == str(named)
+    assert list(named.rglob("*.nbi"))
+    told, _ = world.use(NUMBA_CACHE_DIR=str(world.package))
+    assert told["folder"] == str(world.own), "it cannot be written to"
+
+
+def test_what_the_package_brings_is_not_compiled_again(world: World) -> None:
+    world.close(0o755)
+    told, _ = world.use(reader=False)
+    assert told == {"folder": str(world.package), "beside": True, "called": 1, "hits": 0, "misses": 1}
+    world.close()
+    if not READER:
+        assert not os.access(world.package, os.W_OK)
+    told, _ = world.use()
+    assert told == {"folder": str(world.own), "beside": False, "called": 0, "hits": 1, "misses": 0}
+
+
+@pytest.mark.slow
+def test_the_list_of_kernels_is_up_to_date() -> None:
+    assert kernels.LIST.read_text(encoding="utf-8") == kernels.kernels(), "run `make docs`"
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_after_warming(world: World) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(world.temporary / "warm"), "PYTHONPATH": str(world.site)}
+    command = [sys.executable, "-m", "millpond", "warm", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=world.site)
+    told = json.loads(done.stdout)
+    assert told["cache"] == environment["NUMBA_CACHE_DIR"]
+    assert told["kernels"] >= told["compiled"] > 0.8 * told["kernels"]
+    assert done.stderr == ""
+    run = [sys.executable, kernels.__file__, "--run"]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, cwd=world.site)
+    assert "compiling" not in done.stderr

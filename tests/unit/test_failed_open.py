@@ -1,0 +1,54 @@
+"""A pond whose opening fails holds on to nothing: the next one to open it in the process finds it as it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.errors import Conflict, Corrupt
+from millpond.maps.log.clone import Clone
+from millpond.pond import open_pond
+
+
+def mapped(folder: Path) -> list[str]:
+    """The files of a folder that this process has in its memory, or open."""
+    lines = Path("/proc/self/maps").read_text(encoding="ascii", errors="replace").splitlines()
+    found = [line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6]
+    handles = [str(handle.resolve()) for handle in Path("/proc/self/fd").iterdir()]
+    return [name for name in (*found, *handles) if name.startswith(str(folder))]
+
+
+@pytest.mark.parametrize("serve", [False, True])
+def test_a_failed_open_lets_go_of_everything(tmp_path: Path, serve: bool) -> None:
+    folder = tmp_path / "pond"
+    with open_pond(folder, clock=ManualClock(1)) as pond:
+        pond.create_map("m", kind="state", value="long").load(pa.table({"key": ["a"], "value": [1]}))
+        about = Clone("c", pond.id, 1, ())
+    assert mapped(folder) == []
+    gathered = folder / "clone"
+    gathered.mkdir()
+    (gathered / "state.arrow").write_bytes(b"no Arrow")
+    (gathered / "ready.json").write_text(json.dumps(asdict(about)), encoding="ascii")
+    for _ in range(2):
+        with pytest.raises(Corrupt):
+            open_pond(folder, clock=ManualClock(1), serve=serve)
+        assert mapped(folder) == []
+    (gathered / "ready.json").unlink()
+    with open_pond(folder, clock=ManualClock(1), serve=serve) as pond:
+        assert pond.map("m").get("a") == 1
+    assert mapped(folder) == []
+
+
+def test_a_pond_that_is_served_is_refused_and_nothing_is_held(tmp_path: Path) -> None:
+    folder = tmp_path / "pond"
+    with open_pond(folder, clock=ManualClock(1), serve=True):
+        before = sorted(mapped(folder))
+        with pytest.raises(Conflict):
+            open_pond(folder, clock=ManualClock(1), serve=True)
+        assert sorted(mapped(folder)) == before
+    assert mapped(folder) == []

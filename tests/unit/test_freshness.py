@@ -1,0 +1,132 @@
+"""An open handle answers from its snapshot without reading it again, and yet from all that is merged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import millpond
+from millpond.maps.snapshots import refresh
+from millpond.maps.snapshots.freshness import Freshness
+from millpond.stores.memory import MemorySpace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millpond import Map, Pond
+
+LOADER = """
+import sys
+import millpond, pyarrow as pa
+
+for line in sys.stdin:
+    act, value = line.split()
+    with millpond.open(sys.argv[1]) as pond:
+        target = pond.map("m")
+        if act == "load":
+            target.load(pa.table({"key": ["k"], "value": [int(value)]}))
+        elif act == "freeze":
+            target.load(pa.table({"key": ["k"], "value": [int(value)]}))
+            target.freeze()
+        elif act == "alter":
+            pond.alter_map("m", condense=value)
+        elif act == "compact":
+            target.compact()
+        elif act == "elsewhere":
+            other = pond.create_map("other", kind="state", value="long", exist_ok=True)
+            other.load(pa.table({"key": ["k"], "value": [1]}))
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with millpond.open(tmp_path / "pond") as opened:
+        yield opened
+
+
+@pytest.fixture
+def target(pond: Pond) -> Map:
+    made = pond.create_map("m", kind="state", value="long")
+    put(made, 0)
+    return made
+
+
+def put(target: Map, value: int) -> None:
+    target.load(pa.table({"key": ["k"], "value": [value]}))
+
+
+def seen(target: Map) -> int:
+    [value] = target.lookup(["k"]).to_pylist()
+    assert isinstance(value, int)
+    return value
+
+
+def test_the_very_next_lookup_sees_what_this_process_merged(target: Map) -> None:
+    for value in range(1, 20):
+        put(target, value)
+        assert seen(target) == value
+
+
+def test_the_very_next_lookup_sees_what_another_process_did(pond: Pond, target: Map) -> None:
+    assert seen(target) == 0
+    with subprocess.Popen(
+        [sys.executable, "-c", LOADER, str(pond.folder)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        expected = 0
+        for number, act in enumerate(["load", "freeze", "compact", "load", "elsewhere", "alter", "load", "freeze"]):
+            value = f"{number + 1}d" if act == "alter" else str(number + 1)
+            other.stdin.write(f"{act} {value}\n")
+            other.stdin.flush()
+            assert other.stdout.readline() == "done\n"
+            expected = number + 1 if act in ("load", "freeze") else expected
+            assert seen(target) == expected, (number, act)
+        other.stdin.close()
+    assert other.returncode == 0
+
+
+def test_an_unchanged_map_is_looked_up_without_reading_a_manifest(
+    pond: Pond, target: Map, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = target.snapshot()
+    with monkeypatch.context() as patch:
+        patch.setattr(refresh, "load_manifest", None)
+        assert target.snapshot() is first
+        other = pond.create_map("other", kind="state", value="long")
+        put(other, 1)  # writes into the same space
+        assert target.snapshot() is first
+    put(target, 1)
+    assert target.snapshot() is not first
+    assert first.lookup(["k"]).to_pylist() == [0]
+
+
+def test_a_snapshot_that_its_user_closed_is_opened_again(target: Map) -> None:
+    target.snapshot().close()
+    assert seen(target) == 0
+
+
+def test_a_space_that_does_not_count_is_read_every_time(target: Map) -> None:
+    space = MemorySpace()
+    freshness = Freshness(space, target.shard)
+    empty = freshness.stamp()
+    assert empty == (None, None, target.shard.version)
+    space.write(lambda tx: tx.put(freshness._register_key, b"x"))
+    assert freshness.stamp() == (None, b"x", target.shard.version)
+
+
+def test_the_version_of_a_shard_is_that_of_the_file(target: Map) -> None:
+    for value in range(3):
+        with target.shard.view() as view:
+            assert target.shard.version == view.version
+        put(target, value)
+        target.compact()
+    target.shard.close()
+    with target.shard.view() as view:
+        assert target.shard.version == view.version
