@@ -2,7 +2,7 @@
 
 pond.json      format version
 space/         the small truths: catalogue, queue of parts, absorbed parts, current snapshots
-writer/ receive/ staging/ merging/ kept/ shards/ snapshots/ quarantine/    see `maps/loads/loads.py`
+writer/ receive/ staging/ merging/ retained/ shards/ snapshots/ quarantine/    see `maps/loads/loads.py`
 node.lock      held by the node that serves the pond, see `maps/log/ownership.py`
 """
 
@@ -24,12 +24,12 @@ from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.load import Loading, LoadResult, commit_load, host_name, writer_folder
 from millpond.maps.loads.loads import FOLDERS, Loads, sweep_pond
-from millpond.maps.loads.merge_queue import Merged, merge_waiting
-from millpond.maps.loads.pond_log import PartShelf, PondLog, begin
+from millpond.maps.loads.merge_queue import Merged, merge_queued
+from millpond.maps.loads.pond_log import PondLog, RetainedParts, begin
 from millpond.maps.log.apply import record
 from millpond.maps.log.clone import resume_clone
 from millpond.maps.log.log import Entry
-from millpond.maps.log.ownership import ServingLock
+from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
 from millpond.maps.model import catalogue
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
@@ -68,7 +68,7 @@ def open_pond(
     return Pond(Path(folder), create=create, clock=clock or SystemClock(), serve=serve, retention_ms=retention_ms)
 
 
-class Pond(PondLog, PartShelf):
+class Pond(PondLog, RetainedParts):
     """An open pond. Use it as a context manager, or `close` it."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Pond(PondLog, PartShelf):
         _check_folder(folder, create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
-            self._serving = ServingLock(folder)
+            self._serving = OwnerLock(folder)
             opened.callback(self._serving.close)
             if serve:
                 self._serving.serve()
@@ -99,11 +99,11 @@ class Pond(PondLog, PartShelf):
             return
         resume_clone(self.folder, self.space)
         self._loads.recover(_alive)
-        if not self._serving.serving and self._loads.waiting_maps():
+        if not self._serving.serving and self._loads.queued_maps():
             # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged, nor
             # be kept from it by a map that is damaged.
             with suppress(Unavailable, Corrupt, Conflict), self._serving.writing():
-                merge_waiting(self._loads, self._shard, wait_seconds=0)
+                merge_queued(self._loads, self._shard, wait_seconds=0)
         self._finish_drops()
         sweep_pond(self.folder)
 
@@ -196,7 +196,7 @@ class Pond(PondLog, PartShelf):
         return [self._opened(definition) for definition in definitions]
 
     def alter_map(self, name: str, **settings: Any) -> Map:
-        """Change `overwrite, condense, retain, retain_by` or `care_suspended` of a map.
+        """Change `overwrite, condense, retain, retain_by` or `maintenance_suspended` of a map.
 
         Raises: `Invalid` for anything else; `NotFound`.
         """
@@ -299,7 +299,7 @@ class Pond(PondLog, PartShelf):
     def merge(self) -> Merged:
         """Merge all parts that wait, maps in parallel. Loads do it by themselves; this is for after a full disk."""
         with self._serving.writing():
-            return merge_waiting(self._loads, self._shard)
+            return merge_queued(self._loads, self._shard)
 
     # -- questions to all maps ------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class Pond(PondLog, PartShelf):
     def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
         """Check every invariant on the data as it lies; `full` decodes all rows, not only a sample of each map.
 
-        Damaged parts and snapshots are set aside, each with its reason; the report says what to do. `going` is asked
+        Damaged parts and snapshots are quarantined, each with its reason; the report says what to do. `going` is asked
         before each map: when it says no, the report ends there.
         """
         from millpond.maps.verify import verify_maps

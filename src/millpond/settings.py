@@ -157,7 +157,7 @@ class Settings(BaseSettings):
     snapshot_interval: Duration = Field(600_000, description="how often snapshots are brought up to date")
     cleanup_interval: Duration = Field(600_000, description="how often expired uploads and kept parts are removed")
     orphan_interval: Duration = Field(3_600_000, description="how often files that nothing names are removed")
-    catch_up_interval: Duration = Field(5_000, description="how often a node asks for the log at the latest")
+    replication_interval: Duration = Field(5_000, description="how often a node asks for the log at the latest")
     compare_interval: Duration = Field(
         3_600_000, description="how often a replica's maps are compared with the primary's"
     )

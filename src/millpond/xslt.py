@@ -57,7 +57,7 @@ Answer = str | list[Any]
 """Text, or nodes: elements and texts between them."""
 
 
-class _Asked(Protocol):
+class _LookupMap(Protocol):
     """What a lookup needs of a map, here or on a node."""
 
     @property
@@ -145,7 +145,7 @@ class _Run:
 
     pond: _Holder
     now_ms: int
-    maps: dict[str, _Asked] = field(default_factory=dict)
+    maps: dict[str, _LookupMap] = field(default_factory=dict)
     answers: OrderedDict[tuple[str, str, int], Answer] = field(default_factory=OrderedDict)
 
     def answer(self, question: _Question) -> Answer:

@@ -13,13 +13,36 @@ from tools.cli_reference import commands
 
 # What each command needs to be run in a pond without maps; None: it has no empty case, or needs nodes.
 EMPTY: dict[str, tuple[str, ...] | None] = {
-    "init": (), "maps": (), "care condense": ("--all",), "care retain": ("--all",), "care compact": ("--all",),
-    "parts": (), "parts retry": (), "verify": (), "version": (), "config": ("--changed",), "token list": (),
-    "create": None, "load": None, "get": None, "enrich": None, "alter": None, "drop": None, "query": None,
-    "scan": None, "token add": None, "token revoke": None, "jobs": None, "jobs run": None, "jobs pause": None,
-    "jobs resume": None, "repair": None, "serve": None,
-    "warm": None, "demo": None,
-}  # fmt: skip
+    "init": (),
+    "maps": (),
+    "maintenance condense": ("--all",),
+    "maintenance retain": ("--all",),
+    "maintenance compact": ("--all",),
+    "parts": (),
+    "parts retry": (),
+    "verify": (),
+    "version": (),
+    "config": ("--changed",),
+    "token list": (),
+    "create": None,
+    "load": None,
+    "get": None,
+    "enrich": None,
+    "alter": None,
+    "drop": None,
+    "query": None,
+    "scan": None,
+    "token add": None,
+    "token revoke": None,
+    "jobs": None,
+    "jobs run": None,
+    "jobs pause": None,
+    "jobs resume": None,
+    "repair": None,
+    "serve": None,
+    "warm": None,
+    "demo": None,
+}
 COMMANDS = {
     words.removeprefix("millpond "): command
     for words, command in commands(typer.main.get_command(app), "millpond")

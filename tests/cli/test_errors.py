@@ -58,6 +58,6 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(weather: Shell, tmp_path:
 
 def test_help_is_there_for_all(millpond: Shell) -> None:
     assert "Examples" in millpond("--help").out
-    assert "Examples" in millpond("care", "compact", "-h").out
+    assert "Examples" in millpond("maintenance", "compact", "-h").out
     millpond("no_such_command", code=2)
     assert millpond("version", "--json").object["millpond"]

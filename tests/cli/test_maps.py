@@ -59,13 +59,13 @@ def test_a_new_pond_says_what_to_do(millpond: Shell) -> None:
 
 
 def test_settings_are_altered_and_shapes_are_not(weather: Shell) -> None:
-    weather("alter", "weather", "--retain", "10y", "--suspend-care")
+    weather("alter", "weather", "--retain", "10y", "--suspend-maintenance")
     shown = weather("maps", "weather").out
     assert "10y" in shown
-    assert weather("maps", "weather", "--json").object["care_suspended"] is True
-    weather("alter", "weather", "--resume-care", "--retain", "never")
+    assert weather("maps", "weather", "--json").object["maintenance_suspended"] is True
+    weather("alter", "weather", "--resume-maintenance", "--retain", "never")
     told = weather("maps", "weather", "--json").object
-    assert told["care_suspended"] is False
+    assert told["maintenance_suspended"] is False
     assert told["retain_ms"] is None
     weather("alter", "weather", code=2)
 

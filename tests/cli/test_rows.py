@@ -1,4 +1,4 @@
-"""Rows in and out from the command line: load, get, scan, query, care, verify."""
+"""Rows in and out from the command line: load, get, scan, query, maintenance, verify."""
 
 from __future__ import annotations
 
@@ -122,12 +122,15 @@ def test_questions_in_sql(weather: Shell) -> None:
 
 
 def test_care_reports_what_it_did(weather: Shell) -> None:
-    assert weather("care", "condense", "weather", "--before", "2014-01-01T00:00Z", "--json").object["rows_removed"] == 0
-    assert "retain" in weather("care", "retain", "weather", code=5).err
-    told = weather("care", "retain", "weather", "--before", "2013-02-08T18:00Z", "--json").object
+    assert (
+        weather("maintenance", "condense", "weather", "--before", "2014-01-01T00:00Z", "--json").object["rows_removed"]
+        == 0
+    )
+    assert "retain" in weather("maintenance", "retain", "weather", code=5).err
+    told = weather("maintenance", "retain", "weather", "--before", "2013-02-08T18:00Z", "--json").object
     assert told["rows_removed"] == 2
-    assert "weather" in weather("care", "compact", "--all").out
-    weather("care", "compact", code=2)
+    assert "weather" in weather("maintenance", "compact", "--all").out
+    weather("maintenance", "compact", code=2)
 
 
 def test_all_is_well(weather: Shell) -> None:

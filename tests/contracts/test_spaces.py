@@ -48,9 +48,9 @@ class TestFaultySpace(TestMemorySpace):
     def put_behind(self, space: Space, key: bytes, value: bytes) -> None:
         super().put_behind(_inner(space), key, value)
 
-    def losing_answers(self, space: Space, *, committed: bool) -> AbstractContextManager[None]:
+    def losing_results(self, space: Space, *, committed: bool) -> AbstractContextManager[None]:
         assert isinstance(space, FaultySpace)
-        return space.losing_answers(committed=committed)
+        return space.losing_results(committed=committed)
 
 
 class TestLmdbSpace(SpaceContract):

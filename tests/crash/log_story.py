@@ -73,7 +73,7 @@ def retain(pond: Pond) -> None:
     """Order it once an act: ordered again, it would come after more loads."""
     entries = pond.entries(max(0, pond.position()[0] - 10))
     if not any(each.kind == "retain" and each.stamp_ms == pond.clock.now_ms() for each in entries):
-        pond.order_care("t", "retain", 1)
+        pond.order_maintenance("t", "retain", 1)
 
 
 def fold(pond: Pond) -> None:

@@ -1,4 +1,4 @@
-"""Damaged files: each is named, put aside where it can be had again, and never skipped in silence."""
+"""Damaged files: each is named, quarantined where it can be had again, and never skipped in silence."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_part_that_is_damaged_before_it_is_handed_over_is_refused_and_nothing_
         pond.commit_load(parts)
     assert str(place) in str(caught.value)
     assert answers(pond, "new") == (None, None)
-    assert pond.map("one").info()["parts_waiting"] == 0
+    assert pond.map("one").info()["parts_queued"] == 0
 
 
 def test_a_manifest_that_tells_another_number_is_damaged(pond: Pond) -> None:
@@ -128,7 +128,7 @@ def test_a_part_whose_quarantine_was_cut_off_keeps_its_reason(tmp_path: Path) ->
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1, ids=100)) as pond:
         [aside] = (pond.folder / "quarantine").iterdir()
         assert "data.mdb" in json.loads((aside / "reason.json").read_text())["reason"]
-        assert pond.map("one").info()["parts_waiting"] == 0
+        assert pond.map("one").info()["parts_queued"] == 0
         assert len(pond.verify().problems) == 1
 
 

@@ -43,10 +43,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.fixture(params=[None, "7d"], ids=["not-kept", "kept"])
+@pytest.fixture(params=[None, "7d"], ids=["not-kept", "retained"])
 def pond(disk: Path, request: pytest.FixtureRequest) -> Iterator[Pond]:
     with millpond.open(disk / "pond", clock=ManualClock(now=1), part_retention=request.param) as opened:
-        opened.create_map("m", kind="state", value="binary").load({"key": ["first"], "value": [b"kept"]})
+        opened.create_map("m", kind="state", value="binary").load({"key": ["first"], "value": [b"retained"]})
         opened.map("m").lookup(["first"])
         yield opened
 
@@ -74,7 +74,7 @@ def check(target: Map, loads: dict[int, int]) -> None:
     assert set(told.column("key").to_pylist()) == expected | {"first"}
     for key in expected:
         assert target.get(key) == BLOB + key.encode()
-    assert target.get("first") == b"kept"
+    assert target.get("first") == b"retained"
 
 
 def refused(act: Callable[[], object]) -> str:
@@ -92,28 +92,28 @@ def test_a_load_that_does_not_fit_is_refused_or_waits_and_nothing_is_lost(pond: 
     ballast = fill(disk, leaving)
     refused(lambda: target.load(table(1, 40)))
     assert target.get("0 1") == BLOB + b"0 1"
-    entered = target.info()["parts_waiting"] == 1
+    entered = target.info()["parts_queued"] == 1
     ballast.unlink()
     pond.merge()
     check(target, {0: 4, 1: 40} if entered else {0: 4})
     target.load(table(1, 40))
     check(target, {0: 4, 1: 40})
-    assert target.lookup(["1 39", "first"]).to_pylist() == [BLOB + b"1 39", b"kept"]
+    assert target.lookup(["1 39", "first"]).to_pylist() == [BLOB + b"1 39", b"retained"]
     assert pond.verify().ok
 
 
 def test_a_load_that_waits_for_space_is_merged_when_the_pond_is_opened_again(disk: Path) -> None:
     with millpond.open(disk / "pond", clock=ManualClock(now=1)) as pond:
-        pond.create_map("m", kind="state", value="binary").load({"key": ["first"], "value": [b"kept"]})
+        pond.create_map("m", kind="state", value="binary").load({"key": ["first"], "value": [b"retained"]})
         writer = pond.part_writer("m")
         definition = pond.map("m").definition
         writer.write(canonical_of(definition, [((key,), BLOB + key.encode()) for key in told_keys(60)]))
         parts = writer.finish()
         ballast = fill(disk, 256 << 10)
         refused(lambda: pond.commit_load(parts))
-        assert pond.map("m").info()["parts_waiting"] == 1
+        assert pond.map("m").info()["parts_queued"] == 1
         with millpond.open(disk / "pond", clock=ManualClock(now=1, ids=100)) as other:
-            assert other.map("m").get("first") == b"kept"
+            assert other.map("m").get("first") == b"retained"
     ballast.unlink()
     with millpond.open(disk / "pond", clock=ManualClock(now=1, ids=200)) as pond:
         check(pond.map("m"), {1: 60})
@@ -136,17 +136,17 @@ def test_files_that_may_not_grow_are_told_like_a_full_disk(tmp_path: Path, mib: 
     """With little room the part cannot be written, with more it cannot be merged."""
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1)) as pond:
         target = pond.create_map("m", kind="state", value="binary")
-        target.load({"key": ["first"], "value": [b"kept"]})
+        target.load({"key": ["first"], "value": [b"retained"]})
         target.load(table(0, 60))
         with files_up_to(mib << 20):
             refused(lambda: target.load(table(1, 40)))
             assert target.get("0 59") == BLOB + b"0 59"
-        assert target.info()["parts_waiting"] == int(mib > 2)
+        assert target.info()["parts_queued"] == int(mib > 2)
         pond.merge()
         check(target, {0: 60, 1: 40} if mib > 2 else {0: 60})
         target.load(table(1, 40))
         check(target, {0: 60, 1: 40})
-        assert target.lookup(["1 39", "first"]).to_pylist() == [BLOB + b"1 39", b"kept"]
+        assert target.lookup(["1 39", "first"]).to_pylist() == [BLOB + b"1 39", b"retained"]
         assert pond.verify().ok
 
 
@@ -160,7 +160,7 @@ def test_a_snapshot_that_does_not_fit_leaves_the_one_before(pond: Pond, disk: Pa
     target.load(table(1, 60))
     ballast = fill(disk)
     refused(target.freeze)
-    assert before.lookup(["first"]).to_pylist() == [b"kept"]
+    assert before.lookup(["first"]).to_pylist() == [b"retained"]
     assert target.get("1 3") == BLOB + b"1 3"
     ballast.unlink()
     assert target.lookup(["1 3"]).to_pylist() == [BLOB + b"1 3"]

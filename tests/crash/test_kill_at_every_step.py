@@ -90,7 +90,7 @@ def model_of(each: millpond.Map) -> MapModel:
 
 
 def check_tidy(pond: Pond, *, verify: bool) -> None:
-    """Nothing waits, nothing lies about, nothing was put aside; and every file is what it says it is."""
+    """Nothing waits, nothing lies about, nothing was quarantined; and every file is what it says it is."""
     for name in ("receive", "staging", "writer", "quarantine"):
         assert list((pond.folder / name).iterdir()) == [], name
     assert [place for entry in (pond.folder / "merging").iterdir() for place in entry.iterdir()] == []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARES = 8
-MINE = ("log.", "load.", "care.", "merge.", "kept.", "retry.", "drop.", "shard.", "part.")
+MINE = ("log.", "load.", "maintenance.", "merge.", "kept.", "retry.", "drop.", "shard.", "part.")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def whole(teller: Teller) -> tuple[list[str], dict[str, object]]:
 
 
 def ended(folder: Path) -> dict[str, object]:
-    """What both ponds hold at the end, which is the same; nothing lies about, nothing was put aside."""
+    """What both ponds hold at the end, which is the same; nothing lies about, nothing was quarantined."""
     last = len(story.ACTS)
     with (
         story.open_primary(folder, 9, last) as primary,
@@ -57,7 +57,7 @@ def ended(folder: Path) -> dict[str, object]:
             assert all(pond.applied(each.name) == pond.position()[0] for each in pond.maps())
             for name in ("receive", "staging", "writer", "quarantine"):
                 assert list((pond.folder / name).iterdir()) == [], name
-            assert {each.name for each in (pond.folder / "kept").iterdir()} == {each.part for each in pond.parts()}
+            assert {each.name for each in (pond.folder / "retained").iterdir()} == {each.part for each in pond.parts()}
         return found
 
 
@@ -97,10 +97,22 @@ def kill_and_go_on(teller: Teller, moment: str, wanted: dict[str, object]) -> No
 def test_the_story_takes_every_step(whole: tuple[list[str], dict[str, object]]) -> None:
     names = {moment.partition(":")[0] for moment in whole[0]}
     assert {name for name in names if name.startswith(MINE)} >= {
-        "log.entered", "load.received", "load.committed", "load.part_staged", "care.ordered", "care.dequeued",
-        "merge.part_taken", "merge.first_part_copied", "merge.part_kept", "merge.dequeued", "merge.quarantine_moved",
-        "retry.part_replaced", "retry.entered", "drop.forgotten", "kept.expired",
-    }  # fmt: skip
+        "log.entered",
+        "load.received",
+        "load.committed",
+        "load.part_staged",
+        "maintenance.ordered",
+        "maintenance.dequeued",
+        "merge.part_taken",
+        "merge.first_part_copied",
+        "merge.part_kept",
+        "merge.dequeued",
+        "merge.quarantine_moved",
+        "retry.part_replaced",
+        "retry.entered",
+        "drop.forgotten",
+        "kept.expired",
+    }
 
 
 def test_killed_at_one_moment_of_each_step(teller: Teller, whole: tuple[list[str], dict[str, object]]) -> None:

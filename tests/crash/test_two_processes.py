@@ -1,4 +1,4 @@
-"""Two processes on one pond at once: loads beside loads, readers beside loads and care."""
+"""Two processes on one pond at once: loads beside loads, readers beside loads and maintenance."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_loads_of_two_processes_are_all_there_each_as_a_whole(tmp_path: Path, re
             audit_map(each, model, [(key, 0) for key in (*told, "last", "none")])
         assert pond.verify().ok
         assert list((pond.folder / "quarantine").iterdir()) == []
-        kept = {each.name for each in (pond.folder / "kept").iterdir()}
+        kept = {each.name for each in (pond.folder / "retained").iterdir()}
         assert kept == {each.part for each in pond.parts()}
         assert len(kept) == (4 * LOADS if retention else 0)
         assert [each.position for each in pond.entries(0)] == list(range(1, 2 * LOADS + 3))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("page", ["docs/sql.md", "docs/care.md", "docs/inputs.md", "docs/xslt.md"])
+@pytest.mark.parametrize("page", ["docs/sql.md", "docs/maintenance.md", "docs/inputs.md", "docs/xslt.md"])
 def test_the_guide_does_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

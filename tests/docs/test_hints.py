@@ -147,7 +147,7 @@ def test_the_command_line_speaks_of_its_options(pond: Pond, tmp_path: Path) -> N
     with pytest.raises(Invalid, match=r"alter_map\('weather', condense='30d'\)"):
         pond.map("weather").condense()
     assert "--before TIME; or set it for good: millpond alter weather --condense 30d" in run(
-        "care", "condense", "weather", pond=pond
+        "maintenance", "condense", "weather", pond=pond
     )
     times = pa.array(["2013-02-08"]).cast(pa.timestamp("ms"))
     parquet.write_table(pa.table({"key": ["a"], "time": times, "value": [1.0]}), tmp_path / "rows.parquet")

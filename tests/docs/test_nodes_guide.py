@@ -149,7 +149,7 @@ def test_every_setting_that_is_named_is_one() -> None:
         assert name in Settings.model_fields or name in KNOWN or _is_kind(name), name
 
 
-KNOWN = ("catch_up", "care_suspended")
+KNOWN = ("replicate", "maintenance_suspended")
 
 
 def _is_kind(name: str) -> bool:
@@ -169,7 +169,7 @@ def test_every_job_and_its_interval_is_explained() -> None:
         "snapshot",
         "cleanup",
         "orphans",
-        "catch_up",
+        "replicate",
         "compare",
         "verify",
     ):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
-from millpond.maps.loads.merge_queue import merge_waiting
+from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.model.definition import Kind
 from millpond.pond import open_pond
 from millpond.testing.audit import canonical_bits
@@ -153,11 +153,16 @@ class World:
         value = None if kind is Kind.SESSION else "long"
         scheme = self.data.draw(st.sampled_from(SCHEMES))
         self.primary.create_map(name, kind=kind, value=value, scheme=scheme, **settings)
-        self.maps[name] = Told(MapModel(kind), settings | {"care_suspended": False})
+        self.maps[name] = Told(MapModel(kind), settings | {"maintenance_suspended": False})
 
     def alter(self) -> None:
         name = self.name()
-        changes = [{"overwrite": True}, {"overwrite": False}, {"care_suspended": True}, {"care_suspended": False}]
+        changes = [
+            {"overwrite": True},
+            {"overwrite": False},
+            {"maintenance_suspended": True},
+            {"maintenance_suspended": False},
+        ]
         if not self.exact:
             changes += [{"retain": "30d", "retain_by": "update_time"}, {"retain": None}]
         change = self.data.draw(st.sampled_from(changes))
@@ -188,16 +193,16 @@ class World:
 
     def condense(self) -> None:
         name, before = self.name(), self.data.draw(TIMES)
-        self.primary.order_care(name, "condense", before)
-        if not self.maps[name].settings["care_suspended"]:
+        self.primary.order_maintenance(name, "condense", before)
+        if not self.maps[name].settings["maintenance_suspended"]:
             self.maps[name].model.condense(before)
 
     def retain(self) -> None:
         name = self.name()
         told = self.maps[name]
         before = self.clock.now - self.data.draw(st.integers(-1, 3)) * DAY if told.by_update else self.data.draw(TIMES)
-        self.primary.order_care(name, "retain", before)
-        if told.settings["care_suspended"]:
+        self.primary.order_maintenance(name, "retain", before)
+        if told.settings["maintenance_suspended"]:
             return
         if told.settings["retain"] is None:
             # Rows whose age nobody kept count as put now.
@@ -208,7 +213,7 @@ class World:
         names = self.data.draw(st.lists(st.sampled_from(NAMES), unique=True))
         for pond in (self.primary, self.lazy.pond):
             here = [name for name in names if name in {each.name for each in pond.maps()}]
-            merge_waiting(pond.loading.loads, pond.loading.shard_of, here)
+            merge_queued(pond.loading.loads, pond.loading.shard_of, here)
 
     def reopen(self) -> None:
         self.lazy.reopen()

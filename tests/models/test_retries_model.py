@@ -1,4 +1,4 @@
-"""A part that was put aside and is taken again ends as if it had never been aside, or is refused."""
+"""A part that was quarantined and is taken again ends as if it had never been aside, or is refused."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_part_that_was_aside_ends_in_its_place(data: st.DataObject) -> None:
                         pond.alter_map("m", **told[0])  # type: ignore[arg-type]
                     else:
                         before = clock.now - 2 * DAY if act == "retain" and kind is Kind.STATE else told[0]
-                        pond.order_care("m", act, before)  # type: ignore[arg-type]
+                        pond.order_maintenance("m", act, before)  # type: ignore[arg-type]
                     if pond is sound or data.draw(st.booleans(), label="merge"):
                         pond.merge()
             harmed.merge()
@@ -93,7 +93,7 @@ def check(sound: Pond, harmed: Pond, aside: list[str], copies: Path) -> None:
     kinds: set[str] = set()
     waiting = {each.part for each in harmed.parts(state="quarantined")}
     # Whose rows came again since, in another load, is in another place: the logs differ.
-    waiting -= {each.part for each in harmed.parts(state="kept")}
+    waiting -= {each.part for each in harmed.parts(state="retained")}
     for part in aside:
         if part not in waiting:
             harmed.retry_parts([part] if any(each.part == part for each in harmed.parts(state="quarantined")) else [])
@@ -103,7 +103,7 @@ def check(sound: Pond, harmed: Pond, aside: list[str], copies: Path) -> None:
         except Conflict as error:
             kinds.add(error.kind)
         else:
-            assert status.state == "kept"
+            assert status.state == "retained"
     assert kinds <= {"part_order"}
     event(f"refused: {bool(kinds)}, aside: {len(aside)}")
     assert harmed.verify().ok is not bool(kinds)
@@ -127,7 +127,7 @@ def test_several_are_taken_again_together(tmp_path: Path) -> None:
             folder = next(each.folder for each in place if each.part == part)
             shutil.rmtree(folder)
             shutil.copytree(tmp_path / part, folder)
-        assert [each.state for each in pond.retry_parts()] == ["kept", "kept"]
+        assert [each.state for each in pond.retry_parts()] == ["retained", "retained"]
         assert [pond.map("m").get(key) for key in "abcd"] == [1, 2, 3, 4]
         assert pond.verify().ok
 

@@ -38,9 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 QUICK: dict[str, Any] = {
-    "merge_interval": "100ms", "catch_up_interval": "200ms", "send_part_retry_delay": "50ms", "connect_timeout": "2s",
-    "read_timeout": "20s", "shutdown_timeout": "2s", "snapshot_retry_interval": "100ms",
-}  # fmt: skip
+    "merge_interval": "100ms",
+    "replication_interval": "200ms",
+    "send_part_retry_delay": "50ms",
+    "connect_timeout": "2s",
+    "read_timeout": "20s",
+    "shutdown_timeout": "2s",
+    "snapshot_retry_interval": "100ms",
+}
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from millpond.errors import Unavailable
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import Kind
 from millpond.testing.cluster import Cluster, wait_for
-from millpond.testing.cluster_audit import audit_cluster, audit_waiting, settle
-from millpond.testing.faulty_proxy import BrokenLine
+from millpond.testing.cluster_audit import audit_cluster, audit_queue, settle
+from millpond.testing.faulty_proxy import FaultyProxy
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of, table_of
 
@@ -121,7 +121,7 @@ class Story:
         if dead:
             self.cluster.start(*dead)
         for number in dead:
-            audit_waiting(self.cluster, number)
+            audit_queue(self.cluster, number)
         return dead
 
     def settle(self) -> int:
@@ -143,7 +143,7 @@ class Story:
             node.clock_file.unlink(missing_ok=True)
         self.revive()
 
-    def line(self, number: int) -> BrokenLine:
+    def line(self, number: int) -> FaultyProxy:
         """The line to a node."""
         found = self.cluster.nodes[number].line
         assert found is not None, "this cluster has no lines"

@@ -33,7 +33,7 @@ def load(node: Served, *keys: str, value: int = 1) -> int:
 
 
 def caught_up(node: Served, position: int) -> None:
-    node.node.puller.pull(position, SECONDS)
+    node.node.follower.pull(position, SECONDS)
     node.pond.wait_applied(position, timeout=SECONDS)
 
 

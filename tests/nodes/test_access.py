@@ -90,8 +90,8 @@ def test_rights_imply_smaller_ones_on_the_same_names() -> None:
         ("boss", "GET", "/v1/log", None, 200),
         ("loader", "POST", "/v1/verify", {"full": False}, 403),
         ("loader", "POST", "/v1/jobs/merge/run", None, 403),
-        ("loader", "POST", "/v1/maps/weather/care", {"what": "compact"}, 403),
-        ("boss", "POST", "/v1/maps/people/care", {"what": "compact"}, 200),
+        ("loader", "POST", "/v1/maps/weather/maintenance", {"what": "compact"}, 403),
+        ("boss", "POST", "/v1/maps/people/maintenance", {"what": "compact"}, 200),
     ],
 )
 def test_every_route_asks_for_its_right(

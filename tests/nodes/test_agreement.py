@@ -14,7 +14,7 @@ from millpond.clock import SystemClock
 from millpond.errors import Denied, NotFound, Unavailable
 from millpond.kernel.steps import listening
 from millpond.nodes.replication.agreement import agreement
-from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import open_pond
 
@@ -110,7 +110,7 @@ def test_maps_that_only_one_node_has() -> None:
 
 def test_rows_that_are_half_cared_for_are_not_told(tmp_path: Path) -> None:
     with open_pond(tmp_path) as pond:
-        itself = Itself(pond, CLOCK, "http://itself")
+        itself = LocalPeer(pond, CLOCK, "http://itself")
         filled(pond)
         before = itself.digest("t")
         told: list[dict[str, Any]] = []
@@ -148,7 +148,7 @@ def load(cluster: ClusterHere, *keys: str, name: str = "m") -> int:
         pond.create_map(name, kind="state", value="long")
     position = pond.map(name).load(pa.table({"key": list(keys), "value": [1] * len(keys)})).position
     for node in cluster.nodes:
-        node.node.puller.pull(position, SECONDS)
+        node.node.follower.pull(position, SECONDS)
         node.pond.wait_applied(position, timeout=SECONDS)
     return position
 

@@ -26,7 +26,7 @@ from millpond.kernel.verify import Report
 from millpond.maps.log.clone import clone_folder
 from millpond.nodes.replication.agreement import agreement
 from millpond.nodes.replication.clone import clone_map, clone_pond
-from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.part_sources import PartSources
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond, open_pond
@@ -45,7 +45,7 @@ MAPS: dict[str, dict[str, Any]] = {
     "interned": {"kind": "state", "scheme": "lookup"},
     "nets": {"kind": "ranged_state", "value": "long"},
     "seen": {"kind": "session"},
-    "kept": {"kind": "state", "value": "long", "retain": "1000y"},
+    "retained": {"kind": "state", "value": "long", "retain": "1000y"},
     "empty": {"kind": "state", "value": "long"},
 }
 
@@ -64,7 +64,7 @@ def tables(number: int) -> dict[str, pa.Table]:
         "interned": pa.table({"key": keys, "value": [number, *[number + 1] * 19]}),
         "nets": pa.table({"key_start": [10 * number], "key_end": [10 * number + 50], "value": [number]}),
         "seen": pa.table({"key": ["k"], "start": instants(number), "end": instants(number + 2)}),
-        "kept": pa.table({"key": keys, "value": [number] * 20}),
+        "retained": pa.table({"key": keys, "value": [number] * 20}),
     }  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def peer_of(served: Served, **settings: Any) -> Peer:
 
 def check_equal(pond: Pond, served: Served, *, verify: bool = True) -> None:
     """The pond holds what the node does, by digest and by every reader."""
-    itself = Itself(pond, SystemClock(), "http://itself")
+    itself = LocalPeer(pond, SystemClock(), "http://itself")
     found = agreement([peer_of(served), itself], SystemClock(), seconds=SECONDS)
     assert found.ok, found.to_dict()
     assert pond.position() == served.pond.position()
@@ -156,10 +156,10 @@ def test_what_follows_is_pulled_as_ever(source: Served, other: Path) -> None:
     with open_pond(other) as pond:
         clone_pond(pond, peer_of(source), SystemClock())
         fill(source.pond, 3)
-        source.pond.alter_map("plain", care_suspended=True)
+        source.pond.alter_map("plain", maintenance_suspended=True)
         follow(pond, source)
         check_equal(pond, source)
-        assert pond.map("kept").shard.tracking
+        assert pond.map("retained").shard.tracking
 
 
 def follow(pond: Pond, served: Served) -> None:
@@ -228,12 +228,12 @@ def test_a_line_that_breaks_leaves_what_was_there(source: Served, other: Path) -
 
 
 def put_aside(served: Served, place: Path) -> tuple[str, Path]:
-    """Let the node put a part of map `kept` aside: its id, and a whole copy of it."""
+    """Let the node put a part of map `retained` aside: its id, and a whole copy of it."""
     served.node.merger.stop()
-    writer = served.pond.part_writer("kept")
+    writer = served.pond.part_writer("retained")
     writer.write(pa.record_batch({"key": pa.array([b"late"]), "value": pa.array([9])}, schema=writer._schema))
     position = served.pond.commit_load(writer.finish(), wait=False).position
-    [part] = served.pond.parts("kept", "waiting")
+    [part] = served.pond.parts("retained", "queued")
     folder = served.pond.part_folder(part.part)
     assert folder is not None
     whole = Path(shutil.copytree(folder, place))
@@ -250,13 +250,13 @@ def test_what_the_peer_lacks_the_copy_knows_it_lacks(source: Served, place: Path
         clone_pond(pond, peer_of(source), SystemClock())
         [aside] = pond.parts(state="quarantined")
         assert aside.part == part
-        assert pond.map("kept").get("late") is None
-        with pytest.raises(Conflict, match="put a part of the map aside"):
-            clone_map(pond, peer_of(source), "kept")
+        assert pond.map("retained").get("late") is None
+        with pytest.raises(Conflict, match="quarantined a part of the map"):
+            clone_map(pond, peer_of(source), "retained")
         source.pond.replace_part(part, whole)
         source.pond.wait_applied(source.pond.position()[0], timeout=SECONDS)
-        clone_map(pond, peer_of(source), "kept")
-        assert pond.map("kept").get("late") == 9
+        clone_map(pond, peer_of(source), "retained")
+        assert pond.map("retained").get("late") == 9
         assert not pond.parts(state="quarantined")
         assert not list((pond.folder / "quarantine").iterdir())
 
@@ -282,7 +282,7 @@ def test_one_map_becomes_a_copy(source: Served, place: Path, name: str) -> None:
         clone_pond(pond, peer_of(source), SystemClock())
         kept = pond.map(name).freeze()
         damaged(pond, name)
-        itself = Itself(pond, SystemClock(), "http://itself")
+        itself = LocalPeer(pond, SystemClock(), "http://itself")
         found = agreement([peer_of(source), itself], SystemClock(), seconds=SECONDS)
         assert [(each.map, each.node) for each in found.differing] == [(name, "http://itself")]
         clone_map(pond, peer_of(source), name)
@@ -343,7 +343,7 @@ def test_a_map_without_rows_has_no_shard(source: Served) -> None:
 
 
 def test_bundles_are_sent_from_any_byte(source: Served) -> None:
-    [part, *_] = source.pond.parts("plain", "kept")
+    [part, *_] = source.pond.parts("plain", "retained")
     whole = source.get(f"/v1/parts/{part.part}/bundle")
     assert whole.headers["Content-Type"] == "application/zip"
     rest = source.get(
@@ -441,7 +441,7 @@ def test_readers_go_on_while_a_clone_is_made(source: Served, place: Path) -> Non
 
         def read() -> None:
             while not stop.is_set():
-                found = pond.map("kept").get("k2")
+                found = pond.map("retained").get("k2")
                 if found != 2:
                     wrong.append(found)
 

@@ -36,7 +36,7 @@ def test_a_map_that_differs_is_told_and_the_node_is_not_ready_until_it_is_mended
     for node in cluster.nodes:
         caught_up(node, position + 1)
     assert compared(replica).numbers == {"maps": 2, "equal": 2, "behind": 0, "differing": 0}
-    assert compared(replica).told == "equal to the primary; nothing changed since"
+    assert compared(replica).summary == "equal to the primary; nothing changed since"
     caught_up(replica, load(primary, "c"))
     lose_a_row(replica)
     run = compared(replica)
@@ -59,7 +59,7 @@ def test_a_map_that_is_behind_does_not_differ(cluster: ClusterHere, monkeypatch:
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "a"))
     replica.node.scheduler.pause("merge")
-    replica.node.puller.pull(load(primary, "b"), 30)
+    replica.node.follower.pull(load(primary, "b"), 30)
     run = compared(replica)
     assert run.error is None
     assert run.numbers == {"maps": 1, "equal": 0, "behind": 1, "differing": 0}

@@ -252,7 +252,7 @@ def test_a_staged_part_that_is_damaged_is_put_aside_told_and_merged_when_an_inta
 
 
 def retried(story: Story, number: int) -> bool:
-    """Ask for what was put aside to be merged once more; False while somebody else has it done."""
+    """Ask for what was quarantined to be merged once more; False while somebody else has it done."""
     answer = story.cluster.ask(number, "POST", "/v1/parts/retry", body={})
     assert answer.status == 200 or answer.json()["kind"] == "part_waits", answer.body
     return answer.status == 200

@@ -130,7 +130,7 @@ def test_a_full_disk_is_answered_with_507_and_nothing_is_left_of_the_upload(whol
     )  # fmt: skip
     assert answer.status == 507, answer.body
     assert json.loads(answer.body)["kind"] == "disk_full"
-    assert all(part["state"] == "kept" for part in parts_of(story.cluster, SMALL))
+    assert all(part["state"] == "retained" for part in parts_of(story.cluster, SMALL))
     # whoever only asks is answered
     assert told(story.cluster, SMALL, "/v1/maps/refusal/get", key="nobody")["value"] is None
     ballast.unlink()
@@ -165,7 +165,7 @@ def test_what_was_entered_waits_while_the_disk_is_full_and_is_merged_by_itself_l
     states = {
         part["state"] for part in parts_of(story.cluster, SMALL) if (part["map"], part["rows"]) == ("waits", ROWS)
     }
-    assert states <= {"waiting", "merging"}
+    assert states <= {"queued", "merging"}
     assert told(story.cluster, SMALL, "/v1/maps/waits/get", key="k00001")["value"] == 1
     ballast.unlink()
     story.check(full=False)

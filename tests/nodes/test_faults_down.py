@@ -44,12 +44,12 @@ def story(whole: Story) -> Iterator[Story]:
 @contextmanager
 def impatient(story: Story) -> Iterator[None]:
     """A client that waits for no answer longer than two seconds."""
-    patiently = story.pond
+    in_thread = story.pond
     with millpond.open(story.cluster.url, read_timeout="2s") as story.pond:
         try:
             yield
         finally:
-            story.pond = patiently
+            story.pond = in_thread
 
 
 def big_rows(load: int, count: int = 6_000) -> list[tuple[tuple[str | int, ...], object]]:

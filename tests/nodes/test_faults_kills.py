@@ -34,7 +34,7 @@ SAMPLE = ((PRIMARY, "load.committed"), (REPLICA, "merge.dequeued"), (NEWCOMER, "
 ELSEWHERE = (
     "part", "upload", "spark", "epoch", "snapshot", "narrow", "ranges.fetched", "ranges.index_fetched",
     "ranges.one_fetched", "fetch", "clone.map_fetched", "clone.map_switched", "merge.quarantine_moved", "retry",
-    "merge.first_part_moved", "care.swept", "what.has_just_happened",
+    "merge.first_part_moved", "maintenance.swept", "what.has_just_happened",
 )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ class Rounds:
         patient(story, lambda: story.pond.map("weather").retain(before=before - 1500))
         story.model("weather").retain(before - 1500)
         for number in (PRIMARY, REPLICA):
-            self._ask(number, "POST", "/v1/maps/weather/care", {"what": "compact"})
+            self._ask(number, "POST", "/v1/maps/weather/maintenance", {"what": "compact"})
         patient(story, lambda: story.load_all(first + 2))
         patient(story, lambda: story.pond.create_map("passing", kind="state", exist_ok=True))
         patient(story, lambda: story.pond.map("passing").load({"key": ["a"], "value": [first]}))

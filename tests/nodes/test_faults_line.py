@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.testing.faulty_proxy import BrokenLine, Trouble
+from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @pytest.fixture
-def line() -> Iterator[BrokenLine]:
+def line() -> Iterator[FaultyProxy]:
     """A line to somebody who says everything back."""
 
     def serve(listener: socket.socket) -> None:
@@ -36,12 +36,12 @@ def line() -> Iterator[BrokenLine]:
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve, args=(listener,), daemon=True).start()
-        with BrokenLine(listener.getsockname()[1]) as opened:
+        with FaultyProxy(listener.getsockname()[1]) as opened:
             yield opened
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def call(line: BrokenLine) -> socket.socket:
+def call(line: FaultyProxy) -> socket.socket:
     return socket.create_connection(("127.0.0.1", line.port), timeout=10)
 
 
@@ -56,14 +56,14 @@ def heard(link: socket.socket, count: int) -> bytes:
     return told
 
 
-def test_everything_passes_unchanged(line: BrokenLine) -> None:
+def test_everything_passes_unchanged(line: FaultyProxy) -> None:
     with call(line) as link:
         data = bytes(range(256)) * 4096
         threading.Thread(target=link.sendall, args=(data,)).start()
         assert heard(link, len(data)) == data
 
 
-def test_a_line_is_cut_after_so_many_bytes_of_what_was_meant(line: BrokenLine) -> None:
+def test_a_line_is_cut_after_so_many_bytes_of_what_was_meant(line: FaultyProxy) -> None:
     trouble = line.trouble(Trouble("cut", match=b"PUT /a", after=10))
     with call(line) as other, call(line) as link:
         other.sendall(b"GET /a" + b"x" * 100)
@@ -76,21 +76,21 @@ def test_a_line_is_cut_after_so_many_bytes_of_what_was_meant(line: BrokenLine) -
         assert len(heard(link, 106)) == 106
 
 
-def test_an_answer_is_lost_though_the_question_arrived(line: BrokenLine) -> None:
+def test_an_answer_is_lost_though_the_question_arrived(line: FaultyProxy) -> None:
     line.trouble(Trouble("cut", match=b"POST", down=True))
     with call(line) as link:
         link.sendall(b"POST it")
         assert heard(link, 7) == b""
 
 
-def test_a_byte_is_flipped(line: BrokenLine) -> None:
+def test_a_byte_is_flipped(line: FaultyProxy) -> None:
     line.trouble(Trouble("flip", match=b"put ", after=2))
     with call(line) as link:
         link.sendall(b"put abcdef")
         assert heard(link, 10) == b"put ab" + bytes([ord("c") ^ 0xFF]) + b"def"
 
 
-def test_what_is_held_comes_when_the_line_is_mended(line: BrokenLine) -> None:
+def test_what_is_held_comes_when_the_line_is_mended(line: FaultyProxy) -> None:
     trouble = line.trouble(Trouble("hold", match=b"go", after=1))
     with call(line) as link:
         link.sendall(b"go12")
@@ -100,7 +100,7 @@ def test_what_is_held_comes_when_the_line_is_mended(line: BrokenLine) -> None:
         assert heard(link, 1) == b"2"
 
 
-def test_a_line_that_is_cut_carries_nothing_until_it_is_mended(line: BrokenLine) -> None:
+def test_a_line_that_is_cut_carries_nothing_until_it_is_mended(line: FaultyProxy) -> None:
     with call(line) as link:
         link.sendall(b"a")
         assert heard(link, 1) == b"a"

@@ -112,10 +112,10 @@ def test_a_new_primary_takes_what_only_the_old_one_has_while_it_entered_nothing_
 
     The old one is back before the new one starts as the primary, or only later.
     """
-    story.create("kept")
-    story.load("kept", 0)
+    story.create("retained")
+    story.load("retained", 0)
     story.settle()
-    enter_at_the_primary_alone(story, "kept", 1)
+    enter_at_the_primary_alone(story, "retained", 1)
     if not late:
         story.cluster.stop(NEW)
     name_first(story, NEW, OLD, OTHER)
@@ -123,10 +123,10 @@ def test_a_new_primary_takes_what_only_the_old_one_has_while_it_entered_nothing_
     if not late:
         story.cluster.start(NEW)
     assert roles_of(story, OLD, NEW, OTHER) == ["replica", "primary", "replica"]
-    story.put("kept", rows_of(story.definition("kept").kind, 1))
+    story.put("retained", rows_of(story.definition("retained").kind, 1))
     wait_for(lambda: len({position_of(story.cluster, number) for number in range(3)}) == 1, "one log on all nodes")
     story.check()
-    again = patient(story, lambda: story.load("kept", 1))
+    again = patient(story, lambda: story.load("retained", 1))
     assert again.duplicate_parts == 1
-    story.load("kept", 2)
+    story.load("retained", 2)
     story.check()

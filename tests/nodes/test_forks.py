@@ -28,11 +28,11 @@ def test_logs_that_went_different_ways_are_told_and_repaired(
     alone.close()
     position = load(primary, "b", value=8)
     back = served_again(serve, cluster, 1, tmp_path / "alone")
-    until(lambda: back.node.puller.status().state == "forked")
+    until(lambda: back.node.follower.status().state == "forked")
     assert back.get("/readyz").status == 503
     with pytest.raises(Conflict, match="repair URL --from URL"):
-        back.node.puller.pull(position + 1, SECONDS)
-    assert other.node.puller.ready() is None
+        back.node.follower.pull(position + 1, SECONDS)
+    assert other.node.follower.ready() is None
     failed = repaired(back)
     assert failed["state"] == "failed"
     assert failed["error"]["kind"] == "log_forked"
@@ -40,7 +40,7 @@ def test_logs_that_went_different_ways_are_told_and_repaired(
     assert repaired(back, source=primary.url, over=True)["state"] == "done"
     assert back.pond.map("m").get("mine") is None
     assert back.pond.map("m").get("b") == 8
-    assert back.node.puller.ready() is None
+    assert back.node.follower.ready() is None
     caught_up(back, load(primary, "c"))
     assert compared(primary, back, other).ok
 
@@ -70,13 +70,13 @@ def test_a_replica_that_went_its_own_way_does_not_stop_the_primary(
     replica.close()
     back = served_again(serve, cluster, 1, forked_copy(serve, replica, tmp_path / "fork", "x", "y", "z"))
     load(primary, "b")
-    until(lambda: back.node.puller.status().state == "forked")
-    until(lambda: primary.node.puller.status().error_kind == "log_forked")
-    assert primary.node.puller.ready() is None
+    until(lambda: back.node.follower.status().state == "forked")
+    until(lambda: primary.node.follower.status().error_kind == "log_forked")
+    assert primary.node.follower.ready() is None
     caught_up(other, load(primary, "c"))
     assert repaired(back, source=primary.url, over=True)["state"] == "done"
     assert compared(primary, back, other).ok
-    until(lambda: primary.node.puller.status().error is None)
+    until(lambda: primary.node.follower.status().error is None)
 
 
 def test_a_primary_that_starts_with_another_past_waits_for_a_decision(
@@ -120,11 +120,11 @@ def test_a_fork_is_not_decided_by_a_peer_that_goes_away(
     wrong = served_again(serve, cluster, 0, fork)
     until(lambda: wrong.node.started)
     replicas[0].close()
-    puller = wrong.node.puller
-    failures = puller._failures
-    until(lambda: puller._failures > failures + 1 or puller.ready() is None)
+    follower = wrong.node.follower
+    failures = follower._failures
+    until(lambda: follower._failures > failures + 1 or follower.ready() is None)
     assert wrong.get("/readyz").status == 503
-    assert wrong.node.puller.status().state == "forked"
+    assert wrong.node.follower.status().state == "forked"
 
 
 def test_no_care_is_ordered_while_the_log_is_disputed(
@@ -154,6 +154,6 @@ def test_a_pond_with_a_past_of_its_own_is_not_taken_over(serve: Callable[..., Se
     other.close()
     load(cluster[0], "a")
     stranger = served_again(serve, cluster, 1, Path(other.node.settings.data))
-    until(lambda: stranger.node.puller.status().state == "forked")
-    assert stranger.node.puller.status().error_kind == "pond_other"
+    until(lambda: stranger.node.follower.status().state == "forked")
+    assert stranger.node.follower.status().error_kind == "pond_other"
     assert stranger.pond.map("m").get("mine") == 1

@@ -1,4 +1,4 @@
-"""Jobs, care and parts over HTTP: what they answer, and to whom."""
+"""Jobs, maintenance and parts over HTTP: what they answer, and to whom."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def owner(node: Served, **settings: Any) -> None:
 
 @contextmanager
 def damaged(node: Served) -> Iterator[str]:
-    """A part of map `owner` that was put aside because its data were damaged while it waited; its id."""
+    """A part of map `owner` that was quarantined because its data were damaged while it waited; its id."""
     made = node.pond.create_map("owner", kind="temporal_state", value="string", exist_ok=True)
     node.node.merger.stop()
     (part,), _ = seal_data(made.definition, ROWS, node.pond.folder / "writer" / "by-hand", source="cars.csv")
@@ -60,7 +60,7 @@ def test_every_job_of_a_node_is_listed(node: Served) -> None:
     told = node.get("/v1/jobs").json()
     assert told["node"] == node.url
     assert [job["name"] for job in told["jobs"]] == [
-        "merge", "condense", "retain", "compact", "snapshot", "cleanup", "orphans", "catch_up", "compare", "verify",
+        "merge", "condense", "retain", "compact", "snapshot", "cleanup", "orphans", "replicate", "compare", "verify",
     ]  # fmt: skip
     by_itself = [job["name"] for job in told["jobs"] if job["next_ms"] is not None]
     assert "verify" not in by_itself
@@ -85,32 +85,32 @@ def test_an_unknown_job_is_not_found(node: Served) -> None:
 
 def test_care_is_taken_now_and_reported(node: Served) -> None:
     owner(node)
-    condensed = node.post("/v1/maps/OWNER/care", {"what": "condense", "before": "2025-03-01T00:00Z"}).json()
+    condensed = node.post("/v1/maps/OWNER/maintenance", {"what": "condense", "before": "2025-03-01T00:00Z"}).json()
     assert condensed["position"] == 3
     assert condensed["report"]["rows_removed"] == 1
     assert node.pond.entries(2)[0].kind == "condense"
-    retained = node.post("/v1/maps/owner/care", {"what": "retain", "before": 1_800_000_000_000}).json()
+    retained = node.post("/v1/maps/owner/maintenance", {"what": "retain", "before": 1_800_000_000_000}).json()
     assert retained["report"]["rows_after"] == 0
-    compacted = node.post("/v1/maps/owner/care", {"what": "compact"}).json()
+    compacted = node.post("/v1/maps/owner/maintenance", {"what": "compact"}).json()
     assert compacted["report"]["bytes_after"] <= compacted["report"]["bytes_before"]
     assert compacted["position"] == retained["position"], "compacting changes no content"
 
 
 def test_care_without_a_setting_or_a_time_is_refused(node: Served) -> None:
     owner(node)
-    answer = node.post("/v1/maps/owner/care", {"what": "condense"})
+    answer = node.post("/v1/maps/owner/maintenance", {"what": "condense"})
     assert (answer.status, answer.json()["kind"]) == (400, "care_setting")
-    assert node.post("/v1/maps/owner/care", {"what": "polish"}).json()["kind"] == "request_invalid"
-    assert node.post("/v1/maps/nowhere/care", {"what": "compact"}).status == 404
+    assert node.post("/v1/maps/owner/maintenance", {"what": "polish"}).json()["kind"] == "request_invalid"
+    assert node.post("/v1/maps/nowhere/maintenance", {"what": "compact"}).status == 404
 
 
 def test_a_replica_sends_care_to_the_primary_but_compacts_itself(cluster: ClusterHere) -> None:
     cluster[0].pond.create_map("owner", kind="temporal_state", value="string", condense="1d")
     replica = cluster[1]
     assert replica.pond.wait_position(1, SECONDS)
-    answer = replica.post("/v1/maps/owner/care", {"what": "condense"})
+    answer = replica.post("/v1/maps/owner/maintenance", {"what": "condense"})
     assert (answer.status, answer.json()["values"]["primary"]) == (421, cluster[0].url)
-    assert replica.post("/v1/maps/owner/care", {"what": "compact"}).status == 200
+    assert replica.post("/v1/maps/owner/maintenance", {"what": "compact"}).status == 200
     told = replica.post(f"/v1/jobs/condense/run?wait={SECONDS}").json()["last"]["told"]
     assert told == f"follows the log of {cluster[0].url}"
 
@@ -120,13 +120,13 @@ def test_parts_are_told_and_taken_again(node: Served) -> None:
         (told,) = node.get("/v1/parts?map=owner&state=quarantined").json()["parts"]
         assert (told["part"], told["rows"], told["source"]) == (part, 2, "cars.csv")
         assert "data.mdb" in told["reason"] or "checksum" in told["reason"], told["reason"]
-        assert node.get("/v1/parts?state=kept").json()["parts"] == []
+        assert node.get("/v1/parts?state=retained").json()["parts"] == []
         assert node.post("/v1/parts/retry", {"parts": ["nothing"]}).json()["kind"] == "part_not_found"
     (again,) = node.post("/v1/parts/retry", {}).json()["parts"]
-    assert again["state"] in ("waiting", "merging", "kept")
+    assert again["state"] in ("queued", "merging", "retained")
     node.node.scheduler.run("merge")
     (told,) = node.get("/v1/parts").json()["parts"]
-    assert told["state"] == "kept"
+    assert told["state"] == "retained"
     assert node.pond.map("owner").get("car", at="2025-06-01T00:00Z") == "ann"
 
 
@@ -151,9 +151,9 @@ def test_who_may_read_sees_and_who_may_administer_acts(node: Served) -> None:
     assert status("POST", "/v1/jobs/orphans/run", "looks") == 403
     assert status("POST", "/v1/jobs/orphans/run", "tends") == 403
     assert status("POST", "/v1/jobs/orphans/run", "rules") == 200
-    assert status("POST", "/v1/maps/owner/care", "looks", compact) == 403
-    assert status("POST", "/v1/maps/owner/care", "tends", compact) == 200
-    assert status("POST", "/v1/maps/secret/care", "tends", compact) == 403
+    assert status("POST", "/v1/maps/owner/maintenance", "looks", compact) == 403
+    assert status("POST", "/v1/maps/owner/maintenance", "tends", compact) == 200
+    assert status("POST", "/v1/maps/secret/maintenance", "tends", compact) == 403
     assert status("POST", "/v1/parts/retry", "tends", {}) == 403
     assert status("POST", "/v1/parts/retry", "rules", {}) == 200
     seen = node.get("/v1/parts", headers={"Authorization": "Bearer looks"}).json()["parts"]

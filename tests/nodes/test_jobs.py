@@ -15,14 +15,14 @@ from millpond.clock import ManualClock
 from millpond.errors import NotFound, Unavailable
 from millpond.maps.loads.load import seal_data
 from millpond.maps.loads.merger import Merger
-from millpond.maps.loads.pause import Hold
+from millpond.maps.loads.pause import Pause
 from millpond.maps.map import Map
 from millpond.maps.shard.free_space import free_space
 from millpond.nodes.jobs.jobs import node_jobs
-from millpond.nodes.jobs.maintenance import CareOrders
+from millpond.nodes.jobs.maintenance import MaintenanceOrders
 from millpond.nodes.jobs.scheduler import Outcome
 from millpond.nodes.replication.agreement import Agreement, Finding
-from millpond.nodes.replication.follower import PullStatus
+from millpond.nodes.replication.follower import FollowerStatus
 from millpond.pond import Pond, open_pond
 from millpond.settings import Settings, load_settings
 from millpond.times.instants import parse_instant
@@ -43,28 +43,28 @@ class Expiring:
 
 
 class Pulling:
-    """A puller that stands somewhere."""
+    """A follower that stands somewhere."""
 
     def __init__(self, **told: Any) -> None:
-        self.told = {
+        self.report = {
             "role": "alone", "primary": None, "state": "alone", "position": 7, "chain": "", "behind": 0, "pulled": 0,
             "clones": 0, "healed": 0, "error": None, "error_kind": None, "since_ms": 0,
         } | told  # fmt: skip
-        self.role = self.told["role"]
-        self.hold = Hold(lambda: None)
+        self.role = self.report["role"]
+        self.pause = Pause(lambda: None)
 
     asked = 0
 
     def ask_now(self, timeout: float) -> None:
         self.asked += 1
 
-    def status(self) -> PullStatus:
-        return PullStatus(**self.told)
+    def status(self) -> FollowerStatus:
+        return FollowerStatus(**self.report)
 
     def pull(self, position: int, timeout: float) -> int:
-        if self.told["error"]:
-            raise Unavailable(self.told["error"], kind="node_behind")
-        self.told |= {"position": position, "behind": 0}
+        if self.report["error"]:
+            raise Unavailable(self.report["error"], kind="node_behind")
+        self.report |= {"position": position, "behind": 0}
         return position
 
 
@@ -82,7 +82,7 @@ class Compared:
         return [f"map {each.map} is not as the primary has it" for each in self.differing]
 
 
-class Tended:
+class JobContext:
     """A node, as far as jobs are concerned: real maps, a real merger, a clock that is moved by hand."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
@@ -90,7 +90,7 @@ class Tended:
         self.settings: Settings = load_settings(**settings)
         self.pond: Pond = open_pond(folder, serve=True, clock=self.clock, part_retention="7d")
         self.merger = Merger(self.pond)
-        self.puller: Any = Pulling()
+        self.follower: Any = Pulling()
         self.comparing: Any = Compared()
         self.receiver, self.copies = Expiring(), Expiring()
         self.primary = "http://n1:7433"
@@ -121,9 +121,9 @@ class Tended:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tended]:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobContext]:
     monkeypatch.chdir(tmp_path)
-    tended = Tended(tmp_path / "pond")
+    tended = JobContext(tmp_path / "pond")
     yield tended
     tended.close()
 
@@ -132,21 +132,21 @@ def moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def owner(node: Tended, times: Sequence[int], name: str = "owner", **settings: Any) -> Map:
+def owner(node: JobContext, times: Sequence[int], name: str = "owner", **settings: Any) -> Map:
     """A map in which one key has the same value at each of these times."""
     made = node.pond.create_map(name, kind="temporal_state", value="string", exist_ok=True, **settings)
     made.load([{"key": "car", "effective_time": moment(time), "value": "ann"} for time in times])
     return made
 
 
-# -- care, ordered ------------------------------------------------------------------------------------
+# -- maintenance, ordered ------------------------------------------------------------------------------------
 
 
-def test_care_is_ordered_with_its_watermark_and_says_what_it_did(node: Tended) -> None:
+def test_care_is_ordered_with_its_watermark_and_says_what_it_did(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY, NOW - HOUR], condense="1d")
     owner(node, [NOW], name="plain")
     outcome = node.run("condense")
-    assert outcome.told == "condensed 1 of 2 maps, 1 row fewer"
+    assert outcome.summary == "condensed 1 of 2 maps, 1 row fewer"
     assert outcome.numbers == {"maps": 1, "ordered": 1, "rows_removed": 1}
     entry = node.pond.entries(node.position() - 1)[0]
     step = DAY // 100
@@ -154,37 +154,37 @@ def test_care_is_ordered_with_its_watermark_and_says_what_it_did(node: Tended) -
     assert node.pond.map("owner").info()["rows"] == 2
 
 
-def test_nothing_is_ordered_while_nothing_can_have_changed(node: Tended) -> None:
+def test_nothing_is_ordered_while_nothing_can_have_changed(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY, NOW - HOUR], condense="1d", retain="100d")
     node.run("condense")
     node.run("retain")
     position = node.position()
     for _ in range(60):
-        assert node.run("condense").told == node.run("retain").told == "nothing to do in 1 map"
+        assert node.run("condense").summary == node.run("retain").summary == "nothing to do in 1 map"
         node.clock.advance(20 * MINUTE)
     assert node.position() == position, "20 hours: the last row is not a day old yet"
     node.clock.advance(4 * HOUR)
-    assert node.run("condense").told == "condensed 1 of 1 map, 1 row fewer"
+    assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
     position = node.position()
     node.clock.advance(30 * DAY)
-    assert node.run("condense").told == "nothing to do in 1 map", "no row is left that could come of age"
-    assert node.run("retain").told == "nothing to do in 1 map"
+    assert node.run("condense").summary == "nothing to do in 1 map", "no row is left that could come of age"
+    assert node.run("retain").summary == "nothing to do in 1 map"
     node.clock.advance(70 * DAY)
-    assert node.run("retain").told == "retained 1 of 1 map, 1 row fewer"
+    assert node.run("retain").summary == "retained 1 of 1 map, 1 row fewer"
 
 
-def test_a_load_asks_for_care_again_but_not_before_the_next_step(node: Tended) -> None:
+def test_a_load_asks_for_care_again_but_not_before_the_next_step(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.run("condense")
     owner(node, [NOW - 4 * DAY + number for number in range(5)])
     position = node.position()
-    assert node.run("condense").told == "nothing to do in 1 map"
+    assert node.run("condense").summary == "nothing to do in 1 map"
     node.clock.advance(DAY // 100)
-    assert node.run("condense").told == "condensed 1 of 1 map, 5 rows fewer"
+    assert node.run("condense").summary == "condensed 1 of 1 map, 5 rows fewer"
     assert node.position() == position + 1
 
 
-def test_steps_are_no_shorter_than_the_interval_and_no_longer_than_a_day(node: Tended) -> None:
+def test_steps_are_no_shorter_than_the_interval_and_no_longer_than_a_day(node: JobContext) -> None:
     owner(node, [NOW - 2 * HOUR, NOW - HOUR], name="short", condense="1h")
     owner(node, [NOW - 11 * 365 * DAY, NOW], name="long", retain="10y")
     node.run("condense")
@@ -201,92 +201,92 @@ def test_steps_are_no_shorter_than_the_interval_and_no_longer_than_a_day(node: T
     assert node.run("retain").numbers["ordered"] == 1
 
 
-def test_rows_that_age_by_their_update_come_of_age_with_their_load(node: Tended) -> None:
+def test_rows_that_age_by_their_update_come_of_age_with_their_load(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY], retain="10d", retain_by="update_time")
-    assert node.run("retain").told == "retained 1 of 1 map, 0 rows fewer"
+    assert node.run("retain").summary == "retained 1 of 1 map, 0 rows fewer"
     position = node.position()
     node.clock.advance(10 * DAY - 2 * HOUR)
     node.run("retain")
     assert node.pond.map("owner").info()["rows"] == 1
     node.clock.advance(5 * HOUR)
-    assert node.run("retain").told == "retained 1 of 1 map, 1 row fewer"
+    assert node.run("retain").summary == "retained 1 of 1 map, 1 row fewer"
     assert node.position() <= position + 2
     position = node.position()
     node.clock.advance(10 * DAY)
-    assert node.run("retain").told == "nothing to do in 1 map"
+    assert node.run("retain").summary == "nothing to do in 1 map"
     assert node.position() == position
 
 
-def test_maps_that_do_not_ask_are_suspended_or_have_no_times_are_left_alone(node: Tended) -> None:
+def test_maps_that_do_not_ask_are_suspended_or_have_no_times_are_left_alone(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="silent")
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="paused", condense="1d")
-    node.pond.alter_map("paused", care_suspended=True)
+    node.pond.alter_map("paused", maintenance_suspended=True)
     node.pond.create_map("empty", kind="session", condense="1d")
     node.pond.create_map("flat", kind="state", condense="1d").load([{"key": "k", "value": "v"}])
     position = node.position()
-    assert node.run("condense").told == "nothing to do in 4 maps"
+    assert node.run("condense").summary == "nothing to do in 4 maps"
     assert node.position() == position
-    node.pond.alter_map("paused", care_suspended=False)
-    assert node.run("condense").told == "condensed 1 of 4 maps, 1 row fewer"
+    node.pond.alter_map("paused", maintenance_suspended=False)
+    assert node.run("condense").summary == "condensed 1 of 4 maps, 1 row fewer"
 
 
-def test_sessions_come_of_age_by_their_start(node: Tended) -> None:
+def test_sessions_come_of_age_by_their_start(node: JobContext) -> None:
     sessions = node.pond.create_map("use", kind="session", condense="1d")
     sessions.load(
         [{"key": "ann", "start": moment(NOW + at * HOUR), "end": moment(NOW + (at + 2) * HOUR)} for at in (-30, -29, 5)]
     )
-    assert node.run("condense").told == "condensed 1 of 1 map, 1 row fewer"
+    assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
     node.clock.advance(28 * HOUR)
-    assert node.run("condense").told == "nothing to do in 1 map"
+    assert node.run("condense").summary == "nothing to do in 1 map"
     node.clock.advance(2 * HOUR)
     assert node.run("condense").numbers["ordered"] == 1
 
 
-def test_a_replica_leaves_care_to_the_log(node: Tended) -> None:
+def test_a_replica_leaves_care_to_the_log(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.leading = False
     position = node.position()
-    assert node.run("condense").told == "follows the log of http://n1:7433"
+    assert node.run("condense").summary == "follows the log of http://n1:7433"
     assert node.position() == position
 
 
-def test_what_was_ordered_is_known_from_the_log_also_after_a_restart(node: Tended) -> None:
+def test_what_was_ordered_is_known_from_the_log_also_after_a_restart(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.run("condense")
     node.jobs = {job.name: job for job in node_jobs(node)}
-    assert node.run("condense").told == "nothing to do in 1 map"
+    assert node.run("condense").summary == "nothing to do in 1 map"
 
 
-def test_what_the_log_has_forgotten_counts_as_never_ordered(node: Tended) -> None:
+def test_what_the_log_has_forgotten_counts_as_never_ordered(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.clock.advance(8 * DAY)
     assert node.run("cleanup").numbers["parts"] == 1
     with pytest.raises(NotFound):
         node.pond.entries(0)
-    assert node.run("condense").told == "condensed 1 of 1 map, 1 row fewer"
-    assert node.run("condense").told == "nothing to do in 1 map"
+    assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
+    assert node.run("condense").summary == "nothing to do in 1 map"
     node.jobs = {job.name: job for job in node_jobs(node)}
-    assert node.run("condense").told == "nothing to do in 1 map"
+    assert node.run("condense").summary == "nothing to do in 1 map"
 
 
-def test_a_node_that_became_a_copy_of_another_reads_its_log_anew(node: Tended) -> None:
+def test_a_node_that_became_a_copy_of_another_reads_its_log_anew(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
-    orders = CareOrders(node.pond, 10 * MINUTE)
+    orders = MaintenanceOrders(node.pond, 10 * MINUTE)
     assert orders.due(node.pond.map("owner"), "condense", NOW) is not None
     orders._read, orders._chain = node.position() + 5, "another past"
     orders._pasts["owner"].ordered["condense"] = (5, NOW)
     assert orders.due(node.pond.map("owner"), "condense", NOW) is not None
 
 
-def test_a_map_dropped_and_made_again_has_no_past(node: Tended) -> None:
+def test_a_map_dropped_and_made_again_has_no_past(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.run("condense")
     node.pond.drop_map("owner")
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
-    assert node.run("condense").told == "condensed 1 of 1 map, 1 row fewer"
+    assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
 
 
-def test_one_bad_map_does_not_keep_the_others_from_care(node: Tended) -> None:
+def test_one_bad_map_does_not_keep_the_others_from_care(node: JobContext) -> None:
     bad = owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="bad", condense="1d", retain="1d")
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="good", condense="1d", retain="1d")
     bad.freeze()
@@ -296,13 +296,13 @@ def test_one_bad_map_does_not_keep_the_others_from_care(node: Tended) -> None:
         outcome = node.run(name)
         (fault,) = outcome.faults
         assert fault.startswith("map bad: the map's pointer names no generation."), fault
-        assert outcome.told == "nothing to do in 2 maps"
+        assert outcome.summary == "nothing to do in 2 maps"
 
 
 # -- the shards and their files -----------------------------------------------------------------------
 
 
-def test_a_shard_of_which_much_is_free_is_compacted(node: Tended) -> None:
+def test_a_shard_of_which_much_is_free_is_compacted(node: JobContext) -> None:
     wide = node.pond.create_map("wide", kind="temporal_state", value="string")
     wide.load(
         [
@@ -310,48 +310,48 @@ def test_a_shard_of_which_much_is_free_is_compacted(node: Tended) -> None:
             for number in range(20_000)
         ]
     )
-    assert node.run("compact").told == "nothing to do in 1 map"
+    assert node.run("compact").summary == "nothing to do in 1 map"
     wide.retain(before=moment(NOW - 2_000 * MINUTE))
     before = free_space(wide.shard)
     assert before.share > 0.2
-    node.pond.alter_map("wide", care_suspended=True)
+    node.pond.alter_map("wide", maintenance_suspended=True)
     assert node.run("compact").numbers["maps"] == 0
-    node.pond.alter_map("wide", care_suspended=False)
+    node.pond.alter_map("wide", maintenance_suspended=False)
     outcome = node.run("compact")
     assert outcome.numbers["maps"] == 1
     assert outcome.numbers["bytes"] > before.free_bytes / 2
-    assert "MiB given back" in outcome.told
+    assert "MiB given back" in outcome.summary
     wide = node.pond.map("wide")
     assert free_space(wide.shard).share < 0.1
     assert wide.info()["rows"] == 2_001
     assert node.run("compact").numbers["maps"] == 0
 
 
-def test_snapshots_follow_maps_that_somebody_reads(node: Tended) -> None:
+def test_snapshots_follow_maps_that_somebody_reads(node: JobContext) -> None:
     read = owner(node, [NOW - DAY], name="read")
     owner(node, [NOW - DAY], name="unread")
     first = read.freeze().id
     owner(node, [NOW - HOUR], name="read")
-    assert node.run("snapshot").told == "nothing to do in 2 maps", "it is younger than min_time_to_keep_snapshots"
+    assert node.run("snapshot").summary == "nothing to do in 2 maps", "it is younger than min_time_to_keep_snapshots"
     node.clock.advance(11 * MINUTE)
-    assert node.run("snapshot").told == "froze 1 of 2 maps"
-    assert node.run("snapshot").told == "nothing to do in 2 maps"
+    assert node.run("snapshot").summary == "froze 1 of 2 maps"
+    assert node.run("snapshot").summary == "nothing to do in 2 maps"
     assert node.pond.map("read").info()["snapshot"] != first
     assert node.pond.map("read").info()["snapshot_current"]
     assert node.pond.map("unread").info()["snapshot"] is None
 
 
-def test_a_clock_set_back_does_not_keep_a_snapshot_old(node: Tended) -> None:
+def test_a_clock_set_back_does_not_keep_a_snapshot_old(node: JobContext) -> None:
     read = owner(node, [NOW - DAY])
     node.clock.advance(DAY)
     read.freeze()
     owner(node, [NOW - HOUR])
     node.clock.now -= DAY
-    assert node.run("snapshot").told == "froze 1 of 1 map"
+    assert node.run("snapshot").summary == "froze 1 of 1 map"
 
 
-def test_merging_tells_what_waited(node: Tended) -> None:
-    assert node.run("merge").told == "nothing waited"
+def test_merging_tells_what_waited(node: JobContext) -> None:
+    assert node.run("merge").summary == "nothing waited"
     node.merger.stop()
     made = node.pond.create_map("owner", kind="temporal_state", value="string")
     rows = [{"key": "car", "effective_time": moment(NOW), "value": "ann"}]
@@ -360,14 +360,14 @@ def test_merging_tells_what_waited(node: Tended) -> None:
     assert made.get("car", at=moment(NOW)) is None
     node.merger.start()
     # The merger may have been quicker than the job.
-    assert node.run("merge").told in ("merged 1 part, 1 row", "nothing waited; last: 1 row of owner")
+    assert node.run("merge").summary in ("merged 1 part, 1 row", "nothing waited; last: 1 row of owner")
     assert made.get("car", at=moment(NOW)) == "ann"
 
 
-def test_merging_that_is_paused_waits_until_it_is_told(node: Tended) -> None:
+def test_merging_that_is_paused_waits_until_it_is_told(node: JobContext) -> None:
     made = node.pond.create_map("owner", kind="temporal_state", value="string")
     rows = [{"key": "car", "effective_time": moment(NOW), "value": "ann"}]
-    hold = node.jobs["merge"].hold
+    hold = node.jobs["merge"].pause
     assert hold is not None
     hold(True)
     parts, _ = seal_data(made.definition, rows, node.pond.folder / "writer" / "by-hand")
@@ -375,7 +375,7 @@ def test_merging_that_is_paused_waits_until_it_is_told(node: Tended) -> None:
     with pytest.raises(Unavailable):
         node.pond.wait_applied(position, timeout=1.5)  # longer than the merger takes to look by itself
     assert made.get("car", at=moment(NOW)) is None
-    assert node.run("merge").told == "merged 1 part, 1 row"
+    assert node.run("merge").summary == "merged 1 part, 1 row"
     assert made.get("car", at=moment(NOW)) == "ann"
     parts, _ = seal_data(made.definition, [rows[0] | {"value": "bob"}], node.pond.folder / "writer" / "by-hand")
     position = node.pond.commit_load(parts, wait=False).position
@@ -395,7 +395,7 @@ def aged(place: Path, hours: float) -> Path:
     return place
 
 
-def test_old_folders_that_belong_to_nothing_are_removed(node: Tended) -> None:
+def test_old_folders_that_belong_to_nothing_are_removed(node: JobContext) -> None:
     known = owner(node, [NOW - DAY])
     known.freeze()
     folder = node.pond.folder
@@ -403,80 +403,80 @@ def test_old_folders_that_belong_to_nothing_are_removed(node: Tended) -> None:
         aged(folder / "shards" / "young.0000", 0.9), aged(folder / "snapshots" / "later.0000", -5),
         aged(folder / "quarantine" / "000000000009-owner", 500), aged(folder / "writer" / "host-1-2", 500),
     ]  # fmt: skip
-    for place in (*(folder / "shards").iterdir(), *(folder / "snapshots").iterdir(), *(folder / "kept").iterdir()):
+    for place in (*(folder / "shards").iterdir(), *(folder / "snapshots").iterdir(), *(folder / "retained").iterdir()):
         if "young" not in place.name and "later" not in place.name:
             os.utime(place, (NOW / 1000 - 1_000_000,) * 2)
             kept.append(place)
-    gone = [aged(folder / parent / "lost.0001", 1.1) for parent in ("shards", "snapshots", "kept")]
+    gone = [aged(folder / parent / "lost.0001", 1.1) for parent in ("shards", "snapshots", "retained")]
     outcome = node.run("orphans")
-    assert outcome.told == "removed shards/lost.0001, snapshots/lost.0001, kept/lost.0001"
+    assert outcome.summary == "removed shards/lost.0001, snapshots/lost.0001, retained/lost.0001"
     assert not any(place.exists() for place in gone)
     assert all(place.exists() for place in kept)
-    assert len([place for place in kept if place.parent.name == "kept"]) == 1
-    assert node.run("orphans").told == "nothing to do"
+    assert len([place for place in kept if place.parent.name == "retained"]) == 1
+    assert node.run("orphans").summary == "nothing to do"
 
 
-def test_a_catalogue_without_maps_makes_nothing_an_orphan(node: Tended) -> None:
+def test_a_catalogue_without_maps_makes_nothing_an_orphan(node: JobContext) -> None:
     place = aged(node.pond.folder / "shards" / "weather.0001", 500)
-    assert node.run("orphans").told == "nothing to do"
+    assert node.run("orphans").summary == "nothing to do"
     assert place.exists()
 
 
-def test_cleanup_removes_what_is_too_old_and_closes_what_is_idle(node: Tended) -> None:
+def test_cleanup_removes_what_is_too_old_and_closes_what_is_idle(node: JobContext) -> None:
     owner(node, [NOW - DAY])
     owner(node, [NOW])
     node.receiver.count, node.copies.count = 2, 1
     outcome = node.run("cleanup")
-    assert outcome.told == "2 uploads expired, 1 copy removed"
+    assert outcome.summary == "2 uploads expired, 1 copy removed"
     node.clock.advance(8 * DAY)
     outcome = node.run("cleanup")
-    assert outcome.told == "2 kept parts expired, 1 idle map closed"
+    assert outcome.summary == "2 kept parts expired, 1 idle map closed"
     assert node.pond.parts() == []
     assert node.pond.map("owner").info()["rows"] == 2, "it opens again by itself"
 
 
-def test_catching_up_says_where_the_node_stands(node: Tended) -> None:
-    assert node.run("catch_up").told == "alone at position 7"
-    node.puller = Pulling(state="following", behind=3)
-    assert node.run("catch_up").told == "leading at position 10"
+def test_catching_up_says_where_the_node_stands(node: JobContext) -> None:
+    assert node.run("replicate").summary == "alone at position 7"
+    node.follower = Pulling(state="following", behind=3)
+    assert node.run("replicate").summary == "leading at position 10"
     node.leading = False
-    assert node.run("catch_up").told == "following at position 10"
-    node.puller = Pulling(state="broken", behind=3, error="the node cannot be reached")
-    outcome = node.run("catch_up")
-    assert outcome.told == "broken at position 7, 3 behind"
+    assert node.run("replicate").summary == "following at position 10"
+    node.follower = Pulling(state="broken", behind=3, error="the node cannot be reached")
+    outcome = node.run("replicate")
+    assert outcome.summary == "broken at position 7, 3 behind"
     assert outcome.faults == ("behind: the node cannot be reached",)
 
 
-def test_catching_up_that_is_paused_is_done_when_it_is_told(node: Tended) -> None:
-    node.puller = Pulling(role="replica", state="held", behind=3)
-    [job] = [each for each in node_jobs(node) if each.name == "catch_up"]
-    assert job.hold is not None
-    job.hold(True)
-    assert node.puller.hold.held
-    assert node.run("catch_up").told == "held at position 7, 3 behind"
-    assert node.puller.asked == 1
+def test_catching_up_that_is_paused_is_done_when_it_is_told(node: JobContext) -> None:
+    node.follower = Pulling(role="replica", state="held", behind=3)
+    [job] = [each for each in node_jobs(node) if each.name == "replicate"]
+    assert job.pause is not None
+    job.pause(True)
+    assert node.follower.pause.held
+    assert node.run("replicate").summary == "held at position 7, 3 behind"
+    assert node.follower.asked == 1
 
 
-def test_comparing_is_for_replicas(node: Tended) -> None:
-    assert node.run("compare").told == "alone"
-    node.puller = Pulling(role="primary", state="following")
-    assert node.run("compare").told == "primary: the replicas compare themselves with it"
-    node.puller = Pulling(role="replica", state="following")
-    assert node.run("compare").told == "equal to the primary; nothing changed since"
+def test_comparing_is_for_replicas(node: JobContext) -> None:
+    assert node.run("compare").summary == "alone"
+    node.follower = Pulling(role="primary", state="following")
+    assert node.run("compare").summary == "primary: the replicas compare themselves with it"
+    node.follower = Pulling(role="replica", state="following")
+    assert node.run("compare").summary == "equal to the primary; nothing changed since"
 
 
-def test_comparing_tells_what_differs(node: Tended) -> None:
-    node.puller = Pulling(role="replica", state="following")
+def test_comparing_tells_what_differs(node: JobContext) -> None:
+    node.follower = Pulling(role="replica", state="following")
     states = {"a": "agrees", "b": "differs", "c": "behind"}
     theirs = [Finding(map=name, node=node.primary, state="agrees") for name in states]
     node.comparing = Compared(*theirs, *(Finding(map=name, node=node.url, state=each) for name, each in states.items()))
     outcome = node.run("compare")
-    assert outcome.told == "1 of 3 maps equal to the primary's, 1 not there yet"
+    assert outcome.summary == "1 of 3 maps equal to the primary's, 1 not there yet"
     assert outcome.numbers == {"maps": 3, "equal": 1, "behind": 1, "differing": 1}
     assert outcome.faults == ("map b is not as the primary has it",)
 
 
-def test_verifying_ends_with_its_node(node: Tended) -> None:
+def test_verifying_ends_with_its_node(node: JobContext) -> None:
     owner(node, [NOW])
     stopped = threading.Event()
     before = node.run("verify").numbers["checked"]
@@ -484,7 +484,7 @@ def test_verifying_ends_with_its_node(node: Tended) -> None:
     assert node.jobs["verify"].work(stopped).numbers["checked"] < before
 
 
-def test_verifying_tells_each_problem(node: Tended) -> None:
+def test_verifying_tells_each_problem(node: JobContext) -> None:
     known = owner(node, [NOW - DAY])
     good = node.run("verify")
     assert (good.numbers["problems"], good.faults) == (0, ())

@@ -89,7 +89,7 @@ def test_every_route_that_takes_a_body_has_a_limit(node: Served) -> None:
 
 
 @pytest.mark.parametrize("name", ["upload", "lookup", "get"])
-@pytest.mark.parametrize(("method", "path"), [("PATCH", "/v1/maps/{}"), ("POST", "/v1/maps/{}/care")])
+@pytest.mark.parametrize(("method", "path"), [("PATCH", "/v1/maps/{}"), ("POST", "/v1/maps/{}/maintenance")])
 def test_a_map_may_be_called_as_a_route_is(node: Served, name: str, method: str, path: str) -> None:
     node.pond.create_map(name, kind="state", value="long")
     announced = Sender(node, method, path.format(name), JSON_BYTES_MAX + 1)

@@ -38,7 +38,7 @@ def test_rights(node: Served) -> None:
         ("GET", "/v1/log?map=m"): ["all", "reader", "writer"],
         ("GET", "/v1/log?map=other"): ["all"],
         ("GET", "/v1/log/state"): ["all"],
-        ("GET", "/v1/log/aside"): ["all"],
+        ("GET", "/v1/log/quarantine"): ["all"],
         ("GET", "/v1/maps/m/digest"): ["all", "reader", "writer"],
         ("GET", "/v1/maps/m/shard"): ["all"],
         ("GET", ours): ["all", "reader", "writer"],
@@ -46,10 +46,10 @@ def test_rights(node: Served) -> None:
         ("GET", "/v1/repair"): ["all"],
         ("POST", "/v1/repair"): ["all"],
         ("POST", "/v1/verify"): ["all"],
-        ("POST", "/v1/log/catch-up"): ["all", "writer"],
+        ("POST", "/v1/log/replication"): ["all", "writer"],
     }
     for (method, path), who in allowed.items():
-        body = None if method == "GET" else {"position": 1} if path.endswith("catch-up") else {}
+        body = None if method == "GET" else {"position": 1} if path.endswith("replication") else {}
         assert status(node, method, path, None, body) == 401, path
         assert status(node, method, path, "nobody", body) == 401, path
         for name in ("all", "reader", "writer"):
@@ -69,5 +69,5 @@ def test_to_verify_without_the_right_is_refused_not_a_finding(node: Served, monk
 
 def test_what_the_routes_take_is_written_down(node: Served) -> None:
     paths = node.get("/openapi.json").json()["paths"]
-    for path in ("/v1/log", "/v1/log/catch-up", "/v1/maps/{name}/shard", "/v1/parts/{part_id}/bundle", "/v1/repair"):
+    for path in ("/v1/log", "/v1/log/replication", "/v1/maps/{name}/shard", "/v1/parts/{part_id}/bundle", "/v1/repair"):
         assert all(told["summary"] for told in paths[path].values())

@@ -130,15 +130,15 @@ def test_parts_of_a_folder_that_were_put_aside_are_told_and_taken_again(tmp_path
     told = typed("parts", "--state", "quarantined")
     assert cells(told)[1][1:4] == ["quarantined", "owner", "1"]
     assert "cars.csv" in told
-    assert f"{aside.part[:8]} of owner was put aside: " in told
+    assert f"{aside.part[:8]} of owner was quarantined: " in told
     assert "when the cause is gone: millpond parts retry" in told
-    assert typed("parts", "--map", "owner", "--state", "waiting") == "no part waits, and none was put aside\n"
+    assert typed("parts", "--map", "owner", "--state", "queued") == "no part waits, and none was quarantined\n"
     again = typed("parts", "retry", aside.part[:6])
-    assert "put aside again" in again
+    assert "quarantined again" in again
     (file,) = (tmp_path / "pond" / "quarantine").glob("*/data.mdb")
     file.write_bytes(intact)
     assert typed("parts", "retry") == f"{aside.part[:8]} of owner: merged\n"
-    assert typed("parts", "retry") == "no part was put aside\n"
+    assert typed("parts", "retry") == "no part was quarantined\n"
     assert typed("get", "owner", "k").strip() == "v"
 
 
@@ -146,17 +146,19 @@ def test_parts_of_a_node_in_every_state(node: Served) -> None:
     with damaged(node) as part:
         node.pond.map("owner").load([{"key": "bus", "effective_time": "2025-01-01T00:00Z", "value": "eve"}])
         told = typed("parts", "--pond", node.url)
-        assert f"{part[:8]} of owner was put aside: " in told
+        assert f"{part[:8]} of owner was quarantined: " in told
         assert "1 merged part is kept, " in told
         (aside,) = objects("parts", "--state", "quarantined", "--pond", node.url, "--json")
         assert (aside["part"], aside["map"], aside["rows"]) == (part, "owner", 2)
-        assert [each["state"] for each in objects("parts", "--state", "kept", "--pond", node.url, "--json")] == ["kept"]
+        assert [each["state"] for each in objects("parts", "--state", "retained", "--pond", node.url, "--json")] == [
+            "retained"
+        ]
         assert "no part of that id" in typed("parts", "retry", "feed", "--pond", node.url, code=3)
     (again,) = objects("parts", "retry", part[:8], "--pond", node.url, "--json")
     assert again["part"] == part
     node.node.scheduler.run("merge")
     assert typed("parts", "--pond", node.url).startswith(
-        "no part waits, and none was put aside\n2 merged parts are kept"
+        "no part waits, and none was quarantined\n2 merged parts are kept"
     )
 
 
@@ -165,20 +167,20 @@ def test_parts_of_a_cluster_name_their_node(cluster: ClusterHere) -> None:
     for each in cluster.nodes:
         assert each.pond.wait_position(2, SECONDS)
         each.pond.wait_applied(2)
-    told = cells(typed("parts", "--state", "kept", "--pond", cluster[1].url))
+    told = cells(typed("parts", "--state", "retained", "--pond", cluster[1].url))
     assert told[1] == ["part", "state", "map", "rows", "size", "age", "source"]
     assert [row[0] for row in told if row[0].startswith("http")] == cluster.urls
     assert len(told) == 9
     assert [
-        each["node"] for each in objects("parts", "--state", "kept", "--pond", cluster[1].url, "--json")
+        each["node"] for each in objects("parts", "--state", "retained", "--pond", cluster[1].url, "--json")
     ] == cluster.urls
-    assert typed("parts", "retry", "--pond", cluster[1].url) == "no part was put aside\n"
+    assert typed("parts", "retry", "--pond", cluster[1].url) == "no part was quarantined\n"
 
 
 def test_parts_of_nodes_that_answer_are_told_before_the_one_that_does_not(cluster: ClusterHere) -> None:
     owner(cluster[0])
     cluster[1].close()
-    told = typed("parts", "--state", "kept", "--pond", cluster[0].url, code=7)
+    told = typed("parts", "--state", "retained", "--pond", cluster[0].url, code=7)
     assert cluster.urls[0] in told.splitlines()
     assert f"node={cluster.urls[1]}" in told
 

@@ -24,7 +24,7 @@ from millpond.client.transport import Nodes
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.maps.snapshots.manifest import SnapshotManifest
-from millpond.nodes.answers import arrow_stream
+from millpond.nodes.lookup_service import arrow_stream
 from millpond.nodes.tokens import TokenFile
 from millpond.ranges.files import content_id
 from millpond.ranges.index import read_index
@@ -164,9 +164,9 @@ def test_few_keys_are_asked_remotely_until_a_snapshot_pays(weather: Any, reading
     each = weather.pond.map("weather")
     for _ in range(3):
         made.lookup(each.definition, ["a", "b", "c"], 1_000)
-        assert not made.reader("weather").at_hand
+        assert not made.reader("weather").cached
     made.lookup(each.definition, ["a", "b", "c"], 1_000)
-    assert made.reader("weather").at_hand
+    assert made.reader("weather").cached
     # Its own changes it sees at once, those of others when the snapshot is due.
     load(weather, each, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
     assert made.lookup(each.definition, ["k00001"], 6).to_pylist() == [None]

@@ -17,14 +17,14 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile
 from millpond.nodes.uploads import receiver as receiving
-from millpond.nodes.uploads.arriving import Arriving, Offer
 from millpond.nodes.uploads.receiver import Receiver, UploadState
+from millpond.nodes.uploads.session import UploadOffer, UploadSession
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from tests.nodes.conftest import Served
 from tests.nodes.test_uploads import Writer, sealed
 
-Coming: TypeAlias = tuple[Receiver, PartFile, Arriving]
+Coming: TypeAlias = tuple[Receiver, PartFile, UploadSession]
 
 
 def test_what_nobody_enters_expires(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
         assert again.expire() == 1
 
 
-def offer_of(part: PartFile, offset: int = 0) -> Offer:
+def offer_of(part: PartFile, offset: int = 0) -> UploadOffer:
     data = b"".join(open_bundle_stream(Path(part.folder)))
-    return Offer(part.manifest.id, part.manifest.map, len(data), xxhash.xxh3_128_hexdigest(data), offset)
+    return UploadOffer(part.manifest.id, part.manifest.map, len(data), xxhash.xxh3_128_hexdigest(data), offset)
 
 
 def begin_of(part: PartFile) -> bytes:

@@ -20,7 +20,7 @@ from millpond.cli.options import existing_pond
 from millpond.errors import AlreadyExists, Closed, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.nodes.tokens import hash_token
-from millpond.testing.faulty_proxy import BrokenLine, Trouble
+from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 from tests.nodes.acted import Stage, free_port, refuse, say
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def test_a_scan_that_loses_its_node_says_so(node: Served) -> None:
     with millpond.open(node.url, **QUICK) as pond:
         made = pond.create_map("m", kind="state", value="string")
         made.load(pa.table({"key": [f"k{n}" for n in range(60_000)], "value": [f"{n:060d}" for n in range(60_000)]}))
-        with BrokenLine(int(node.url.rpartition(":")[2])) as line:
+        with FaultyProxy(int(node.url.rpartition(":")[2])) as line:
             pond.nodes.connections[:] = type(pond.nodes)(line.url, pond.settings).connections
             line.trouble(Trouble("cut", match=b"POST /v1/maps/m/scan", after=400_000, down=True))
             with pytest.raises(Unavailable) as caught:
@@ -184,7 +184,7 @@ def test_the_log_and_its_parts_can_be_read(cluster: ClusterHere, tmp_path: Path)
         assert manifest.id == part["id"]
         with pytest.raises(NotFound):
             pond.fetch_part("0" * 32, tmp_path / "other")
-        assert {each.state for each in pond.parts()} <= {"kept"}
+        assert {each.state for each in pond.parts()} <= {"retained"}
 
 
 def test_damage_on_one_node_is_found_and_named(cluster: ClusterHere) -> None:
@@ -233,10 +233,10 @@ def test_every_command_speaks_to_nodes(cluster: ClusterHere, monkeypatch: pytest
     assert json.loads(said("scan", "weather", "--where", "key = 'LGA'", "--json"))["temp"] == 34.0
     assert json.loads(said("query", "select count(*) as n from weather", "--json")) == {"n": 3}
     assert "changed weather" in said("alter", "weather", "--retain", "10y")
-    told = json.loads(said("care", "condense", "weather", "--before", "2014-01-01T00:00Z", "--json"))
+    told = json.loads(said("maintenance", "condense", "weather", "--before", "2014-01-01T00:00Z", "--json"))
     assert (told["rows_before"], told["rows_removed"]) == (3, 1)
-    assert json.loads(said("care", "retain", "--all", "--json"))["rows_after"] == 0
-    assert json.loads(said("care", "compact", "weather", "--json"))["rows_after"] == 0
+    assert json.loads(said("maintenance", "retain", "--all", "--json"))["rows_after"] == 0
+    assert json.loads(said("maintenance", "compact", "weather", "--json"))["rows_after"] == 0
     assert [each.pond.map("weather").info()["rows"] for each in cluster.nodes] == [0, 0, 0]
     assert "dropped weather" in said("drop", "weather", "--yes")
     assert "no maps yet" in said("maps")
@@ -256,7 +256,7 @@ def test_a_load_is_waited_for_when_told(cluster: ClusterHere, monkeypatch: pytes
 @pytest.mark.usefixtures("typed")
 def test_a_node_that_is_not_there_is_a_sentence_that_names_it() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    for words in (["maps"], ["get", "weather", "JFK"], ["query", "select 1"], ["care", "condense", "weather"]):
+    for words in (["maps"], ["get", "weather", "JFK"], ["query", "select 1"], ["maintenance", "condense", "weather"]):
         told = said(*words, "--pond", url, code=7)
         assert told.startswith("error: the node cannot be reached after 3 attempts")
         assert url in told

@@ -82,7 +82,7 @@ def test_a_job_without_an_interval_runs_only_when_told(start: Start) -> None:
     after = scheduler.run("tend")
     assert (after.runs, after.failures, after.running_since_ms) == (1, 0, None)
     assert after.last is not None
-    assert (after.last.told, after.last.numbers, after.last.error) == ("tended 2 maps", {"maps": 2}, None)
+    assert (after.last.summary, after.last.numbers, after.last.error) == ("tended 2 maps", {"maps": 2}, None)
     assert abs(after.last.began_ms - SystemClock().now_ms()) < 1000 * SECONDS
     assert after.last.seconds >= 0
 
@@ -146,7 +146,7 @@ def test_faults_of_some_maps_are_the_error_of_a_run_that_did_the_rest(start: Sta
     scheduler = start(some=lambda _: Outcome("2 of 3 maps", {"maps": 2}, ("map a: broken", "map b: broken")))
     last = scheduler.run("some").last
     assert last is not None
-    assert (last.told, last.error) == ("2 of 3 maps", "map a: broken; map b: broken")
+    assert (last.summary, last.error) == ("2 of 3 maps", "map a: broken; map b: broken")
 
 
 def test_a_paused_job_runs_only_when_told_and_stays_paused_over_a_restart(start: Start, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_stopping_lets_a_job_come_to_an_end_and_begins_no_other(start: Start) ->
     scheduler.stop()
     (told, _) = scheduler.status()
     assert told.last is not None
-    assert told.last.told == "came to an end"
+    assert told.last.summary == "came to an end"
     with pytest.raises(Closed):
         scheduler.wait("other", 1, SECONDS)
     for act in (scheduler.run, scheduler.pause):

@@ -173,7 +173,7 @@ def test_what_a_node_does_is_measured(node: Served) -> None:
     found = metrics(node)
     assert found["millpond_rows_merged_total"] == {("m",): 2}
     assert found["millpond_parts_merged_total"] == {("m",): 1}
-    assert found["millpond_parts_waiting"] == {("m",): 0}
+    assert found["millpond_parts_queued"] == {("m",): 0}
     assert found["millpond_log_position"] == {(): 2}
     assert found["millpond_applied_position"] == {("m",): 2}
     assert found["millpond_ready"] == {(): 1}
@@ -211,7 +211,7 @@ def test_every_route_is_described(node: Served) -> None:
     ]
     assert generated == [], "a summary that somebody wrote"
     schemas = told["components"]["schemas"]
-    assert set(schemas["ErrorTold"]["properties"]) == {"error", "kind", "message", "hint", "values"}
+    assert set(schemas["ErrorResponse"]["properties"]) == {"error", "kind", "message", "hint", "values"}
     assert "null" not in {each.get("type") for each in _within(told) if isinstance(each.get("type"), str)}
 
 
@@ -226,10 +226,12 @@ def test_what_routes_answer_is_what_they_say(node: Served) -> None:
     schemas = node.get("/openapi.json").json()["components"]["schemas"]
     made = node.post("/v1/maps", {"name": "m", "kind": "state"}).json()
     assert set(made) == set(schemas["MapChanged"]["properties"])
-    assert set(node.get("/v1/maps/m").json()) == set(schemas["MapTold"]["properties"])
+    assert set(node.get("/v1/maps/m").json()) == set(schemas["MapResponse"]["properties"])
     told = node.pond.map("m")
-    assert set(told.definition.to_dict() | told.info()) == set(schemas["MapTold"]["properties"]), "nothing is left out"
-    assert set(node.get("/v1/node").json()) == set(schemas["NodeTold"]["properties"])
+    assert set(told.definition.to_dict() | told.info()) == set(schemas["MapResponse"]["properties"]), (
+        "nothing is left out"
+    )
+    assert set(node.get("/v1/node").json()) == set(schemas["NodeResponse"]["properties"])
 
 
 def test_the_page_needs_nothing_from_elsewhere(node: Served) -> None:
@@ -343,7 +345,7 @@ def until_running(node: Served) -> None:
 
 def test_a_folder_is_served_again_with_all_it_had(serve: Callable[..., Served], tmp_path: Path) -> None:
     for round in range(3):
-        node = serve(data=str(tmp_path / "kept"))
+        node = serve(data=str(tmp_path / "retained"))
         with millpond.open(node.url) as pond:
             made = pond.create_map("m", kind="state", value="long", exist_ok=True)
             made.load([{"key": f"k{round}", "value": round}])

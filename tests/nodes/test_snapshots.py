@@ -148,9 +148,9 @@ def test_who_must_see_the_last_change_waits_for_it(stage: Stage) -> None:
     assert value(reader) == 0
     stage.changed(7)
     assert value(reader) == 0
-    assert reader.at_hand
+    assert reader.cached
     cache.outdate("m")
-    assert not reader.at_hand
+    assert not reader.cached
     assert value(reader) == 7
     stage.changed(8)
     assert reader.snapshot(fresh=True).lookup(["k00000"]).to_pylist() == [8]

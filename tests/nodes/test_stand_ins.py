@@ -110,7 +110,7 @@ def test_what_shaped_a_map_is_told_only_when_it_is_sure(cluster: ClusterHere, re
     other.load([{"key": "a", "value": 1}])
 
     def shaped() -> list[int]:
-        return [each.node.itself.shaped("m", each.pond.map("m").shard.version) for each in cluster.nodes]
+        return [each.node.local_peer.shaped("m", each.pond.map("m").shard.version) for each in cluster.nodes]
 
     assert shaped() == [entry] * 3
     remote.map("m").retain(before="2013-01-01T00:00Z")
@@ -118,4 +118,4 @@ def test_what_shaped_a_map_is_told_only_when_it_is_sure(cluster: ClusterHere, re
         each.pond.wait_applied(remote.position()[0], timeout=30)
     assert len(set(shaped())) == 1
     assert shaped()[0] > entry
-    assert [each.node.itself.shaped("m", 0) for each in cluster.nodes] == [0] * 3
+    assert [each.node.local_peer.shaped("m", 0) for each in cluster.nodes] == [0] * 3

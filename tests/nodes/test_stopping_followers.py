@@ -10,17 +10,17 @@ import pytest
 
 from millpond.client.stopping import Interrupt, wait_ended
 from millpond.errors import Unavailable
-from millpond.testing.faulty_proxy import BrokenLine, Trouble
+from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 from tests.nodes.conftest import Served, free_ports
 from tests.nodes.following import SECONDS, caught_up, load, until
 
-PATIENT = {"read_timeout": "1h", "catch_up_interval": "1h", "shutdown_timeout": "1s"}
+PATIENT = {"read_timeout": "1h", "replication_interval": "1h", "shutdown_timeout": "1s"}
 
 
 class Pair:
     """A primary, and a replica that reaches it over a line that a test can hold up."""
 
-    def __init__(self, serve: Callable[..., Served], line: BrokenLine, port: int) -> None:
+    def __init__(self, serve: Callable[..., Served], line: FaultyProxy, port: int) -> None:
         own, other = f"http://127.0.0.1:{line.port}", f"http://127.0.0.1:{free_ports(1)[0]}"
         self.line, self.nodes = line, [own, other]
         self.primary = serve(port=port, url=own, nodes=self.nodes)
@@ -37,7 +37,7 @@ class Pair:
 @pytest.fixture
 def pair(serve: Callable[..., Served]) -> Iterator[Pair]:
     [port] = free_ports(1)
-    with BrokenLine(port) as line:
+    with FaultyProxy(port) as line:
         yield Pair(serve, line, port)
 
 
@@ -54,33 +54,33 @@ def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, ma
     load(pair.primary, "a")
     replica = pair.replica()
     caught_up(replica, pair.primary.pond.position()[0])
-    puller = replica.node.puller
-    puller.stop()
-    trouble = pair.hold(match, after)
+    follower = replica.node.follower
+    follower.stop()
+    trouble = pair.pause(match, after)
     position = load(pair.primary, "b")
-    puller.start()
+    follower.start()
     assert trouble.struck.wait(SECONDS)
-    thread = puller._thread
+    thread = follower._thread
     assert thread is not None
-    puller.stop()
+    follower.stop()
     assert not thread.is_alive()
-    assert puller.status().state == "stopped"
+    assert follower.status().state == "stopped"
     assert replica.pond.position()[0] == position - 1
     with pytest.raises(Unavailable, match="does not pull"):
-        puller.pull(position, SECONDS)
+        follower.pull(position, SECONDS)
     pair.line.mend()
-    puller.start()
+    follower.start()
     caught_up(replica, position)
 
 
 def test_a_node_that_is_cloning_stops(pair: Pair) -> None:
     load(pair.primary, "a")
     pair.primary.pond.wait_applied(pair.primary.pond.position()[0])
-    trouble = pair.hold(b"GET /v1/maps/m/shard", 100)
+    trouble = pair.pause(b"GET /v1/maps/m/shard", 100)
     replica = pair.replica()
     assert trouble.struck.wait(SECONDS)
     replica.close()
-    assert pair.primary.node.puller.status().state == "following"
+    assert pair.primary.node.follower.status().state == "following"
 
 
 @pytest.mark.parametrize("ask", ["/v1/repair", "/v1/jobs/compare/run"])
@@ -88,7 +88,7 @@ def test_a_node_that_repairs_or_compares_stops(pair: Pair, ask: str) -> None:
     load(pair.primary, "a")
     replica = pair.replica()
     caught_up(replica, pair.primary.pond.position()[0])
-    trouble = pair.hold(b"GET /v1/maps/m/digest")
+    trouble = pair.pause(b"GET /v1/maps/m/digest")
     asking = threading.Thread(target=replica.post, args=(ask, {}), daemon=True)
     asking.start()
     assert trouble.struck.wait(SECONDS)

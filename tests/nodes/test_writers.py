@@ -24,7 +24,7 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.settings import Settings, load_settings
-from millpond.testing.faulty_proxy import BrokenLine, Trouble
+from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 from millpond.testing.rows import canonical_of
 from tests.nodes.acted import Asked, Stage, free_port, refuse, say
 from tests.nodes.conftest import free_ports
@@ -369,7 +369,7 @@ def test_a_load_with_a_node_down_is_on_no_node_and_repeated_well(
 
 def test_an_answer_cut_after_the_load_was_entered_enters_it_once(node: Served) -> None:
     port = int(node.url.rpartition(":")[2])
-    with BrokenLine(port) as line, millpond.open(node.url, synchronise=True) as pond:
+    with FaultyProxy(port) as line, millpond.open(node.url, synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="long")
         pond.nodes.connections[:] = Nodes(line.url, quick()).connections
         line.trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
@@ -383,12 +383,12 @@ def test_an_answer_cut_after_the_load_was_entered_enters_it_once(node: Served) -
 def test_a_replica_lost_after_the_load_was_entered_is_named_and_catches_up(serve: Callable[..., Served]) -> None:
     with ExitStack() as broken:
         ports = free_ports(2)
-        lines = [broken.enter_context(BrokenLine(port)) for port in ports]
+        lines = [broken.enter_context(FaultyProxy(port)) for port in ports]
         urls = [line.url for line in lines]
         served = [serve(port=port, url=url, nodes=urls) for port, url in zip(ports, urls, strict=True)]
         with millpond.open(urls[0], synchronise=True, send_part_retry_delay="10ms") as pond:
             made = pond.create_map("m", kind="state", value="long")
-            lines[1].trouble(Trouble("cut", match=b"/v1/log/catch-up", times=100))
+            lines[1].trouble(Trouble("cut", match=b"/v1/log/replication", times=100))
             with pytest.raises(Unavailable) as caught:
                 made.load(rows(10))
             assert caught.value.kind == "load_behind"
@@ -402,7 +402,7 @@ def test_a_replica_lost_after_the_load_was_entered_is_named_and_catches_up(serve
 
 def test_a_line_cut_in_mid_upload_goes_on(node: Served) -> None:
     port = int(node.url.rpartition(":")[2])
-    with BrokenLine(port) as line, millpond.open(node.url, synchronise=True) as pond:
+    with FaultyProxy(port) as line, millpond.open(node.url, synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="string")
         trouble = line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=200_000))
         pond.nodes.connections[:] = Nodes(line.url, quick()).connections

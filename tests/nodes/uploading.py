@@ -12,9 +12,9 @@ from millpond.clock import SystemClock
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
-from millpond.nodes.uploads.arriving import Offer
-from millpond.nodes.uploads.commit import Entrance
+from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
+from millpond.nodes.uploads.session import UploadOffer
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
@@ -39,7 +39,7 @@ def _sealed(definition: MapDefinition, folder: Path) -> PartFile:
 def _send(receiver: Receiver, part: PartFile) -> None:
     data = b"".join(open_bundle_stream(Path(part.folder)))
     offset = receiver.state(part.manifest.id).offset
-    arriving = receiver.begin(Offer(part.manifest.id, "m", len(data), xxhash.xxh3_128_hexdigest(data), offset))
+    arriving = receiver.begin(UploadOffer(part.manifest.id, "m", len(data), xxhash.xxh3_128_hexdigest(data), offset))
     if arriving is None:
         return
     for start in range(offset, len(data), PIECE):
@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
         with arm():
             _send(receiver, part)
             assert receiver.state(part.manifest.id).state in ("here", "known")
-            Entrance(pond, receiver).enter(
+            LoadCommit(pond, receiver).enter(
                 "load", [part.manifest.id], source="", rejected=0, stream=None, allowed=lambda _: None
             )
         pond.merge()

@@ -10,7 +10,7 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.spark.change_log import BEHIND_SECONDS, FollowedMap
 from millpond.spark.options import pond_option
-from millpond.spark.places import Place, Rights, named_place
+from millpond.spark.places import Place, Rights, place_named
 from tests.nodes.conftest import cluster as cluster
 from tests.nodes.conftest import serve as serve
 
@@ -56,10 +56,10 @@ def test_who_has_merged_less_is_not_asked(cluster: ClusterHere) -> None:
 def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MILLPOND_TOKEN", "of this process")
-    place = named_place("http://n1:7433, http://n2:7433/", Rights("of the session"))
+    place = place_named("http://n1:7433, http://n2:7433/", Rights("of the session"))
     assert (place.where, place.rights.token) == ("http://n1:7433,http://n2:7433", "of the session")
     assert "session" not in repr(place)
-    assert named_place("http://n1:7433", Rights()).rights.token == "of this process"
+    assert place_named("http://n1:7433", Rights()).rights.token == "of this process"
     assert place.settings().token == "of this process", "where it is opened, its own token wins"
     monkeypatch.delenv("MILLPOND_TOKEN")
     assert place.settings().token == "of the session"

@@ -19,7 +19,7 @@ from millpond.errors import Conflict, Invalid
 from millpond.maps.inputs.normalise import normalise
 from millpond.spark.attempts import Attempt, TaskParts, run_attempt
 from millpond.spark.places import place_of
-from millpond.spark.staging import FolderLanding
+from millpond.spark.staging import FolderStagingDir
 from millpond.spark.write_jobs import LoadSettings, adopt, begin_job
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from millpond import Map, Pond
-    from millpond.spark.staging import Landing
+    from millpond.spark.staging import StagingDir
 
 pytestmark = pytest.mark.spark
 
@@ -77,11 +77,11 @@ def test_a_job_that_fails_half_way_publishes_nothing(spark: SparkSession, pond: 
     assert left_behind(pond) == []
 
 
-def a_job(pond: Pond, owner: int | None = None) -> Landing:
+def a_job(pond: Pond, owner: int | None = None) -> StagingDir:
     return begin_job(place_of(pond), SystemClock(), os.getpid() if owner is None else owner)
 
 
-def an_attempt(numbers: Map, job: Landing, task: int, rows: int = 10) -> Callable[[], TaskParts]:
+def an_attempt(numbers: Map, job: StagingDir, task: int, rows: int = 10) -> Callable[[], TaskParts]:
     """An attempt at partition 0 that has begun; call it to let it end."""
     attempt = Attempt(job, 0, task)
     batch = pa.RecordBatch.from_pydict({"key": [f"k{n}" for n in range(rows)], "value": list(range(rows))})
@@ -122,7 +122,7 @@ def test_an_attempt_that_fails_leaves_nothing(pond: Pond, numbers: Map) -> None:
 
     with pytest.raises(RuntimeError, match="cut short"):
         run_attempt(Attempt(job, 0, 1), fail)
-    assert isinstance(job, FolderLanding)
+    assert isinstance(job, FolderStagingDir)
     assert list(job.job.iterdir()) == []
     job.give_up(())
     assert left_behind(pond) == []

@@ -63,7 +63,7 @@ def test_one_bit_is_noticed_by_who_opens_the_file_first(
         with pytest.raises(Corrupt) as caught, snapshot(pond, name) as opened:
             assert opened.lookup(questions).to_pylist() == expected
         assert file.name in str(caught.value)
-        assert not pond.verify().ok, "it is set aside"
+        assert not pond.verify().ok, "it is quarantined"
         assert pond.map(name).lookup(questions).to_pylist() == expected
 
 

@@ -15,7 +15,7 @@ from millpond.kernel.space import Space, Transaction
 from millpond.maps.log import queue
 from millpond.maps.log.apply import follow, record, remembered
 from millpond.maps.log.log import STREAMS, Entry, entries_after
-from millpond.maps.log.queue import ABSORBED, NUMBER, series_of, settings_of, waiting_parts
+from millpond.maps.log.queue import ABSORBED, NUMBER, queued_parts, series_of, settings_of
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.stores.memory import MemorySpace
@@ -58,7 +58,7 @@ def load(space: Space, load_id: str, parts: dict[str, str], stream: tuple[str, i
 
 def merge(space: Space, name: str) -> None:
     def leave(tx: Transaction) -> None:
-        series_of(name).retire(tx, [each.number for each in waiting_parts(tx, name)])
+        series_of(name).retire(tx, [each.number for each in queued_parts(tx, name)])
 
     space.write(leave)
 

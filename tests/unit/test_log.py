@@ -256,12 +256,12 @@ def test_parts_are_told_and_found_through_their_lives(pond: Pond) -> None:
     [part] = part_of(pond, {"a": 1})
     pond.commit_load([part], wait=False, source="here")
     [status] = pond.parts()
-    assert (status.state, status.map, status.part, status.position) == ("waiting", "m", part.manifest.id, 2)
+    assert (status.state, status.map, status.part, status.position) == ("queued", "m", part.manifest.id, 2)
     assert (status.rows, status.source, status.since_ms) == (1, "here", DAY)
     assert pond.part_folder(status.part) == pond.folder / "staging" / "000000000001"
     pond.merge()
-    [status] = pond.parts(state="kept")
-    assert pond.part_folder(status.part) == pond.folder / "kept" / status.part
+    [status] = pond.parts(state="retained")
+    assert pond.part_folder(status.part) == pond.folder / "retained" / status.part
     assert pond.expire_parts(DAY) == 0
     assert pond.expire_parts(DAY + 1) == 1
     assert pond.part_folder(status.part) is None
@@ -275,7 +275,7 @@ def test_parts_are_told_and_found_through_their_lives(pond: Pond) -> None:
 def test_the_log_is_not_trimmed_below_what_is_not_applied(pond: Pond) -> None:
     bring(pond, {"a": 1})
     pond.commit_load(part_of(pond, {"a": 2}), wait=False)
-    bring_order = pond.order_care("m", "retain", 0)
+    bring_order = pond.order_maintenance("m", "retain", 0)
     pond.expire_parts(2 * DAY)
     assert [each.position for each in pond.entries(2)] == [3, bring_order.position]
 
@@ -285,10 +285,10 @@ def test_nothing_is_kept_unless_asked_for(tmp_path: Path) -> None:
         pond.create_map("m", kind="state", value="long")
         bring(pond, {"a": 1})
         assert pond.parts() == []
-        assert list((pond.folder / "kept").iterdir()) == []
+        assert list((pond.folder / "retained").iterdir()) == []
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         bring(pond, {"a": 2})
-        assert [each.state for each in pond.parts()] == ["kept"]
+        assert [each.state for each in pond.parts()] == ["retained"]
     with open_pond(tmp_path / "pond") as pond:
         bring(pond, {"a": 3})
         assert len(pond.parts()) == 2, "how long parts are kept is written down"
@@ -321,7 +321,7 @@ def test_parts_of_a_dropped_map_are_kept_for_those_who_follow(pond: Pond, replic
     bring(pond, {"a": 1})
     pond.commit_load(part_of(pond, {"a": 2}), wait=False)
     pond.drop_map("m")
-    assert [each.state for each in pond.parts()] == ["kept", "kept"]
+    assert [each.state for each in pond.parts()] == ["retained", "retained"]
     pond.create_map("m", kind="state", value="long")
     bring(pond, {"a": 3})
     follow(replica, pond)
@@ -331,7 +331,7 @@ def test_parts_of_a_dropped_map_are_kept_for_those_who_follow(pond: Pond, replic
     assert pond.verify().ok
 
 
-# -- parts put aside ----------------------------------------------------------------------------------
+# -- parts quarantined ----------------------------------------------------------------------------------
 
 
 def put_aside(pond: Pond, told: dict[str, int]) -> str:
@@ -368,9 +368,9 @@ def test_an_intact_copy_ends_in_its_place(pond: Pond) -> None:
     bring(pond, {"b": 3})
     assert answers(pond, "a", "b", "c") == [1, 3, None]
     [still] = pond.retry_parts()
-    assert still.state == "quarantined", "what is damaged stays aside"
+    assert still.state == "quarantined", "what is damaged stays quarantined"
     [status] = pond.replace_part(part, intact(pond, part))
-    assert status.state == "kept"
+    assert status.state == "retained"
     assert answers(pond, "a", "b", "c") == [2, 3, 2]
     assert pond.verify().ok
     pond.wait_applied(3)
@@ -412,7 +412,7 @@ def test_a_part_that_cannot_be_put_in_its_place_is_refused_with_the_way_out(pond
         bring(pond, {"a": len(harm)})  # the way out: the same rows once more
         assert answers(pond, "a") == [len(harm)]
         [status] = [each for each in pond.retry_parts() if each.part == part]
-        assert status.state == "kept", "what was loaded again is not aside any more"
+        assert status.state == "retained", "what was loaded again is not quarantined any more"
 
 
 def test_a_part_with_nothing_after_it_is_always_taken_again(tmp_path: Path) -> None:

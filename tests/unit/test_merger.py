@@ -59,8 +59,8 @@ def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merge
     position = bring(pond, "one", 1, wait=True)
     assert pond.map("one").get("a", at=5) == 1
     told = status(merger, "one")
-    assert (told["position"], told["parts_waiting"], told["error"]) == (position, 0, "")
-    order = pond.order_care("one", "condense", 9)
+    assert (told["position"], told["parts_queued"], told["error"]) == (position, 0, "")
+    order = pond.order_maintenance("one", "condense", 9)
     pond.wait_applied(order.position, ["one"], timeout=SECONDS)
     assert pond.map("one").condense(before=9).rows_removed == 0
     merger.stop()
@@ -75,7 +75,7 @@ def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merge
 def test_small_loads_are_folded_into_one_change(pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in range(6):
         bring(pond, "one", value)
-    pond.order_care("one", "retain", -5)
+    pond.order_maintenance("one", "retain", -5)
     for value in range(6, 9):
         last = bring(pond, "one", value)
     merger.start()
@@ -114,7 +114,7 @@ def test_trouble_with_one_map_is_told_and_over_when_it_is_over(
     told = status(merger, "one")
     assert told["error"] == str(error)
     assert told["error_kind"] == getattr(error, "kind", "internal")
-    assert told["parts_waiting"] == 1
+    assert told["parts_queued"] == 1
     assert pond.parts(state="quarantined") == []
     troubled.clear()
     pond.wait_applied(first, timeout=SECONDS)
@@ -153,19 +153,19 @@ def test_who_waits_is_told_at_once_why_merging_fails(
 
 
 def test_who_waits_is_not_told_what_is_over(pond: Pond) -> None:
-    failing = pond.loading.loads.failing
-    failing.ended("one", failing.begin("one"), Corrupt("a page is damaged"))
-    before = failing.begin("two")
-    since = failing.ask(["one", "two"])
-    assert (failing.asked("one"), failing.asked("two"), failing.all(after=since)) == (True, True, [])
-    failing.ended("two", before, Corrupt("it began before somebody waited"))
-    assert (failing.asked("two"), failing.all(after=since)) == (True, [])
-    attempt = failing.begin("two")
-    assert not failing.asked("two")
-    failing.ended("two", attempt, Corrupt("it is damaged still"))
-    assert [(each.map, each.reason) for each in failing.all(after=since)] == [("two", "it is damaged still")]
-    failing.ended("two", failing.begin("two"), None)
-    assert [each.map for each in failing.all()] == ["one"]
+    failures = pond.loading.loads.failures
+    failures.ended("one", failures.begin("one"), Corrupt("a page is damaged"))
+    before = failures.begin("two")
+    since = failures.ask(["one", "two"])
+    assert (failures.requested("one"), failures.requested("two"), failures.all(after=since)) == (True, True, [])
+    failures.ended("two", before, Corrupt("it began before somebody waited"))
+    assert (failures.requested("two"), failures.all(after=since)) == (True, [])
+    attempt = failures.begin("two")
+    assert not failures.requested("two")
+    failures.ended("two", attempt, Corrupt("it is damaged still"))
+    assert [(each.map, each.reason) for each in failures.all(after=since)] == [("two", "it is damaged still")]
+    failures.ended("two", failures.begin("two"), None)
+    assert [each.map for each in failures.all()] == ["one"]
 
 
 def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, m
 def test_care_that_is_stopped_is_taken_up_again(pond: Pond) -> None:
     for value in range(3):
         bring(pond, "one", value)
-    order = pond.order_care("one", "retain", 2)
+    order = pond.order_maintenance("one", "retain", 2)
     merger = Merger(pond)
     monkey = threading.Event()
 

@@ -51,9 +51,9 @@ def test_only_what_is_missing_travels(old: Model, edits: Model) -> None:
     assert set(lacking) == set(second.entries) - set(first.entries)
     before = sum(found.size for found in target.list())
     report = ranges.fetch(source, target, second.id)
-    assert (report.ranges, report.ranges_kept) == (len(lacking), len(second.entries) - len(lacking))
+    assert (report.ranges, report.ranges_reused) == (len(lacking), len(second.entries) - len(lacking))
     assert report.bytes == sum(found.size for found in target.list()) - before
-    assert report.bytes_kept == second.size - sum(entry.size for entry in lacking)
+    assert report.bytes_reused == second.size - sum(entry.size for entry in lacking)
     assert len(source.ranges_read()) == report.ranges
     assert model_of(ranges.open_index(target, second.id)) == {**old, **edits}
 
@@ -64,7 +64,7 @@ def test_fetching_twice_fetches_once() -> None:
     ranges.fetch(source, target, index.id)
     target.forget()
     report = ranges.fetch(source, target, index.id)
-    assert report == FetchReport(ranges=0, bytes=0, ranges_kept=len(index.entries), bytes_kept=index.size)
+    assert report == FetchReport(ranges=0, bytes=0, ranges_reused=len(index.entries), bytes_reused=index.size)
     assert target.written == []
 
 
@@ -203,7 +203,7 @@ def test_a_damaged_file_is_named_set_aside_and_fetched_again(tmp_path: Path, fol
     ]
     with pytest.raises(Corrupt, match=bad.id):
         ranges.open_range(folder, bad, verify=True)
-    aside = Verifier(folder, set_aside=True).index(index.id)
+    aside = Verifier(folder, quarantine_folder=True).index(index.id)
     assert [problem.place for problem in aside.problems] == [
         str(folder.local_path(f"quarantine/{bad.id}.arrow")),
         str(path_of(folder, gone)),
@@ -217,7 +217,7 @@ def test_a_damaged_file_is_named_set_aside_and_fetched_again(tmp_path: Path, fol
 
 
 def test_a_missing_index_is_a_problem(folder: FolderObjects) -> None:
-    (problem,) = Verifier(folder, set_aside=True).index("00" * 20).problems
+    (problem,) = Verifier(folder, quarantine_folder=True).index("00" * 20).problems
     assert problem.found == "there is no such index"
     assert list(folder.list()) == []
 

@@ -52,7 +52,7 @@ def loads_in_log(pond: Pond) -> list[str]:
 
 def test_a_load_that_was_entered_is_entered_although_the_answer_was_lost(pond: Pond) -> None:
     space, parts = faulty(pond), parts_of(pond)
-    with space.losing_answers(committed=True):
+    with space.losing_results(committed=True):
         committed = pond.loading.loads.commit(parts, "here", load_id="mine")
     assert (committed.load, committed.parts, committed.rows) == ("mine", 1, {"m": 2})
     assert not Path(parts[0].folder).exists()
@@ -63,7 +63,7 @@ def test_a_load_that_was_entered_is_entered_although_the_answer_was_lost(pond: P
 
 def test_a_load_that_was_not_entered_gives_its_parts_back(pond: Pond) -> None:
     space, parts = faulty(pond), parts_of(pond)
-    with space.losing_answers(committed=False), pytest.raises(Unavailable) as caught:
+    with space.losing_results(committed=False), pytest.raises(Unavailable) as caught:
         pond.loading.loads.commit(parts, "here", load_id="mine")
     assert caught.value.kind == "load_not_entered"
     assert not isinstance(caught.value, Uncertain), "the space said so"
@@ -92,7 +92,7 @@ def test_a_commit_that_fails_for_certain_gives_its_parts_back(pond: Pond, monkey
 @pytest.mark.parametrize("then", ["again", "reopened"])
 def test_while_nobody_knows_the_parts_stay_where_both_can_be_mended(pond: Pond, committed: bool, then: str) -> None:
     space, parts = faulty(pond), parts_of(pond)
-    with space.losing_answers(committed=committed, silent=True), pytest.raises(Uncertain) as caught:
+    with space.losing_results(committed=committed, silent=True), pytest.raises(Uncertain) as caught:
         pond.loading.loads.commit(parts, "here", load_id="mine")
     assert (caught.value.kind, caught.value.values["load"]) == ("load_uncertain", "mine")
     assert (pond.folder / "receive" / "mine" / parts[0].manifest.id).exists()
@@ -124,7 +124,7 @@ def test_a_follower_bears_it_too(pond: Pond, tmp_path: Path, committed: bool, si
         space = faulty(replica)
         brought = {parts[0].manifest.id: sent}
         try:
-            with space.losing_answers(committed=committed, silent=silent):
+            with space.losing_results(committed=committed, silent=silent):
                 replica.loading.loads.follow(entry, brought)
             assert committed, "it was not entered, and said it was"
             assert not silent

@@ -247,9 +247,9 @@ def test_a_kept_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_path: P
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})
         [part] = pond.parts()
-        flip_byte(pond.folder / "kept" / part.part / "data.mdb", 6000)
+        flip_byte(pond.folder / "retained" / part.part / "data.mdb", 6000)
         assert pond.verify().ok, "without `full` the files are not read"
         assert only_problem(pond.verify(full=True)).subject == "kept part"
-        shutil.rmtree(pond.folder / "kept" / part.part)
+        shutil.rmtree(pond.folder / "retained" / part.part)
         assert only_problem(pond.verify()).subject == "kept part"
         assert pond.map("one").get("a") == 1

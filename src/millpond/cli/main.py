@@ -38,9 +38,28 @@ from millpond.cli.terminal import exits
 __all__ = ("app", "main")
 
 _ORDER = (
-    "init", "create", "maps", "load", "get", "query", "scan", "enrich", "care", "alter", "drop", "serve", "config",
-    "token", "parts", "jobs", "verify", "repair", "warm", "demo", "version",
-)  # fmt: skip
+    "init",
+    "create",
+    "maps",
+    "load",
+    "get",
+    "query",
+    "scan",
+    "enrich",
+    "maintenance",
+    "alter",
+    "drop",
+    "serve",
+    "config",
+    "token",
+    "parts",
+    "jobs",
+    "verify",
+    "repair",
+    "warm",
+    "demo",
+    "version",
+)
 
 
 class _Front(TyperGroup):

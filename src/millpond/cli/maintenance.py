@@ -1,4 +1,4 @@
-"""`millpond care condense`, `retain` and `compact`."""
+"""`millpond maintenance condense`, `retain` and `compact`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Keep maps small: drop repeats, delete the old, give disk back.", no_args_is_help=True)
     group.command(
         epilog=examples(
-            "millpond care condense weather", "millpond care condense weather --before 2013-06-01T00:00Z --json"
+            "millpond maintenance condense weather",
+            "millpond maintenance condense weather --before 2013-06-01T00:00Z --json",
         )
     )(condense)
     group.command(
-        epilog=examples("millpond care retain --all", "millpond care retain weather --before 2012-01-01T00:00Z")
+        epilog=examples(
+            "millpond maintenance retain --all", "millpond maintenance retain weather --before 2012-01-01T00:00Z"
+        )
     )(retain)
-    group.command(epilog=examples("millpond care compact weather", "millpond care compact --all --json"))(compact)
-    app.add_typer(group, name="care")
+    group.command(epilog=examples("millpond maintenance compact weather", "millpond maintenance compact --all --json"))(
+        compact
+    )
+    app.add_typer(group, name="maintenance")
 
 
 def condense(
@@ -38,7 +43,7 @@ def condense(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Drop rows that only confirm what is known; join sessions that overlap or touch."""
-    _tend(
+    _maintain_maps(
         "condensing", lambda each: each.condense(before=before), names, all_maps, pond, as_json=json,
         setting=None if before else "condense_ms",
     )  # fmt: skip
@@ -49,7 +54,7 @@ def retain(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Delete rows that are older than the map keeps them."""
-    _tend(
+    _maintain_maps(
         "retaining", lambda each: each.retain(before=before), names, all_maps, pond, as_json=json,
         setting=None if before else "retain_ms",
     )  # fmt: skip
@@ -57,10 +62,10 @@ def retain(
 
 def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondPlace = _HERE, json: Json = False) -> None:
     """Rewrite the map's file so that the disk gets back what was deleted."""
-    _tend("compacting", lambda each: each.compact(), names, all_maps, pond, as_json=json)
+    _maintain_maps("compacting", lambda each: each.compact(), names, all_maps, pond, as_json=json)
 
 
-def _tend(
+def _maintain_maps(
     doing: str, act: Callable[[MapLike], Any], names: list[str] | None, all_maps: bool, pond: str, *, as_json: bool,
     setting: str | None = None,
 ) -> None:  # fmt: skip
@@ -89,7 +94,7 @@ def _tend(
                 [
                     each["map"], f"{each['rows_before']:,}", f"{each['rows_removed']:,}", f"{each['rows_after']:,}",
                     console.human_bytes(each["bytes_before"]), console.human_bytes(each["bytes_after"]),
-                    "care is suspended" if each["suspended"] else None,
+                    "maintenance is suspended" if each["suspended"] else None,
                 ]
                 for each in told
             ],

@@ -57,8 +57,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "millpond alter weather --retain 10y --retain-by effective_time",
-            "millpond alter weather --suspend-care",
-            "millpond alter weather --resume-care --condense off",
+            "millpond alter weather --suspend-maintenance",
+            "millpond alter weather --resume-maintenance --condense off",
         )
     )(alter)
     app.command(epilog=examples("millpond drop weather", "millpond drop weather --yes --json"))(drop)
@@ -201,17 +201,19 @@ def alter(
     retain: Retain = None,
     retain_by: RetainBy = None,
     overwrite: Overwrite = None,
-    care: Annotated[
+    maintenance: Annotated[
         bool | None,
-        typer.Option("--resume-care/--suspend-care", help="Whether condense and retain may touch this map."),
+        typer.Option(
+            "--resume-maintenance/--suspend-maintenance", help="Whether condense and retain may touch this map."
+        ),
     ] = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Change a map's settings. What shapes its bytes (kind, value, scheme) never changes."""
     settings = _settings(condense, retain, retain_by, overwrite)
-    if care is not None:
-        settings["care_suspended"] = not care
+    if maintenance is not None:
+        settings["maintenance_suspended"] = not maintenance
     if not settings:
         raise typer.BadParameter("say what to change, such as --retain 10y")
     with existing_pond(pond) as opened:

@@ -1,4 +1,4 @@
-"""`millpond parts` and `parts retry`: what was loaded and is not merged yet, and what was put aside."""
+"""`millpond parts` and `parts retry`: what was loaded and is not merged yet, and what was quarantined."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ID_LETTERS = 8
 class State(StrEnum):
     """Where a part is in its life."""
 
-    waiting = "waiting"
+    queued = "queued"
     merging = "merging"
     quarantined = "quarantined"
-    kept = "kept"
+    retained = "retained"
 
 
 PartIds = Annotated[
@@ -57,7 +57,7 @@ def parts(
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
-    """Show parts that wait, are merged, or were put aside, and why. Merged parts are kept for a while."""
+    """Show parts that wait, are merged, or were quarantined, and why. Merged parts are kept for a while."""
     if context.invoked_subcommand is not None:
         return
     with existing_pond(pond) as opened:
@@ -65,25 +65,27 @@ def parts(
         wanted = None if name is None else opened.map(name).name
         found, error = _found(opened)
     found = [(node, part) for node, part in found if wanted in (None, part.map)]
-    shown = [(node, part) for node, part in found if part.state == state or (state is None and part.state != "kept")]
+    shown = [
+        (node, part) for node, part in found if part.state == state or (state is None and part.state != "retained")
+    ]
     if json:
         console.print_json_list(({"node": node} if node else {}) | asdict(part) for node, part in shown)
     else:
         _show(shown, now_ms)
         if state is None:
-            _tell_kept([part for _, part in found if part.state == "kept"])
+            _print_retained([part for _, part in found if part.state == "retained"])
     if error is not None:
         raise error
 
 
 def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> None:
-    """Merge parts once more that were put aside: those named, or all of them."""
+    """Merge parts once more that were quarantined: those named, or all of them."""
     with existing_pond(pond) as opened:
         told, error = _retry(opened, ids)
     if json:
         console.print_json_list(({"node": node} if node else {}) | asdict(part) for node, part in told)
     elif not told:
-        console.say("no part was put aside")
+        console.say("no part was quarantined")
     for node, part in () if json else told:
         console.say(f"{_called(node, part)}: {_became(part)}")
     if error is not None:
@@ -109,7 +111,7 @@ def _found(opened: PondLike) -> tuple[list[tuple[str, PartStatus]], Exception | 
 
 
 def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str, PartStatus]], Exception | None]:
-    """Take parts again, each on the nodes that put it aside; how they stand, and why a node could not be asked."""
+    """Take parts again, each on the nodes that quarantine it; how they stand, and why a node could not be asked."""
     from millpond.client.pond import RemotePond
     from millpond.maps.log.queue import PartStatus
 
@@ -151,7 +153,7 @@ def _one(known: Sequence[str], told: str) -> str:
             hint="write more of the id",
         )  # fmt: skip
     raise NotFound(
-        "no part of that id was put aside", kind="part_not_aside", part=told,
+        "no part of that id was quarantined", kind="part_not_quarantined", part=told,
         hint="'millpond parts --state quarantined' lists those that were",
     )  # fmt: skip
 
@@ -161,7 +163,7 @@ def _one(known: Sequence[str], told: str) -> str:
 
 def _show(shown: Sequence[tuple[str, PartStatus]], now_ms: int) -> None:
     if not shown:
-        console.say("no part waits, and none was put aside")
+        console.say("no part waits, and none was quarantined")
         return
     for node in dict.fromkeys(node for node, _ in shown):
         if node:
@@ -171,14 +173,14 @@ def _show(shown: Sequence[tuple[str, PartStatus]], now_ms: int) -> None:
             [_row(part, now_ms) for where, part in shown if where == node],
             whole=("part", "state", "rows", "size", "age"),
         )
-    waiting = {(node, part.map): part.reason for node, part in shown if part.state in ("waiting", "merging")}
+    waiting = {(node, part.map): part.reason for node, part in shown if part.state in ("queued", "merging")}
     for (node, name), reason in waiting.items():
         if reason:
             where = f" on {_short(node)}" if node else ""
             console.say(f"{name} cannot be merged{where}, and is tried again: {reason}")
     for node, part in shown:
         if part.state == "quarantined":
-            console.say(f"{_called(node, part)} was put aside: {part.reason}")
+            console.say(f"{_called(node, part)} was quarantined: {part.reason}")
     if any(part.state == "quarantined" for _, part in shown):
         console.say("when the cause is gone: millpond parts retry")
 
@@ -198,14 +200,14 @@ def _short(node: str) -> str:
     return node.partition("://")[2]
 
 
-def _tell_kept(kept: Sequence[PartStatus]) -> None:
+def _print_retained(kept: Sequence[PartStatus]) -> None:
     if kept:
         size = console.human_bytes(sum(part.bytes for part in kept))
         parts = "part is" if len(kept) == 1 else "parts are"
-        console.say(f"{len(kept):,} merged {parts} kept, {size}: --state kept lists them")
+        console.say(f"{len(kept):,} merged {parts} kept, {size}: --state retained lists them")
 
 
 def _became(part: PartStatus) -> str:
     if part.state == "quarantined":
-        return f"put aside again: {part.reason}"
-    return "merged" if part.state == "kept" else part.state
+        return f"quarantined again: {part.reason}"
+    return "merged" if part.state == "retained" else part.state

@@ -36,7 +36,7 @@ def verify(
 ) -> None:
     """Check every promise on the data itself: catalogue, shards, snapshots, parts. Ends with 1 when one is broken.
 
-    Damaged parts and snapshots are set aside; each problem says what was done, or what to do. Of a pond on nodes,
+    Damaged parts and snapshots are quarantined; each problem says what was done, or what to do. Of a pond on nodes,
     each node checks itself, and the rows of every map are compared between them.
     """
     with existing_pond(pond) as opened:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Broken", "Busy", "Sockets", "breaking", "is_url", "node_urls", "unreachable", "way_out")
 
-CONNECTIONS_KEPT = 8
+IDLE_CONNECTIONS_MAX = 8
 """Idle connections to one node that a process keeps; more may be open at once."""
 
 
@@ -161,7 +161,7 @@ class Sockets:
         parts, settings = urlsplit(self.url), self.settings
         assert parts.hostname is not None
         told: dict[str, Any] = {
-            "maxsize": CONNECTIONS_KEPT, "retries": False,
+            "maxsize": IDLE_CONNECTIONS_MAX, "retries": False,
             "timeout": urllib3.Timeout(connect=settings.connect_timeout / 1000, read=settings.read_timeout / 1000),
         }  # fmt: skip
         if parts.scheme == "http":

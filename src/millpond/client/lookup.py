@@ -79,7 +79,7 @@ class Questions:
 
     def _few(self, name: str, count: int) -> bool:
         """Whether a node should be asked for so many keys."""
-        if self.reader(name).at_hand:
+        if self.reader(name).cached:
             return False
         with self._lock:
             asked = self._asked[name] = self._asked.get(name, 0) + count
@@ -189,7 +189,7 @@ class Questions:
             cache.outdate(name)
 
     def close(self) -> None:
-        """Let go of snapshots. Asking again opens them again."""
+        """Let go of snapshots. RequestCaller again opens them again."""
         with self._lock:
             cache, self._cache = self._cache, None
         if cache is not None:

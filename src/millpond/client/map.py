@@ -18,7 +18,7 @@ from millpond.client.lookup import Questions
 from millpond.client.same_map import incarnation_headers, of_same_map
 from millpond.maps.inputs.key_columns import single_key
 from millpond.maps.loads.load import LoadResult
-from millpond.maps.maintenance.maintenance import CareReport
+from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.predicates.to_text import scan_elsewhere
 from millpond.times.instants import parse_instant
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = ("RemoteMap", "definition_of")
 
 T = TypeVar("T")
-CARE_SECONDS_MAX = 3600.0
-"""How long care is waited for; what takes longer is done all the same."""
+MAINTENANCE_SECONDS_MAX = 3600.0
+"""How long maintenance is waited for; what takes longer is done all the same."""
 
 
 def definition_of(told: Mapping[str, Any]) -> MapDefinition:
@@ -131,15 +131,15 @@ class RemoteMap:
         """
         return self._of_same_map(lambda: self.questions.snapshot(self.definition, keys=keys, window=window, fresh=True))
 
-    def condense(self, before: object = None) -> CareReport:
+    def condense(self, before: object = None) -> MaintenanceReport:
         """Drop repeated confirmations, join overlapping sessions, on every node; the report is the primary's."""
-        return self._care("condense", before)
+        return self._maintain("condense", before)
 
-    def retain(self, before: object = None) -> CareReport:
+    def retain(self, before: object = None) -> MaintenanceReport:
         """Delete rows older than a time, on every node; the report is the primary's."""
-        return self._care("retain", before)
+        return self._maintain("retain", before)
 
-    def compact(self) -> CareReport:
+    def compact(self) -> MaintenanceReport:
         """Rewrite the shard's file without free pages, on every node; the report is the primary's."""
 
         def compact() -> Any:
@@ -151,18 +151,18 @@ class RemoteMap:
 
         return self._told(self._of_same_map(compact))
 
-    def _care(self, what: str, before: object) -> CareReport:
+    def _maintain(self, what: str, before: object) -> MaintenanceReport:
         asked = {"what": what} | ({} if before is None else {"before": parse_instant(before)})
         ordered = self._of_same_map(lambda: self.loading.nodes.on_primary(lambda node: self._order(node, asked)))
         return self._told(ordered)
 
     def _order(self, node: Connection, asked: dict[str, Any]) -> Any:
-        headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/care"
-        return node.request("POST", path, json=asked, headers=headers, timeout=CARE_SECONDS_MAX).json()
+        headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/maintenance"
+        return node.request("POST", path, json=asked, headers=headers, timeout=MAINTENANCE_SECONDS_MAX).json()
 
-    def _told(self, told: Any) -> CareReport:
+    def _told(self, told: Any) -> MaintenanceReport:
         self.loading.changed(self.name)
-        return CareReport(**told["report"])
+        return MaintenanceReport(**told["report"])
 
     def info(self) -> dict[str, Any]:
         """What the map is and holds, as the first node that can be reached has it."""

@@ -74,12 +74,12 @@ class RemoteLog(RemoteCatalogue):
         return int(self.map(name).info()["position"])
 
     def parts(self) -> list[PartStatus]:
-        """The parts that wait, are merged, kept or put aside, as the primary has them."""
+        """The parts that wait, are merged, kept or quarantined, as the primary has them."""
         told = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).json()
         return [PartStatus(**each) for each in told["parts"]]
 
     def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
-        """Merge parts that were put aside once more, on every node; what the primary retries."""
+        """Merge parts that were quarantined once more, on every node; what the primary retries."""
         asked = {} if part_ids is None else {"parts": list(part_ids)}
         outcomes = self.loading.nodes.all(lambda node: node.request("POST", "/v1/parts/retry", json=asked).json())
         for each in outcomes:
@@ -201,7 +201,7 @@ class RemotePond(RemoteLog):
     def merge(self) -> None:
         """Wait until every node has merged all that was entered before.
 
-        Raises: `Unavailable` naming a node that cannot, and why; `Corrupt` when a part was put aside.
+        Raises: `Unavailable` naming a node that cannot, and why; `Corrupt` when a part was quarantined.
         """
         for each in come_up_to(self.nodes, self.position()[0], self.clock, applied=True):
             if each.error is not None:
@@ -217,7 +217,7 @@ class RemotePond(RemoteLog):
         """
         from millpond.maps.sql import query
 
-        return query(_Asked(self), text)
+        return query(_QueryablePond(self), text)
 
     def verify(self, *, full: bool = False) -> Report:
         """Check every invariant on every node, see `Pond.verify`; a node that cannot be asked is a problem.
@@ -247,17 +247,17 @@ def _report_of(node: str, told: Mapping[str, Any]) -> Report:
     return Report(tuple((str(kind), int(count)) for kind, count in told["counts"]), placed)
 
 
-class _Asked:
+class _QueryablePond:
     """A pond as SQL asks it."""
 
     def __init__(self, pond: RemotePond) -> None:
         self._pond, self.clock = pond, pond.clock
 
-    def maps(self) -> list[_AskedMap]:
-        return [_AskedMap(each) for each in self._pond.maps()]
+    def maps(self) -> list[_QueryableMap]:
+        return [_QueryableMap(each) for each in self._pond.maps()]
 
 
-class _AskedMap:
+class _QueryableMap:
     """A map as SQL asks it: keys are looked up as `RemoteMap.lookup` does, some thousand at a time."""
 
     def __init__(self, asked: RemoteMap) -> None:

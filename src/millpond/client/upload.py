@@ -134,7 +134,7 @@ def _catch_up(nodes: Nodes, node: Connection) -> None:
     """Let a node hear of maps that the primary knows."""
     position = nodes.on_primary(lambda primary: primary.request("GET", "/v1/node")).json()["position"]
     asked = {"position": position, "applied": False, "timeout": ANSWER_SECONDS}
-    node.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS)
+    node.request("POST", "/v1/log/replication", json=asked, timeout=3 * ANSWER_SECONDS)
 
 
 def _not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
@@ -199,7 +199,7 @@ class _Upload:
     """One part on its way to one node."""
 
     def __init__(self, node: Connection, bundle: _Bundle, stop: threading.Event, told: _Progress) -> None:
-        self.node, self.bundle, self.stop, self.told = node, bundle, stop, told
+        self.node, self.bundle, self.stop, self.report = node, bundle, stop, told
         self.counted = 0  # bytes that progress was told of
         self.reached = -1  # the furthest the node ever had
         self.tried = 0  # attempts since it had more than before
@@ -246,7 +246,7 @@ class _Upload:
 
     def _count(self, upto: int) -> None:
         # What is sent a second time is no progress.
-        self.told(max(0, upto - self.counted))
+        self.report(max(0, upto - self.counted))
         self.counted = max(self.counted, upto)
 
 
@@ -329,7 +329,7 @@ def come_up_to(
         asked = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
         while True:
             try:
-                answer = line.request("POST", "/v1/log/catch-up", json=asked, timeout=3 * ANSWER_SECONDS)
+                answer = line.request("POST", "/v1/log/replication", json=asked, timeout=3 * ANSWER_SECONDS)
                 return int(answer.json()["position"])
             except Unavailable as error:
                 if waiting.over(error) or stopped.wait(PAUSE_SECONDS):

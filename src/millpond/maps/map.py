@@ -28,7 +28,7 @@ from millpond.times.instants import parse_instant
 if TYPE_CHECKING:
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
-    from millpond.maps.maintenance.maintenance import CareReport
+    from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
@@ -153,7 +153,7 @@ class Map:
         """
         if keys is None and window is None:
             return self._whole()
-        return self._narrowed(keys, window)
+        return self._subset(keys, window)
 
     def _whole(self) -> Snapshot:
         held, stamp = self._held or (None, None)
@@ -167,27 +167,27 @@ class Map:
         self._held = held, self._freshness.proving(manifest)
         return held
 
-    def _narrowed(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:
-        from millpond.maps.snapshots.subset import open_narrowed
+    def _subset(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:
+        from millpond.maps.snapshots.subset import open_subset
 
         manifest = self.freeze()
-        return open_narrowed(self.objects, self.definition, manifest, keys, window, self.loading.clock.now_ms())
+        return open_subset(self.objects, self.definition, manifest, keys, window, self.loading.clock.now_ms())
 
-    def condense(self, before: object = None) -> CareReport:
+    def condense(self, before: object = None) -> MaintenanceReport:
         """Drop repeated confirmations, join overlapping sessions; of rows before a time (default: the setting).
 
         It is entered into the log, and done in its turn: after the loads that were entered before.
         """
-        return self._care("condense", self._watermark(before, self.definition.condense_ms, "condense"))
+        return self._maintain("condense", self._watermark(before, self.definition.condense_ms, "condense"))
 
-    def retain(self, before: object = None) -> CareReport:
+    def retain(self, before: object = None) -> MaintenanceReport:
         """Delete rows older than a time (default: the setting); in its turn, as `condense`."""
-        return self._care("retain", self._watermark(before, self.definition.retain_ms, "retain"))
+        return self._maintain("retain", self._watermark(before, self.definition.retain_ms, "retain"))
 
-    def _care(self, what: str, before_ms: int) -> CareReport:
-        from millpond.maps.loads.maintenance_orders import care_in_turn
+    def _maintain(self, what: str, before_ms: int) -> MaintenanceReport:
+        from millpond.maps.loads.maintenance_orders import maintain_in_turn
 
-        return care_in_turn(self.loading, self.shard, what, before_ms)
+        return maintain_in_turn(self.loading, self.shard, what, before_ms)
 
     def _watermark(self, before: object, age_ms: int | None, setting: str) -> int:
         if before is not None:
@@ -199,7 +199,7 @@ class Map:
             )  # fmt: skip
         return self.loading.clock.now_ms() - age_ms
 
-    def compact(self) -> CareReport:
+    def compact(self) -> MaintenanceReport:
         """Rewrite the shard's file without free pages: gives disk back."""
         from millpond.maps.maintenance.maintenance import compact
 
@@ -218,7 +218,7 @@ class Map:
         return {
             **{name: told for name, told in self.definition.to_dict().items() if name != "hash_bits"},
             "rows": stats.rows, "version": stats.version, "shard_bytes": stats.bytes, "position": position,
-            "parts_waiting": len(waiting), "rows_waiting": sum(each.rows for each in waiting),
+            "parts_queued": len(waiting), "rows_queued": sum(each.rows for each in waiting),
             "snapshot": manifest.id if manifest else None,
             "snapshot_current": manifest is not None and manifest.shard_version == stats.version,
         }  # fmt: skip

@@ -46,7 +46,7 @@ class OpenMaps:
             self._maps[definition.name] = opened
             return opened
 
-    def at_hand(self, definition: MapDefinition) -> Map | None:
+    def cached(self, definition: MapDefinition) -> Map | None:
         """The map of a definition if it is open already, and nobody has to be waited for to know."""
         if not self._lock.acquire(blocking=False):
             return None

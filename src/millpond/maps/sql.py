@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Where
 
-__all__ = ("Asked", "AskedMap", "Lookups", "query")
+__all__ = ("QueryablePond", "QueryableMap", "Lookups", "query")
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
@@ -55,7 +55,7 @@ class Lookups(Protocol):
     def lookup(self, keys: Any, at: Any = None) -> pa.Array: ...
 
 
-class AskedMap(Protocol):
+class QueryableMap(Protocol):
     """What SQL needs of a map. Its snapshot is taken once a query, when the first key is asked."""
 
     @property
@@ -66,15 +66,15 @@ class AskedMap(Protocol):
     def snapshot(self) -> Lookups: ...
 
 
-class Asked(Protocol):
+class QueryablePond(Protocol):
     """What SQL needs of a pond."""
 
     @property
     def clock(self) -> Clock: ...
-    def maps(self) -> Sequence[AskedMap]: ...
+    def maps(self) -> Sequence[QueryableMap]: ...
 
 
-def query(pond: Asked, text: str) -> pa.Table:
+def query(pond: QueryablePond, text: str) -> pa.Table:
     """The answer to a query over the maps of a pond.
 
     Raises:
@@ -114,7 +114,7 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     return kind
 
 
-def _told(error: duckdb.Error, maps: Mapping[str, AskedMap]) -> MillpondError:
+def _told(error: duckdb.Error, maps: Mapping[str, QueryableMap]) -> MillpondError:
     lines = [line.strip() for line in str(error).split("\n\nLINE")[0].splitlines() if line.strip()]
     reason = _as_written(" ".join(lines[:3])) or type(error).__name__
     if isinstance(error, duckdb.OutOfMemoryException):
@@ -132,7 +132,7 @@ def _told(error: duckdb.Error, maps: Mapping[str, AskedMap]) -> MillpondError:
 class _Run:
     """One query under way: the maps it may ask, the instant that is now, and what failed while rows were read."""
 
-    maps: Mapping[str, AskedMap]
+    maps: Mapping[str, QueryableMap]
     now_ms: int
     failures: list[BaseException] = field(default_factory=list)
     looks_up: bool = False
@@ -178,11 +178,11 @@ class _Run:
 
         return _TOKEN.sub(retargeted, text)
 
-    def _add_lookup(self, connection: Any, asked: AskedMap) -> None:
+    def _add_lookup(self, connection: Any, asked: QueryableMap) -> None:
         """Make `get_state:<map>`, of a key or of a key and a time."""
         add_macro(connection, asked.definition, _duckdb_type(answer_type(asked.definition)), self._lookup(asked))
 
-    def _lookup(self, asked: AskedMap) -> Callable[[Any, Any], Any]:
+    def _lookup(self, asked: QueryableMap) -> Callable[[Any, Any], Any]:
         opened: list[Lookups] = []
         timed = asked.definition.kind.timed
 
@@ -220,7 +220,7 @@ def _duckdb_type(kind: pa.DataType) -> str:
 class _MapTable(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """A map as the dataset that DuckDB reads: it asks for a scanner, once for each place the table is named."""
 
-    def __init__(self, run: _Run, asked: AskedMap) -> None:
+    def __init__(self, run: _Run, asked: QueryableMap) -> None:
         self._run, self._asked = run, asked
 
     @property

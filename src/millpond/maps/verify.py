@@ -1,6 +1,6 @@
 """Checking a pond on the data itself: catalogue, queue, parts, shards and snapshots, and what lies about.
 
-Reads beside loads, lookups and freezes. What is damaged and can be had again is put aside: a part into
+Reads beside loads, lookups and freezes. What is damaged and can be had again is quarantined: a part into
 `quarantine/` with its reason, the files of a snapshot into its own `quarantine/`, after which the next lookup
 freezes the map in full. A damaged shard or space is left as it is and named.
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, MillpondError
 from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.maps.loads.loads import ABSORBED, NUMBER, QUEUE, Loads, Queued, series_of
-from millpond.maps.log.check import check_kept, check_log
+from millpond.maps.log.check import check_log, check_retained
 from millpond.maps.model.catalogue import MAPS, list_maps
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.snapshot_pointer import SNAPSHOT, current_snapshot
@@ -50,8 +50,10 @@ def verify_maps(
     `going` is asked before each map: when it says no, what was found until then is told.
     """
     report = attempt("space", folder / "space", lambda: _check_space(loads, folder), "restore the folder from a copy")
-    # What was set aside before is told before anything is set aside now.
-    report += _sum(check_kept(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
+    # What was quarantined before is told before anything is quarantined now.
+    report += (
+        _sum(check_retained(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
+    )
     for each in maps:
         if not going():
             break
@@ -154,7 +156,7 @@ def _check_part(loads: Loads, each: Map, queued: Queued) -> Report:
         if damage is None:
             return checked("part")
         aside = loads.quarantine(queued, str(damage))
-    return problem("part", aside.folder, damage, f"it was set aside; {_again(queued.source)}")
+    return problem("part", aside.folder, damage, f"it was quarantined; {_again(queued.source)}")
 
 
 def _whole(loads: Loads, each: Map, queued: Queued) -> Corrupt | None:
@@ -186,7 +188,7 @@ def _check_quarantine(loads: Loads) -> Iterator[Report]:
         yield problem(
             "quarantine",
             aside.folder,
-            f"a part of map {aside.map} was set aside: {aside.reason}",
+            f"a part of map {aside.map} was quarantined: {aside.reason}",
             "load its rows again, then delete the folder",
         )
 

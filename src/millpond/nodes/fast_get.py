@@ -16,13 +16,13 @@ from millpond.errors import Closed
 from millpond.kernel.space import WouldBlock
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.json_values import typed_value
-from millpond.nodes.answers import single_question
+from millpond.nodes.lookup_service import single_question
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
     from millpond.pond import Pond
 
-__all__ = ("AtHand", "Effort", "effort_of_thread")
+__all__ = ("FastGet", "Effort", "effort_of_thread")
 
 CPU_SECONDS_MAX = 0.001
 """An answer that takes longer keeps others waiting for no good: a thread costs a tenth of that."""
@@ -46,7 +46,7 @@ def effort_of_thread() -> Effort:
     return Effort(thread_seconds(), resource.getrusage(_THREAD).ru_majflt)
 
 
-class AtHand:
+class FastGet:
     """Answers that are at hand, of one pond: for one thread."""
 
     def __init__(self, pond: Pond, clock: Clock, effort: Callable[[], Effort] = effort_of_thread) -> None:
@@ -79,7 +79,7 @@ class AtHand:
     def _map(self, name: str) -> Map | None:
         with self.pond.space.read(wait=False) as tx:
             definition = known_map(tx, name.lower())
-        return None if definition is None else self.pond.open_maps.at_hand(definition)
+        return None if definition is None else self.pond.open_maps.cached(definition)
 
     def _judge(self, name: str, before: Effort, after: Effort) -> None:
         if after.pages == before.pages and after.cpu - before.cpu <= CPU_SECONDS_MAX:
@@ -104,7 +104,7 @@ class AtHand:
 def _found(each: Map, asked: bytes | int | None, instant: int | None) -> dict[str, Any] | None:
     if asked is None:
         return typed_value(None, each.definition.value)
-    generation = each.shard.at_hand
+    generation = each.shard.cached
     if generation is None or generation.env is None:
         return None
     with generation.env.read(wait=False) as tx:

@@ -15,16 +15,16 @@ from typing import Any
 from millpond.clock import Clock
 from millpond.errors import Conflict, Unavailable
 from millpond.maps.loads.merger import Merger
-from millpond.nodes.answers import Answers
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Scheduler
+from millpond.nodes.lookup_service import LookupService
 from millpond.nodes.replication.compare import Comparing
-from millpond.nodes.replication.copies import Copies
-from millpond.nodes.replication.follower import Puller
-from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.copies import FileCopies
+from millpond.nodes.replication.follower import Follower
+from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.repair import Repairs
 from millpond.nodes.tokens import TokenFile, Tokens
-from millpond.nodes.uploads.commit import Entrance
+from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import Pond
 from millpond.settings import Settings
@@ -49,14 +49,14 @@ class Node:
         self.started, self.stopping = False, False
         self._ending = threading.Lock()
         self.receiver = Receiver(pond, settings, clock, decides=self.leads())
-        self.entrance = Entrance(pond, self.receiver)
+        self.load_commit = LoadCommit(pond, self.receiver)
         self.merger = Merger(pond)
-        self.puller = Puller(pond, settings, self.receiver, clock)
-        self.itself = Itself(pond, clock, self.url)
-        self.answers = Answers(pond, clock, settings.min_time_to_keep_env_open)
-        self.copies = Copies(pond, clock)
-        self.comparing = Comparing(pond, self.puller, self.itself, clock)
-        self.repairs = Repairs(pond, self.puller, self.itself, clock, mended=self.comparing.mended)
+        self.follower = Follower(pond, settings, self.receiver, clock)
+        self.local_peer = LocalPeer(pond, clock, self.url)
+        self.lookups = LookupService(pond, clock, settings.min_time_to_keep_env_open)
+        self.copies = FileCopies(pond, clock)
+        self.comparing = Comparing(pond, self.follower, self.local_peer, clock)
+        self.repairs = Repairs(pond, self.follower, self.local_peer, clock, mended=self.comparing.mended)
         self.scheduler = Scheduler(node_jobs(self), state=pond.folder / "jobs.json", clock=clock)
 
     # -- who leads ------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Node:
             raise Unavailable("the node is stopping", kind="node_stopping", node=self.url, hint="ask again")
         if not self.started:
             raise Unavailable("the node is starting", kind="node_starting", node=self.url, hint="ask again")
-        stuck = self.puller.ready()
+        stuck = self.follower.ready()
         if stuck is not None:
             # What is entered now would be lost when the node is made equal to the peer that knows more.
             raise stuck
@@ -107,19 +107,19 @@ class Node:
             # First who knows what is paused.
             self.scheduler.start()
             self.merger.start()
-            self.puller.start()
+            self.follower.start()
             self.started = True
 
     def stop(self) -> None:
         """End all work, each after what it is at; the pond stays open. Stopping twice is harmless."""
         self.stopping = True
         # Before anything is waited for: who starts, a job or a repair may be waiting for another node.
-        self.puller.interrupt()
+        self.follower.interrupt()
         with self._ending:
             if self.started:
                 self.scheduler.stop()
                 self.repairs.stop()
-                self.puller.stop()
+                self.follower.stop()
                 self.merger.stop()
             self.started = False
 
@@ -149,7 +149,7 @@ class Node:
             told.append("the merger has ended")
         if self.merger.error:
             told.append(f"the merger cannot see what waits: {self.merger.error}")
-        stuck = self.puller.ready()
+        stuck = self.follower.ready()
         if stuck is not None:
             told.append(str(stuck))
         return told + self.comparing.reasons() + self._disk_reasons()

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.errors import NotFound, Unavailable
-from millpond.maps.snapshots.bounds import narrowing_of
+from millpond.maps.snapshots.bounds import snapshot_bounds
 from millpond.maps.snapshots.leased import current_leased, refreeze_leased
 from millpond.maps.snapshots.leases import Leased, pin, pinned_at, pinned_entry
 from millpond.maps.snapshots.manifest import load_manifest
-from millpond.maps.snapshots.subset import narrowed, narrowed_objects
+from millpond.maps.snapshots.subset import narrowed, subset_objects
 from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Publisher:
     clock: Clock
     keep_ms: int
     shaped: Callable[[str, int], int] = _unknown
-    """The last entry of the log that shaped a version of a map, 0 when it cannot be told: see `Itself.shaped`."""
+    """The last entry of the log that shaped a version of a map, 0 when it cannot be told: see `LocalPeer.shaped`."""
 
     def same_rows(self, name: str, entry: int, *, pin_ms: int) -> SnapshotManifest:
         """A snapshot of a map as it was after an entry of the log and before the next about it; kept for `pin_ms`.
@@ -89,7 +89,7 @@ class Publisher:
         disk is full, or somebody else freezes for long.
         """
         each = self.pond.map(name)
-        narrowing = narrowing_of(each.definition, keys, window)
+        narrowing = snapshot_bounds(each.definition, keys, window)
         with self._whole(each, fresh) as whole:
             if narrowing is None:
                 if pin_ms > 0:
@@ -98,7 +98,7 @@ class Publisher:
                 return whole.manifest
             with narrowed(_folder(each), whole.manifest, narrowing, now_ms=self.clock.now_ms()) as leased:
                 if pin_ms > 0:
-                    self._pin(narrowed_objects(_folder(each), narrowing), leased.manifest, pin_ms, 0)
+                    self._pin(subset_objects(_folder(each), narrowing), leased.manifest, pin_ms, 0)
                 return leased.manifest
 
     def _pin(self, objects: FolderObjects, manifest: SnapshotManifest, pin_ms: int, entry: int) -> None:

@@ -154,7 +154,7 @@ class TokenFile:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock: what is read inside is what the change is made to."""
+        """Pause the lock: what is read inside is what the change is made to."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         busy = Unavailable(
             "another process is changing the tokens", kind="tokens_busy", file=self.path, seconds=_LOCK_SECONDS,

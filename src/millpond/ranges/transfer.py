@@ -36,8 +36,8 @@ class FetchReport:
 
     ranges: int
     bytes: int
-    ranges_kept: int
-    bytes_kept: int
+    ranges_reused: int
+    bytes_reused: int
 
 
 def missing(index: Index, present: Objects) -> list[RangeEntry]:
@@ -78,7 +78,7 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     step("ranges.index_fetched")
     return FetchReport(
         ranges=len(wanted), bytes=size,
-        ranges_kept=len(index.entries) - len(wanted), bytes_kept=index.size - sum(entry.size for entry in wanted),
+        ranges_reused=len(index.entries) - len(wanted), bytes_reused=index.size - sum(entry.size for entry in wanted),
     )  # fmt: skip
 
 

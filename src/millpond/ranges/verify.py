@@ -1,6 +1,6 @@
 """Checking files that are named by their content, and above all an index and its ranges: bytes and columns.
 
-What is damaged is told by its name and can be set aside: then it lies under `quarantine/`, and who wants it is told
+What is damaged is told by its name and can be quarantined: then it lies under `quarantine/`, and who wants it is told
 that it is missing. Nothing damaged is read by mistake, and nothing is passed over in silence. `fetch` brings it again
 from a place that has it.
 """
@@ -66,7 +66,7 @@ def _has_id(batch: pa.RecordBatch, id_: str) -> bool:
 
 
 def quarantine(objects: Objects, name: str) -> str:
-    """Set a damaged object aside; its new name. It is kept for who wants to look at it.
+    """Quarantine a damaged object; its new name. It is kept for who wants to look at it.
 
     Raises: `NotFound`.
     """
@@ -79,13 +79,13 @@ def quarantine(objects: Objects, name: str) -> str:
 class Verifier:
     """How files of one place are checked, and what is done about those that are damaged.
 
-    `subject` and `remedy` are what the report says of them; `set_aside` moves damaged ones into quarantine.
+    `subject` and `remedy` are what the report says of them; `quarantine_folder` moves damaged ones into quarantine.
     """
 
     objects: Objects
     subject: str = "range file"
     remedy: str = "fetch it again from a place that has it, or make it anew"
-    set_aside: bool = False
+    quarantine_folder: bool = False
 
     def index(self, index_id: str) -> Report:
         """Check an index and all its ranges.
@@ -125,7 +125,7 @@ class Verifier:
 
     def _wrong(self, name: str, found: str | NotFound | Corrupt | Invalid) -> Report:
         # a missing file cannot be moved; one of a newer format is not damaged
-        if self.set_aside and not isinstance(found, NotFound | Invalid):
+        if self.quarantine_folder and not isinstance(found, NotFound | Invalid):
             name = quarantine(self.objects, name)
         told = found if isinstance(found, str) else found.message
         return problem(self.subject, f"{self.objects.where}/{name}", told, self.remedy)

@@ -1,9 +1,9 @@
 """Who asks: a dependency of every route that needs a right.
 
-    def maps(asking: Asking) -> …:
+    def maps(asking: RequestCaller) -> …:
         asking.need("read", name)
 
-`Asking` is the caller whom the `Authorization: Bearer …` header names, or anybody where no tokens are wanted.
+`RequestCaller` is the caller whom the `Authorization: Bearer …` header names, or anybody where no tokens are wanted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from millpond.nodes.tokens import Caller, Tokens
 
-__all__ = ("Asking", "bearer_of", "caller_of", "check_caller")
+__all__ = ("RequestCaller", "bearer_of", "caller_of", "check_caller")
 
 _BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `millpond token`")
 
@@ -45,4 +45,4 @@ async def check_caller(request: Request) -> None:
     await caller_of(request, await _BEARER(request))
 
 
-Asking = Annotated[Caller, Depends(caller_of)]
+RequestCaller = Annotated[Caller, Depends(caller_of)]

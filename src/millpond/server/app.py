@@ -25,13 +25,13 @@ from millpond.server.metrics import Metrics
 from millpond.server.metrics import routes as metrics_routes
 from millpond.server.pages import add_pages
 from millpond.server.same_map import check_incarnation
-from millpond.server.threads import waiting_room
-from millpond.server.wire import ErrorTold, add_error_handlers
+from millpond.server.threads import thread_queue
+from millpond.server.wire import ErrorResponse, add_error_handlers
 
 __all__ = ("make_app",)
 
 _ROUTES = (health_routes, map_routes, upload_routes, question_routes, snapshot_routes, log_routes, job_routes)
-_ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorTold}, "5XX": {"model": ErrorTold}}
+_ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
 
 
 def make_app(node: Node) -> FastAPI:
@@ -40,13 +40,13 @@ def make_app(node: Node) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
-        app.state.waiting = waiting_room()
+        app.state.waiting = thread_queue()
         yield
-        node.answers.close()  # all requests have ended
+        node.lookups.close()  # all requests have ended
 
     app = FastAPI(
         title="Millpond node", version=version("millpond"), lifespan=lifespan, docs_url=None, redoc_url=None,
-        summary="State that data pipelines need: uploads, maps, snapshots, questions, care.",
+        summary="State that data pipelines need: uploads, maps, snapshots, questions, maintenance.",
     )  # fmt: skip
     app.state.node = node
     app.state.body_budget = BodyBudget(node.settings.max_request_memory)

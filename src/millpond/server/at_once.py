@@ -16,13 +16,13 @@ from urllib.parse import parse_qsl
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.errors import Invalid
-from millpond.nodes.fast_get import AtHand
+from millpond.nodes.fast_get import FastGet
 from millpond.server.same_map import incarnation_of
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("answering_at_once", "asked_in", "key_of")
+__all__ = ("answering_at_once", "request_in", "key_of")
 
 _BEFORE, _AFTER = "/v1/maps/", "/get"
 _TEMPLATE = SimpleNamespace(path_format=f"{_BEFORE}{{name}}{_AFTER}")  # what metrics know the route by
@@ -30,10 +30,10 @@ _TEMPLATE = SimpleNamespace(path_format=f"{_BEFORE}{{name}}{_AFTER}")  # what me
 
 def answering_at_once(app: ASGIApp, node: Node) -> ASGIApp:
     """The application, which is asked only what is not at hand."""
-    at_hand = AtHand(node.pond, node.clock)
+    cached = FastGet(node.pond, node.clock)
 
     async def quick(scope: Scope, receive: Receive, send: Send) -> None:
-        told = _answer(scope, node, at_hand) if scope["type"] == "http" and scope["method"] == "GET" else None
+        told = _answer(scope, node, cached) if scope["type"] == "http" and scope["method"] == "GET" else None
         if told is None:
             await app(scope, receive, send)
             return
@@ -45,14 +45,14 @@ def answering_at_once(app: ASGIApp, node: Node) -> ASGIApp:
     return quick
 
 
-def _answer(scope: Scope, node: Node, at_hand: AtHand) -> bytes | None:
+def _answer(scope: Scope, node: Node, cached: FastGet) -> bytes | None:
     path: str = scope["path"]
     name = path[len(_BEFORE) : -len(_AFTER)]
     if not path.startswith(_BEFORE) or not path.endswith(_AFTER) or not name or "/" in name:
         return None
     try:
         node.tokens.caller(_token(scope)).need("read", name)
-        told = at_hand.get(name, *asked_in(scope), incarnation=incarnation_of(scope["headers"]))
+        told = cached.get(name, *request_in(scope), incarnation=incarnation_of(scope["headers"]))
     except Exception:
         return None  # the route finds it again, and tells it
     return None if told is None else json.dumps(told).encode()
@@ -67,7 +67,7 @@ def _token(scope: Scope) -> str | None:
     return None
 
 
-def asked_in(scope: Scope) -> tuple[str | bytes, str | None]:
+def request_in(scope: Scope) -> tuple[str | bytes, str | None]:
     """The key, and the time, that a query asks for.
 
     Raises: `Invalid` when there is none, or one that is not understood.

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from millpond.nodes.node import Node
 from millpond.server.limits import BoundedRoute
 
-__all__ = ("Alive", "NodeTold", "Ready", "routes")
+__all__ = ("Alive", "NodeResponse", "Ready", "routes")
 
 
 class Alive(BaseModel):
@@ -27,7 +27,7 @@ class Ready(BaseModel):
     reasons: list[str]
 
 
-class NodeTold(BaseModel):
+class NodeResponse(BaseModel):
     """What a node says of itself."""
 
     id: str
@@ -56,7 +56,7 @@ def routes(node: Node) -> APIRouter:
         reasons = node.reasons()
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
-    @router.get("/v1/node", summary="What this node is", response_model=NodeTold)
+    @router.get("/v1/node", summary="What this node is", response_model=NodeResponse)
     def facts() -> dict[str, Any]:
         return node.facts()
 

@@ -1,4 +1,4 @@
-"""What a node does by itself, and what an operator tells it to do: jobs, care of a map, parts that were put aside.
+"""Jobs of a node, and an operator's orders: maintenance of a map, another merge of quarantined parts.
 
 | route | right | answers |
 |---|---|---|
@@ -6,9 +6,9 @@
 | `GET /v1/jobs/{name}?run&wait` | read on any map | one job; when a run has ended, or so many seconds have passed |
 | `POST /v1/jobs/{name}/run` | admin | begins a run, and waits for its end when told to |
 | `POST /v1/jobs/{name}/pause`, `/resume` | admin | the job as it stands |
-| `POST /v1/maps/{m}/care` | admin on the map | condenses, retains or compacts now |
-| `GET /v1/parts?map&state` | read on their maps | parts that wait, are merged, were put aside or are kept |
-| `POST /v1/parts/retry` | admin | merges parts that were put aside once more |
+| `POST /v1/maps/{m}/maintenance` | admin on the map | condenses, retains or compacts now |
+| `GET /v1/parts?map&state` | read on their maps | parts that wait, are merged, were quarantined or are kept |
+| `POST /v1/parts/retry` | admin | merges parts that were quarantined once more |
 """
 
 from __future__ import annotations
@@ -22,16 +22,25 @@ from pydantic import BaseModel, Field
 
 from millpond.maps.log.queue import PartStatus
 from millpond.nodes.jobs.scheduler import JobStatus
-from millpond.server.access import Asking
+from millpond.server.access import RequestCaller
 from millpond.server.limits import BoundedRoute
-from millpond.server.threads import patiently
+from millpond.server.threads import in_thread
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
 __all__ = (
-    "Called", "Care", "CareAsked", "CareTold", "JobTold", "Jobs", "Parts", "Retry", "Run", "routes",
-)  # fmt: skip
+    "Called",
+    "Maintenance",
+    "MaintenanceRequest",
+    "MaintenanceResponse",
+    "JobResponse",
+    "Jobs",
+    "Parts",
+    "Retry",
+    "Run",
+    "routes",
+)
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -41,12 +50,12 @@ class Run(BaseModel):
 
     began_ms: int
     seconds: float
-    told: str = Field(description="what it did, in words")
+    summary: str = Field(description="what it did, in words")
     numbers: dict[str, int] = Field(description="what it did, in numbers")
     error: str | None = Field(description="what went wrong, also where the rest was done")
 
 
-class JobTold(BaseModel):
+class JobResponse(BaseModel):
     """A job as it stands."""
 
     name: str
@@ -65,16 +74,16 @@ class Jobs(BaseModel):
 
     node: str
     clock_ms: int = Field(description="the node's time")
-    jobs: list[JobTold]
+    jobs: list[JobResponse]
 
 
-class Called(JobTold):
+class Called(JobResponse):
     """A job that was told to run."""
 
     run: int = Field(description="the number of this run: it has ended when `runs` has come to it")
 
 
-class Care(StrEnum):
+class Maintenance(StrEnum):
     """What can be done to a map."""
 
     condense = "condense"
@@ -82,15 +91,15 @@ class Care(StrEnum):
     compact = "compact"
 
 
-class CareAsked(BaseModel):
+class MaintenanceRequest(BaseModel):
     """What to do, and before which time: UTC milliseconds, or text with a zone. By default, the map's setting."""
 
-    what: Care
+    what: Maintenance
     before: int | str | None = None
 
 
-class CareTold(BaseModel):
-    """What care did, and where the log stands."""
+class MaintenanceResponse(BaseModel):
+    """What maintenance did, and where the log stands."""
 
     position: int
     report: dict[str, Any]
@@ -103,7 +112,7 @@ class Parts(BaseModel):
 
 
 class Retry(BaseModel):
-    """Which parts to merge once more; null: all that were put aside."""
+    """Which parts to merge once more; null: all that were quarantined."""
 
     parts: list[str] | None = None
 
@@ -112,41 +121,43 @@ def routes(node: Node) -> APIRouter:
     """The routes of one node."""
     router = APIRouter(route_class=BoundedRoute, prefix="/v1")
     _add_jobs(router, node)
-    _add_care(router, node)
+    _add_maintenance(router, node)
     _add_parts(router, node)
     return router
 
 
 def _add_jobs(router: APIRouter, node: Node) -> None:
     @router.get("/jobs", summary="What the node does by itself", response_model=Jobs, tags=["jobs"])
-    def list_jobs(asking: Asking) -> dict[str, Any]:
+    def list_jobs(asking: RequestCaller) -> dict[str, Any]:
         asking.need_somewhere("read")
         jobs = [_job(each) for each in node.scheduler.status()]
         return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs}
 
-    @router.get("/jobs/{name}", summary="One job, or the end of one of its runs", response_model=JobTold, tags=["jobs"])
+    @router.get(
+        "/jobs/{name}", summary="One job, or the end of one of its runs", response_model=JobResponse, tags=["jobs"]
+    )
     async def get_job(
-        request: Request, asking: Asking, name: str, run: int = Query(0, ge=0),
+        request: Request, asking: RequestCaller, name: str, run: int = Query(0, ge=0),
         wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX),
     ) -> dict[str, Any]:  # fmt: skip
         asking.need_somewhere("read")
-        return _job(await patiently(request, node.scheduler.wait, name, run, wait))
+        return _job(await in_thread(request, node.scheduler.wait, name, run, wait))
 
     @router.post("/jobs/{name}/run", summary="Run a job now, also a paused one", response_model=Called, tags=["jobs"])
     async def run_job(
-        request: Request, asking: Asking, name: str, wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX)
+        request: Request, asking: RequestCaller, name: str, wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX)
     ) -> dict[str, Any]:
         asking.need("admin")
         number = node.scheduler.call(name)
-        return _job(await patiently(request, node.scheduler.wait, name, number, wait)) | {"run": number}
+        return _job(await in_thread(request, node.scheduler.wait, name, number, wait)) | {"run": number}
 
-    @router.post("/jobs/{name}/pause", summary="Do not run it by itself", response_model=JobTold, tags=["jobs"])
-    def pause_job(asking: Asking, name: str) -> dict[str, Any]:
+    @router.post("/jobs/{name}/pause", summary="Do not run it by itself", response_model=JobResponse, tags=["jobs"])
+    def pause_job(asking: RequestCaller, name: str) -> dict[str, Any]:
         asking.need("admin")
         return _job(node.scheduler.pause(name))
 
-    @router.post("/jobs/{name}/resume", summary="Run it by itself again", response_model=JobTold, tags=["jobs"])
-    def resume_job(asking: Asking, name: str) -> dict[str, Any]:
+    @router.post("/jobs/{name}/resume", summary="Run it by itself again", response_model=JobResponse, tags=["jobs"])
+    def resume_job(asking: RequestCaller, name: str) -> dict[str, Any]:
         asking.need("admin")
         return _job(node.scheduler.resume(name))
 
@@ -155,32 +166,39 @@ def _job(status: JobStatus) -> dict[str, Any]:
     return asdict(status)
 
 
-def _add_care(router: APIRouter, node: Node) -> None:
-    def tend(name: str, asked: CareAsked) -> dict[str, Any]:
+def _add_maintenance(router: APIRouter, node: Node) -> None:
+    def tend(name: str, asked: MaintenanceRequest) -> dict[str, Any]:
         opened = node.pond.map(name)
-        if asked.what is Care.compact:
+        if asked.what is Maintenance.compact:
             report = opened.compact()
         else:
             node.need_primary()
-            act = opened.condense if asked.what is Care.condense else opened.retain
+            act = opened.condense if asked.what is Maintenance.condense else opened.retain
             report = act(before=asked.before)
         return {"position": node.pond.position()[0], "report": asdict(report)}
 
-    @router.post("/maps/{name}/care", summary="Condense, retain or compact now", response_model=CareTold, tags=["maps"])
-    async def care(request: Request, asking: Asking, name: str, asked: CareAsked) -> dict[str, Any]:
+    @router.post(
+        "/maps/{name}/maintenance",
+        summary="Condense, retain or compact now",
+        response_model=MaintenanceResponse,
+        tags=["maps"],
+    )
+    async def maintenance(
+        request: Request, asking: RequestCaller, name: str, asked: MaintenanceRequest
+    ) -> dict[str, Any]:
         asking.need("admin", name)
-        return await patiently(request, tend, name, asked)
+        return await in_thread(request, tend, name, asked)
 
 
 def _add_parts(router: APIRouter, node: Node) -> None:
-    @router.get("/parts", summary="Parts that wait, were put aside or are kept", response_model=Parts, tags=["parts"])
-    def list_parts(asking: Asking, map: str | None = None, state: str | None = None) -> dict[str, Any]:
+    @router.get("/parts", summary="Parts that wait, were quarantined or are kept", response_model=Parts, tags=["parts"])
+    def list_parts(asking: RequestCaller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
         asking.need_somewhere("read")
         name = None if map is None else node.pond.map(map).name
         found = node.pond.parts(name, state)
         return {"parts": [asdict(each) for each in found if asking.may("read", each.map)]}
 
-    @router.post("/parts/retry", summary="Merge once more what was put aside", response_model=Parts, tags=["parts"])
-    def retry_parts(asking: Asking, retry: Retry) -> dict[str, Any]:
+    @router.post("/parts/retry", summary="Merge once more what was quarantined", response_model=Parts, tags=["parts"])
+    def retry_parts(asking: RequestCaller, retry: Retry) -> dict[str, Any]:
         asking.need("admin")
         return {"parts": [asdict(each) for each in node.pond.retry_parts(retry.parts)]}

@@ -4,8 +4,8 @@
 |---|---|---|
 | `GET /v1/log?after&limit&wait` | admin | entries after a position; waits up to 30 s for one |
 | `GET /v1/log?…&map=m` | read | those about one map, with nothing of others in them |
-| `POST /v1/log/catch-up` | write | when this node has entered (and applied) what others have |
-| `GET /v1/log/state`, `/v1/log/aside` | admin | what a clone takes of the space |
+| `POST /v1/log/replication` | write | when this node has entered (and applied) what others have |
+| `GET /v1/log/state`, `/v1/log/quarantine` | admin | what a clone takes of the space |
 | `GET /v1/maps/{m}/digest` | read | rows and content digest, at a position |
 | `GET /v1/maps/{m}/shard` | admin | a compact copy of the shard |
 | `GET /v1/parts/{id}/bundle` | read on its map | the part, zipped |
@@ -32,10 +32,10 @@ from millpond.maps.log.log import Entry, first_position
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.nodes.replication.copies import Copy
-from millpond.server.access import Asking
+from millpond.server.access import RequestCaller
 from millpond.server.limits import BoundedRoute
 from millpond.server.ranged import file_chunks, ranged, tag_wanted
-from millpond.server.threads import patiently
+from millpond.server.threads import in_thread
 from millpond.stores.files import checksum_file
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def routes(node: Node) -> APIRouter:
 def _add_log(router: APIRouter, node: Node) -> None:
     @router.get("/log", tags=["nodes"], summary="Entries after a position")
     async def log(
-        asking: Asking,
+        asking: RequestCaller,
         request: Request,
         after: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 1000,
@@ -79,11 +79,11 @@ def _add_log(router: APIRouter, node: Node) -> None:
         With `map`, the right to read that map is enough, and `applied` says up to where it is merged here.
         """
         asking.need("read" if map is not None else "admin", *([] if map is None else [map]))
-        return await patiently(request, _log, node, after, limit, wait, map)
+        return await in_thread(request, _log, node, after, limit, wait, map)
 
-    @router.post("/log/catch-up", tags=["nodes"], summary="Wait until this node has caught up")
-    async def catch_up(
-        asking: Asking,
+    @router.post("/log/replication", tags=["nodes"], summary="Wait until this node has caught up")
+    async def replicate(
+        asking: RequestCaller,
         request: Request,
         position: Annotated[int, Body(ge=0)],
         applied: Annotated[bool, Body(description="wait until it is merged, too")] = False,
@@ -95,7 +95,7 @@ def _add_log(router: APIRouter, node: Node) -> None:
         503 `merge_failed`, at once, when merging fails.
         """
         asking.need_somewhere("write")
-        return await patiently(request, _catch_up, node, position, timeout, applied=applied, maps=maps)
+        return await in_thread(request, _catch_up, node, position, timeout, applied=applied, maps=maps)
 
 
 def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> d
 
 def _catch_up(node: Node, wanted: int, timeout: float, *, applied: bool, maps: Sequence[str] | None) -> dict[str, int]:
     until = node.clock.monotonic() + timeout
-    position = node.puller.pull(wanted, timeout)
+    position = node.follower.pull(wanted, timeout)
     if applied:
         node.pond.wait_applied(wanted, maps, timeout=max(until - node.clock.monotonic(), 0.0))
     return {"position": position}
@@ -158,21 +158,21 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
 
 def _add_copies(router: APIRouter, node: Node) -> None:
     @router.get("/log/state", tags=["nodes"], summary="What a clone takes of the space", response_class=Response)
-    def state(asking: Asking, request: Request) -> Response:
+    def state(asking: RequestCaller, request: Request) -> Response:
         """Rows of the space as an Arrow stream. Headers: `State-Position`, `Millpond-Pond`."""
         asking.need("admin")
         copy = _asked_again(node, request, 0) or node.copies.state()
         return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.id})
 
-    @router.get("/log/aside", tags=["nodes"], summary="Which parts were put aside", response_class=Response)
-    def aside(asking: Asking, request: Request) -> Response:
+    @router.get("/log/quarantine", tags=["nodes"], summary="Which parts were quarantined", response_class=Response)
+    def quarantine(asking: RequestCaller, request: Request) -> Response:
         """Rows of the space as an Arrow stream."""
         asking.need("admin")
-        return _sent(request, _asked_again(node, request, 0) or node.copies.aside(), {})
+        return _sent(request, _asked_again(node, request, 0) or node.copies.quarantine(), {})
 
     @router.get("/maps/{name}/shard", tags=["nodes"], summary="A compact copy of a shard", response_class=Response)
     async def shard(
-        asking: Asking,
+        asking: RequestCaller,
         request: Request,
         name: str,
         position: Annotated[int, Query(ge=0, description="at least up to there")] = 0,
@@ -183,11 +183,11 @@ def _add_copies(router: APIRouter, node: Node) -> None:
         asking.need("admin")
         copy = _asked_again(node, request, position)
         if copy is None:
-            copy = await patiently(request, _shard, node, name, position, incarnation, timeout)
+            copy = await in_thread(request, _shard, node, name, position, incarnation, timeout)
         return _sent(request, copy, {"Shard-Position": str(copy.position), "Shard-Rows": str(copy.rows)})
 
     @router.get("/parts/{part_id}/bundle", tags=["parts"], summary="A part, zipped", response_class=Response)
-    def bundle(asking: Asking, request: Request, part_id: str) -> Response:
+    def bundle(asking: RequestCaller, request: Request, part_id: str) -> Response:
         """The same bytes wherever the part lies; what was sent is checked by its manifest."""
         asking.need_somewhere("read")
         manifest, size, tag = _where_it_lies(node, part_id, _looked_at)
@@ -202,7 +202,7 @@ def _shard(node: Node, name: str, position: int, incarnation: str | None, timeou
     definition = node.pond.map(name).definition
     if incarnation not in (None, definition.incarnation):
         raise NotFound("the map is another one now", kind="map_incarnation", map=name)
-    node.itself.wait_applied(definition.name, position, timeout)
+    node.local_peer.wait_applied(definition.name, position, timeout)
     return node.copies.shard(definition.name)
 
 
@@ -267,7 +267,7 @@ def _sent(request: Request, copy: Copy, headers: dict[str, str]) -> Response:
 def _add_checks(router: APIRouter, node: Node) -> None:
     @router.get("/maps/{name}/digest", tags=["nodes"], summary="Rows and content digest of a map")
     async def digest(
-        asking: Asking,
+        asking: RequestCaller,
         request: Request,
         name: str,
         position: Annotated[int, Query(ge=0, description="when everything up to there is applied")] = 0,
@@ -275,30 +275,30 @@ def _add_checks(router: APIRouter, node: Node) -> None:
     ) -> dict[str, Any]:
         """`position`: all entries up to it are applied; `entry`: the last that shaped the rows; 503 `merge_slow`."""
         asking.need("read", name)
-        return await patiently(request, node.itself.digest, name, position, timeout)
+        return await in_thread(request, node.local_peer.digest, name, position, timeout)
 
     @router.post("/verify", tags=["nodes"], summary="Check every invariant on the data")
     async def verify(
-        asking: Asking,
+        asking: RequestCaller,
         request: Request,
         full: Annotated[bool, Body(embed=True, description="decode every row, not only a sample of each map")] = False,
     ) -> dict[str, Any]:
         """What was counted, and what is wrong."""
         asking.need("admin")
-        return _told(await patiently(request, node.pond.verify, full=full))
+        return _told(await in_thread(request, node.pond.verify, full=full))
 
     @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
     def repair(
-        asking: Asking,
+        asking: RequestCaller,
         source: Annotated[str | None, Body(description="the node to repair from; the primary unless told")] = None,
         over: Annotated[bool, Body(description="whether a log of its own may be thrown away for it")] = False,
     ) -> dict[str, Any]:
-        """Pull, fetch parts that were put aside, clone maps that differ; `GET` says what became of it."""
+        """Pull, fetch parts that were quarantined, clone maps that differ; `GET` says what became of it."""
         asking.need("admin")
         return node.repairs.begin(source, over=over)
 
     @router.get("/repair", tags=["nodes"], summary="What became of the last repair")
-    def repaired(asking: Asking) -> dict[str, Any]:
+    def repaired(asking: RequestCaller) -> dict[str, Any]:
         """`state` is never, running, done or failed."""
         asking.need("admin")
         return node.repairs.status()

@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from millpond.maps.map import Map
 from millpond.nodes.node import Node
-from millpond.server.access import Asking
+from millpond.server.access import RequestCaller
 from millpond.server.limits import BoundedRoute
 
-__all__ = ("Definition", "Dropped", "MapChanged", "MapTold", "Maps", "NewMap", "routes")
+__all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "routes")
 
 
 class Definition(BaseModel):
@@ -29,23 +29,23 @@ class Definition(BaseModel):
     condense_ms: int | None
     retain_ms: int | None
     retain_by: str
-    care_suspended: bool
+    maintenance_suspended: bool
 
 
-class MapTold(Definition):
+class MapResponse(Definition):
     """A map, and what it holds on this node."""
 
     rows: int
     position: int = Field(description="position of the log up to which the map is applied here")
     version: int = Field(description="raised by every change of the shard")
     shard_bytes: int
-    parts_waiting: int = Field(description="parts that are entered, but not merged here yet")
-    rows_waiting: int
+    parts_queued: int = Field(description="parts that are entered, but not merged here yet")
+    rows_queued: int
     snapshot: str | None = Field(description="id of its latest snapshot")
     snapshot_current: bool = Field(description="whether that snapshot shows everything that is merged")
 
 
-class MapChanged(MapTold):
+class MapChanged(MapResponse):
     """A map after a change, and the position of the log at which it was made."""
 
     position: int
@@ -54,7 +54,7 @@ class MapChanged(MapTold):
 class Maps(BaseModel):
     """All maps that the caller may read."""
 
-    maps: list[MapTold]
+    maps: list[MapResponse]
 
 
 class Dropped(BaseModel):
@@ -91,30 +91,30 @@ def routes(node: Node) -> APIRouter:
     router = APIRouter(route_class=BoundedRoute, prefix="/v1/maps", tags=["maps"])
 
     @router.get("", summary="All maps that you may read", response_model=Maps)
-    def list_maps(asking: Asking) -> dict[str, Any]:
+    def list_maps(asking: RequestCaller) -> dict[str, Any]:
         return {"maps": [_told(each) for each in node.pond.maps() if asking.may("read", each.name)]}
 
-    @router.get("/{name}", summary="One map", response_model=MapTold)
-    def get_map(name: str, asking: Asking) -> dict[str, Any]:
+    @router.get("/{name}", summary="One map", response_model=MapResponse)
+    def get_map(name: str, asking: RequestCaller) -> dict[str, Any]:
         asking.need("read", name)
         return _told(node.pond.map(name))
 
     @router.post("", summary="Make a map", response_model=MapChanged)
-    def create_map(made: NewMap, asking: Asking) -> dict[str, Any]:
+    def create_map(made: NewMap, asking: RequestCaller) -> dict[str, Any]:
         asking.need("admin", made.name)
         node.need_primary()
         opened = node.pond.create_map(**made.model_dump())
         return _told(opened) | {"position": node.pond.position()[0]}
 
     @router.patch("/{name}", summary="Change the settings of a map", response_model=MapChanged)
-    def alter_map(name: str, settings: dict[str, Any], asking: Asking) -> dict[str, Any]:
+    def alter_map(name: str, settings: dict[str, Any], asking: RequestCaller) -> dict[str, Any]:
         asking.need("admin", name)
         node.need_primary()
         opened = node.pond.alter_map(name, **settings)
         return _told(opened) | {"position": node.pond.position()[0]}
 
     @router.delete("/{name}", summary="Drop a map with all its rows", response_model=Dropped)
-    def drop_map(name: str, asking: Asking) -> dict[str, Any]:
+    def drop_map(name: str, asking: RequestCaller) -> dict[str, Any]:
         asking.need("admin", name)
         node.need_primary()
         node.pond.drop_map(name)

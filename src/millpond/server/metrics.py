@@ -7,8 +7,8 @@
 | `millpond_requests_running` | | requests being answered |
 | `millpond_upload_bytes_total` | | bytes of bundles received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
-| `millpond_parts_waiting`, `millpond_rows_waiting` | map | entered, not merged yet |
-| `millpond_parts_quarantined` | map | put aside |
+| `millpond_parts_queued`, `millpond_rows_queued` | map | entered, not merged yet |
+| `millpond_parts_quarantined` | map | quarantined |
 | `millpond_merge_failing` | map | 1 while merging it fails |
 | `millpond_log_position`, `millpond_log_behind` | | last entry; how many the primary is ahead |
 | `millpond_maps_differing` | | maps of a replica that are not as the primary has them (job `compare`) |
@@ -39,7 +39,7 @@ from millpond.clock import Clock
 from millpond.errors import MillpondError
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.node import Node
-from millpond.server.access import Asking
+from millpond.server.access import RequestCaller
 from millpond.server.limits import BoundedRoute
 
 __all__ = ("Metrics", "routes")
@@ -122,7 +122,7 @@ class _State(Collector):
         node = self._node
         yield _gauge("ready", "Whether the node may be sent work.", float(not node.reasons()))
         yield _gauge("log_position", "Position of the last entry.", node.pond.position()[0])
-        yield _gauge("log_behind", "Entries the primary is ahead.", node.puller.status().behind)
+        yield _gauge("log_behind", "Entries the primary is ahead.", node.follower.status().behind)
         differing = len(node.comparing.differing)
         yield _gauge("maps_differing", "Maps that are not as the primary has them.", differing)
         yield _gauge("disk_free_bytes", "Bytes free where the pond lies.", node.disk_free())
@@ -132,8 +132,8 @@ class _State(Collector):
     def _of_maps(self) -> Iterator[Metric]:
         status = self._node.merger.status()
         for name, said, column in (
-            ("parts_waiting", "Parts that are entered and not merged.", "parts_waiting"),
-            ("rows_waiting", "Rows of those parts.", "rows_waiting"),
+            ("parts_queued", "Parts that are entered and not merged.", "parts_queued"),
+            ("rows_queued", "Rows of those parts.", "rows_queued"),
             ("applied_position", "Everything up to there is applied.", "position"),
         ):
             yield _gauges(name, said, "map", {each["map"]: each[column] for each in status})
@@ -145,7 +145,7 @@ class _State(Collector):
         aside = {each["map"]: 0 for each in status}
         for part in self._node.pond.parts(state="quarantined"):
             aside[part.map] = aside.get(part.map, 0) + 1
-        yield _gauges("parts_quarantined", "Parts that were put aside.", "map", aside)
+        yield _gauges("parts_quarantined", "Parts that were quarantined.", "map", aside)
         yield _gauges("snapshot_age_seconds", "Since the snapshot was frozen.", "map", self._snapshot_ages())
 
     def _snapshot_ages(self) -> dict[str, float]:
@@ -195,7 +195,7 @@ def routes(node: Node, metrics: Metrics) -> APIRouter:
 
     @router.get("/metrics", summary="Counters and measurements, for Prometheus", response_class=Response,
                 responses={200: {"content": formats}})  # fmt: skip
-    def told(asking: Asking, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
+    def told(asking: RequestCaller, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
         asking.need("read")
         if "application/openmetrics-text" in accept:
             page = openmetrics.generate_latest(metrics.registry)  # type: ignore[no-untyped-call]

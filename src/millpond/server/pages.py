@@ -29,8 +29,8 @@ _TAGS = [
     {"name": "loads", "description": "Sending parts, and entering them as one load."},
     {"name": "questions", "description": "Values of keys, and rows. Arrow streams in and out."},
     {"name": "snapshots", "description": "Frozen maps, to be fetched and asked elsewhere."},
-    {"name": "parts", "description": "Parts that wait, were merged, or were put aside."},
-    {"name": "jobs", "description": "What the node does by itself, and care."},
+    {"name": "parts", "description": "Parts that wait, were merged, or were quarantined."},
+    {"name": "jobs", "description": "What the node does by itself, and maintenance."},
     {"name": "nodes", "description": "What nodes ask each other."},
     {"name": "health", "description": "How the node stands."},
 ]

@@ -23,9 +23,9 @@ from pydantic import BaseModel, Field
 from starlette.types import Send
 
 from millpond.client.lookup import ARROW_STREAM
-from millpond.nodes.answers import Answers, arrow_stream, read_arrow_stream
-from millpond.server.access import Asking
-from millpond.server.at_once import asked_in, key_of
+from millpond.nodes.lookup_service import LookupService, arrow_stream, read_arrow_stream
+from millpond.server.access import RequestCaller
+from millpond.server.at_once import key_of, request_in
 from millpond.server.limits import BoundedRoute, takes_body
 
 if TYPE_CHECKING:
@@ -70,19 +70,19 @@ def routes(node: Node) -> APIRouter:
     router = APIRouter(
         route_class=BoundedRoute, prefix="/v1/maps/{name}", tags=["questions"], default_response_class=Response
     )
-    answers = node.answers
+    answers = node.lookups
 
     @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
-    def get(request: Request, asking: Asking) -> Response:
+    def get(request: Request, asking: RequestCaller) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
         # Most questions are answered before they come here: see `server/at_once.py`.
         name = request.path_params["name"]
         asking.need("read", name)
-        told = answers.get(node.pond.map(name), *asked_in(request.scope))
+        told = answers.get(node.pond.map(name), *request_in(request.scope))
         return Response(json.dumps(told), media_type="application/json")
 
     @router.post("/get", summary="The value of a key that is too long for a URL")
-    def get_long(asking: Asking, name: str, asked: LongKey) -> Response:
+    def get_long(asking: RequestCaller, name: str, asked: LongKey) -> Response:
         """As GET."""
         asking.need("read", name)
         told = answers.get(node.pond.map(name), key_of(asked.key, asked.key_hex), asked.at)
@@ -91,7 +91,7 @@ def routes(node: Node) -> APIRouter:
     @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)
     @takes_body(LOOKUP_BYTES_MAX, "ask in several requests, or read a snapshot")
     async def lookup(
-        request: Request, asking: Asking, name: str,
+        request: Request, asking: RequestCaller, name: str,
         at: Annotated[str | None, Query(description="one instant for all keys; a column `at` has one for each")] = None,
     ) -> Response:  # fmt: skip
         """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is."""
@@ -103,7 +103,7 @@ def routes(node: Node) -> APIRouter:
         return Response(told, media_type=ARROW_STREAM)
 
     @router.post("/scan", summary="Rows that a condition takes", responses=_ARROW)
-    async def scan(asking: Asking, name: str, wanted: Scan) -> Response:
+    async def scan(asking: RequestCaller, name: str, wanted: Scan) -> Response:
         """Rows that a condition takes, as they are read."""
         asking.need("read", name)
         # What is wrong with the question shows before the first batch, while it can still be said.
@@ -113,8 +113,8 @@ def routes(node: Node) -> APIRouter:
     return router
 
 
-def _looked_up(answers: Answers, name: str, body: bytearray, at: str | None) -> bytes:
-    told = answers.lookup(name, read_arrow_stream(body), at)
+def _looked_up(lookups: LookupService, name: str, body: bytearray, at: str | None) -> bytes:
+    told = lookups.lookup(name, read_arrow_stream(body), at)
     batch = pa.record_batch([told], names=["value"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -122,8 +122,8 @@ def _looked_up(answers: Answers, name: str, body: bytearray, at: str | None) -> 
     return sink.getvalue().to_pybytes()
 
 
-def _begun(answers: Answers, name: str, wanted: Scan) -> tuple[Iterator[bytes], bytes]:
-    rows = arrow_stream(answers.scan(name, wanted.where, wanted.columns))
+def _begun(lookups: LookupService, name: str, wanted: Scan) -> tuple[Iterator[bytes], bytes]:
+    rows = arrow_stream(lookups.scan(name, wanted.where, wanted.columns))
     return rows, next(rows)
 
 

@@ -1,7 +1,7 @@
 """The process that serves: a socket, a pond, a node, and uvicorn between them; stopped in order.
 
     socket ─▶ pond ─▶ node ─▶ application ─▶ listening … node starts in the background … ready
-    stop: no new connections ─▶ requests finish ─▶ merger, puller and scheduler stop ─▶ pond closes
+    stop: no new connections ─▶ requests finish ─▶ merger, follower and scheduler stop ─▶ pond closes
 
 What can go wrong is found before anything is served: a port that is in use, a folder that is served already, an
 address that others can reach without tokens.

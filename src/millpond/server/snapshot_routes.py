@@ -20,10 +20,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from millpond.client.snapshots.fetch import ENTRY_HEADER, POND_HEADER
 from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
-from millpond.server.access import Asking
+from millpond.server.access import RequestCaller
 from millpond.server.limits import BoundedRoute
 from millpond.server.ranged import file_chunks, ranged
-from millpond.server.threads import patiently
+from millpond.server.threads import in_thread
 
 if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -45,17 +45,17 @@ _UNTIL = Query(description="only instants before this")
 def routes(node: Node) -> APIRouter:
     """The routes of a node's snapshots."""
     router = APIRouter(route_class=BoundedRoute, prefix="/v1/maps/{name}", tags=["snapshots"])
-    publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots, node.itself.shaped)
+    publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots, node.local_peer.shaped)
 
     def same_rows(name: str, entry: int, pin_ms: int) -> SnapshotManifest:
-        node.itself.wait_applied(name, entry, ENTRY_SECONDS)
+        node.local_peer.wait_applied(name, entry, ENTRY_SECONDS)
         return publisher.same_rows(name, entry, pin_ms=pin_ms)
 
     @router.get(
         "/snapshot", summary="The manifest of the snapshot", responses={304: {"description": "it is still the same"}}
     )
     async def manifest(
-        request: Request, asking: Asking, name: str,
+        request: Request, asking: RequestCaller, name: str,
         key_from: Annotated[str | None, _LOWER] = None, key_to: Annotated[str | None, _UPPER] = None,
         since: Annotated[str | None, _SINCE] = None, until: Annotated[str | None, _UNTIL] = None,
         fresh: Annotated[bool, Query(description="with all that is applied now")] = False,
@@ -66,9 +66,9 @@ def routes(node: Node) -> APIRouter:
         asking.need("read", name)
         window = (_instant(since), _instant(until))
         if entry:
-            chosen = await patiently(request, same_rows, name, entry, pin * 1000)
+            chosen = await in_thread(request, same_rows, name, entry, pin * 1000)
         else:
-            chosen = await patiently(
+            chosen = await in_thread(
                 request, publisher.manifest, name, keys=(key_from, key_to), window=window, fresh=fresh,
                 pin_ms=pin * 1000,
             )  # fmt: skip
@@ -81,7 +81,7 @@ def routes(node: Node) -> APIRouter:
 
     @router.head("/objects/{file:path}", include_in_schema=False)
     @router.get("/objects/{file:path}", summary="A file of a snapshot", response_class=Response)
-    async def file(request: Request, asking: Asking, name: str, file: str) -> Response:
+    async def file(request: Request, asking: RequestCaller, name: str, file: str) -> Response:
         """A file of a snapshot. It is named by its content, so it may be kept for ever."""
         asking.need("read", name)
         tag = PurePosixPath(file).stem

@@ -12,19 +12,21 @@ import anyio
 import anyio.to_thread
 from fastapi import Request
 
-__all__ = ("patiently", "waiting_room")
+__all__ = ("in_thread", "thread_queue")
 
 WAITERS_MAX = 1000
 
-Told = ParamSpec("Told")
+Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
 
 
-def waiting_room() -> anyio.CapacityLimiter:
+def thread_queue() -> anyio.CapacityLimiter:
     """For the life of one application: `app.state.waiting`."""
     return anyio.CapacityLimiter(WAITERS_MAX)
 
 
-async def patiently(request: Request, act: Callable[Told, Answer], *args: Told.args, **options: Told.kwargs) -> Answer:
+async def in_thread(
+    request: Request, act: Callable[Params, Answer], *args: Params.args, **options: Params.kwargs
+) -> Answer:
     """Do what may wait long."""
     return await anyio.to_thread.run_sync(lambda: act(*args, **options), limiter=request.app.state.waiting)

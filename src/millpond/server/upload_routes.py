@@ -20,12 +20,12 @@ from starlette.requests import ClientDisconnect
 
 from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.nodes.node import Node
-from millpond.nodes.uploads.arriving import Arriving, Offer
-from millpond.server.access import Asking
+from millpond.nodes.uploads.session import UploadOffer, UploadSession
+from millpond.server.access import RequestCaller
 from millpond.server.limits import BoundedRoute, takes_body
-from millpond.server.threads import patiently
+from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
-from millpond.server.wire import Refusal
+from millpond.server.wire import RequestError
 
 __all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
 
@@ -34,7 +34,7 @@ PIECE_BYTES_MAX, PIECE_BYTES_MIN = 1 << 20, 1 << 18
 PIECES_BYTES = 64 << 20
 """All pieces that are being collected together: where many send at once, each is given less."""
 
-Told = ParamSpec("Told")
+Params = ParamSpec("Params")
 T = TypeVar("T")
 
 
@@ -84,16 +84,16 @@ def routes(node: Node) -> APIRouter:
     pieces = _Pieces()
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
-    async def state(request: Request, part_id: str, asking: Asking) -> dict[str, Any]:
+    async def state(request: Request, part_id: str, asking: RequestCaller) -> dict[str, Any]:
         asking.need_somewhere("write")
-        return asdict(await patiently(request, node.receiver.state_between, part_id))
+        return asdict(await in_thread(request, node.receiver.state_between, part_id))
 
     @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
     @takes_body(None)
     async def upload(
         request: Request,
         part_id: str,
-        asking: Asking,
+        asking: RequestCaller,
         upload_map: Annotated[str, Header(description="the map the part is for")],
         upload_checksum: Annotated[str, Header(description="xxh3_128 of the whole bundle, hexadecimal")],
         upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
@@ -110,23 +110,23 @@ def routes(node: Node) -> APIRouter:
         length = upload_length if upload_length is not None else upload_offset + (sent or 0)
         if sent is not None and upload_offset + sent > length:
             raise Invalid("more bytes are announced than the bundle has", kind="upload_length", length=length)
-        offer = Offer(part_id, upload_map, length, upload_checksum, upload_offset)
-        arriving = await patiently(request, node.receiver.begin, offer)
+        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset)
+        arriving = await in_thread(request, node.receiver.begin, offer)
         if arriving is not None:
             with pieces.of_one() as piece_bytes:
                 await _receive(request, arriving, sent, piece_bytes)
         return asdict(await _in_thread(node.receiver.state, part_id))
 
     @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
-    def discard(part_id: str, asking: Asking) -> dict[str, bool]:
+    def discard(part_id: str, asking: RequestCaller) -> dict[str, bool]:
         asking.need_somewhere("write")
         return {"discarded": node.receiver.discard(part_id)}
 
     @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
-    def load(wanted: NewLoad, asking: Asking) -> dict[str, Any]:
+    def load(wanted: NewLoad, asking: RequestCaller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
         node.need_primary()
-        result = node.entrance.enter(
+        result = node.load_commit.enter(
             wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
             allowed=lambda map: asking.need("write", map),
         )  # fmt: skip
@@ -148,7 +148,7 @@ def _content_length(request: Request) -> int | None:
     return int(told) if told.isdigit() else None
 
 
-async def _in_thread(act: Callable[Told, T], *args: Told.args, **options: Told.kwargs) -> T:
+async def _in_thread(act: Callable[Params, T], *args: Params.args, **options: Params.kwargs) -> T:
     return await anyio.to_thread.run_sync(lambda: act(*args, **options))
 
 
@@ -169,10 +169,10 @@ class _Pieces:
             self._senders -= 1
 
 
-async def _receive(request: Request, arriving: Arriving, sent: int | None, piece_bytes: Callable[[], int]) -> None:
+async def _receive(request: Request, arriving: UploadSession, sent: int | None, piece_bytes: Callable[[], int]) -> None:
     """Take the body, counting its bytes; `sent`: how many are announced.
 
-    Raises: `Refusal` when what came is damaged; else as `Arriving`.
+    Raises: `RequestError` when what came is damaged; else as `UploadSession`.
     """
     began = arriving.offset
     silence = request.app.state.node.settings.read_timeout / 1000
@@ -183,7 +183,7 @@ async def _receive(request: Request, arriving: Arriving, sent: int | None, piece
         with anyio.CancelScope(shield=True):
             await _in_thread(arriving.leave, error)
         if isinstance(error, Corrupt):
-            raise Refusal(422, error) from error
+            raise RequestError(422, error) from error
         raise
     except BaseException as error:
         arriving.leave(error)
@@ -192,7 +192,7 @@ async def _receive(request: Request, arriving: Arriving, sent: int | None, piece
         request.app.state.metrics.upload_bytes.inc(arriving.offset - began)
 
 
-def _end(arriving: Arriving, last: list[bytes]) -> None:
+def _end(arriving: UploadSession, last: list[bytes]) -> None:
     """What is done in one go when all bytes are there: a small part needs no more than this one turn of a thread."""
     if last:
         arriving.write(last)
@@ -236,7 +236,7 @@ async def _pieces(chunks: AsyncIterator[bytes], piece_bytes: Callable[[], int]) 
         yield piece
 
 
-async def _pour(pieces: AsyncIterator[list[bytes]], arriving: Arriving, sent: int | None) -> list[bytes]:
+async def _pour(pieces: AsyncIterator[list[bytes]], arriving: UploadSession, sent: int | None) -> list[bytes]:
     """Write each piece while the next is collected, but not the last that was announced: that one is given back."""
     writing: asyncio.Task[None] | None = None
     last: list[bytes] = []

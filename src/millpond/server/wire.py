@@ -7,7 +7,7 @@
 | `NotFound` | 404 | |
 | `AlreadyExists`, `Conflict` | 409 | 421 when another node is the primary |
 | `Unavailable`, `Uncertain`, `Closed` | 503 | 507 when the disk is full |
-| `Corrupt` | 500 | 422 for what was sent: see `Refusal` |
+| `Corrupt` | 500 | 422 for what was sent: see `RequestError` |
 | `Internal` | 500 | |
 """
 
@@ -38,7 +38,7 @@ from millpond.errors import (
     Unavailable,
 )
 
-__all__ = ("ErrorTold", "Refusal", "add_error_handlers", "error_answer", "status_of", "understood")
+__all__ = ("ErrorResponse", "RequestError", "add_error_handlers", "error_answer", "status_of", "understood")
 
 _LOG = logging.getLogger("millpond.server")
 
@@ -57,7 +57,7 @@ RETRY_SECONDS = {
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class ErrorTold(BaseModel):
+class ErrorResponse(BaseModel):
     """Any answer that is no success."""
 
     error: str = Field(description="the class, which says what to do next", examples=["Invalid"])
@@ -67,7 +67,7 @@ class ErrorTold(BaseModel):
     values: dict[str, Any] = Field(description="what it is about")
 
 
-class Refusal(Exception):
+class RequestError(Exception):
     """An error with a status of its own: what was sent is damaged, not what is stored."""
 
     def __init__(self, status: int, error: MillpondError) -> None:
@@ -116,7 +116,7 @@ def add_error_handlers(app: FastAPI) -> None:
         return error_answer(told)
 
     async def refusal(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, Refusal)
+        assert isinstance(error, RequestError)
         return error_answer(error.error, error.status)
 
     async def gone(_request: Request, _error: Exception) -> Response:
@@ -133,7 +133,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(MillpondError, ours)
     app.add_exception_handler(OSError, ours)
     app.add_exception_handler(Exception, ours)
-    app.add_exception_handler(Refusal, refusal)
+    app.add_exception_handler(RequestError, refusal)
     app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(RequestValidationError, unsound)
     app.add_exception_handler(HTTPException, unrouted)

@@ -30,7 +30,7 @@ from millpond.maps.inputs.zones import TimeForm
 from millpond.maps.loads.load_files import Intake
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
-from millpond.spark.staging import Landing, job_over
+from millpond.spark.staging import StagingDir, job_over
 
 __all__ = ("Attempt", "TaskParts", "joined", "rejects_of", "run_attempt", "task_numbers")
 
@@ -100,11 +100,11 @@ class Attempt:
     """
 
     def __init__(
-        self, landing: Landing, partition: int, task: int, *, source: str = "", salt: str = "", enough: int = 0
+        self, staging_dir: StagingDir, partition: int, task: int, *, source: str = "", salt: str = "", enough: int = 0
     ) -> None:
-        self.landing = landing
+        self.staging_dir = staging_dir
         self.partition = partition
-        self.folder = landing.attempt(partition, task)
+        self.folder = staging_dir.attempt(partition, task)
         self.enough = enough
         self._rows = 0
         self._rejected = 0
@@ -148,13 +148,13 @@ class Attempt:
         """
         self._check_running()
         sealed = [] if self.hopeless else self._intake.finish()
-        parts, rejects = self.landing.hand_in(self.folder, sealed, self._write_rejects())
+        parts, rejects = self.staging_dir.add_parts(self.folder, sealed, self._write_rejects())
         self._check_running()
         return TaskParts(self.partition, parts, self._rejected, rejects)
 
     def abandon(self) -> None:
         """Remove everything that was written."""
-        self.landing.leave(self.folder)
+        self.staging_dir.leave(self.folder)
 
     def _write_rejects(self) -> Path | None:
         if not self._rejects:
@@ -166,5 +166,5 @@ class Attempt:
         return file
 
     def _check_running(self) -> None:
-        if self.landing.over(self.folder):
+        if self.staging_dir.over(self.folder):
             raise job_over(self.partition)

@@ -75,10 +75,10 @@ class Log(Protocol):
         Raises: `NotFound`, kind `log_trimmed`; `Unavailable` when nobody has, or can be reached.
         """
 
-    def kept(self, change: Change) -> Change | None:
+    def retained(self, change: Change) -> Change | None:
         """The change with the place of its part; None when it is not there."""
 
-    def aside(self) -> frozenset[str]:
+    def quarantined(self) -> frozenset[str]:
         """The parts of the map that could not be merged."""
 
     def close(self) -> None:
@@ -113,11 +113,11 @@ class _FolderLog:
             yield from (entry for entry in some if self.name in entry.maps)
             after = some[-1].position
 
-    def kept(self, change: Change) -> Change | None:
+    def retained(self, change: Change) -> Change | None:
         folder = self._pond.part_folder(change.part)
         return None if folder is None else replace(change, folder=str(folder))
 
-    def aside(self) -> frozenset[str]:
+    def quarantined(self) -> frozenset[str]:
         return frozenset(each.part for each in self._pond.parts(self.name, "quarantined"))
 
 
@@ -179,10 +179,10 @@ class _NodesLog:
                     raise
             pause.wait(POLL_SECONDS)
 
-    def kept(self, change: Change) -> Change | None:
+    def retained(self, change: Change) -> Change | None:
         return change
 
-    def aside(self) -> frozenset[str]:
+    def quarantined(self) -> frozenset[str]:
         return frozenset()
 
 
@@ -196,7 +196,7 @@ class FollowedMap:
     def earliest(self) -> int:
         """The position after which every change of the map is still there."""
         before = self.log.first() - 1
-        gone = [each.position for each in self.changes(before, self.log.applied()) if self.log.kept(each) is None]
+        gone = [each.position for each in self.changes(before, self.log.applied()) if self.log.retained(each) is None]
         return max(gone, default=before)
 
     def changes(self, after: int, end: int) -> list[Change]:

@@ -8,7 +8,7 @@ keeps (`part_retention`): of a folder directly, of nodes fetched by the task tha
   the old one is not told.
 * What is asked for and gone is an error that says so, unless `failOnTrimmed` is false: then reading goes on with what
   is left.
-* Care (condense, retain) is no change that is told: it takes rows away that a later row or an age made needless.
+* Maintenance (condense, retain) is no change that is told: it takes rows away that a later row or an age made needless.
 """
 
 from __future__ import annotations
@@ -147,10 +147,10 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[ChangedParts]:
         """One for each part, or for several small ones.
 
-        Raises: `NotFound` when parts are kept no more; `Corrupt` when one was put aside.
+        Raises: `NotFound` when parts are kept no more; `Corrupt` when one was quarantined.
         """
         changes = self._changes(self._position(start), self._position(end))
-        kept = [change for change in (self._map.log.kept(each) for each in changes) if change is not None]
+        kept = [change for change in (self._map.log.retained(each) for each in changes) if change is not None]
         if len(kept) < len(changes) and self.settings.fail_on_trimmed:
             there = {each.part for each in kept}
             raise self._missing(next(each for each in changes if each.part not in there))
@@ -177,7 +177,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = None
 
     def _missing(self, change: Change) -> MillpondError:
-        if change.part not in self._map.log.aside():
+        if change.part not in self._map.log.quarantined():
             return self._trimmed(change.position)
         return Corrupt(
             "a part that comes next could not be merged", kind="part_quarantined", map=self.definition.name,

@@ -29,7 +29,7 @@ from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
 from millpond.spark.places import Place, opened
-from millpond.spark.staging import Landing, landing_at
+from millpond.spark.staging import StagingDir, staging_dir_at
 from millpond.spark.write_jobs import QUERY, LoadSettings, adopt, epoch_of, load_partition, tell_rejects
 
 __all__ = ("EpochParts", "EpochWriter", "epoch_rejects")
@@ -42,7 +42,7 @@ class EpochParts(WriterCommitMessage):
     """What one attempt at a partition of an epoch sealed, and where."""
 
     query: str
-    landing: Landing
+    staging_dir: StagingDir
     task: TaskParts
 
 
@@ -55,15 +55,15 @@ class EpochWriter(DataSourceStreamArrowWriter):
         self.settings = settings
         # Spark makes a writer for the tasks of each epoch, and another to commit it, which lands nothing. The parent
         # of this process serves the whole Spark application.
-        self.landing = landing_at(place, SystemClock(), os.getppid(), lasting=False)
+        self.staging_dir = staging_dir_at(place, SystemClock(), os.getppid(), lasting=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochParts:
         """Seal the rows of one partition of an epoch, on an executor."""
         query, epoch = _this_epoch()
         settings = replace(self.settings, epoch=epoch_of(query, epoch, self.definition))
-        task = load_partition(iterator, self.landing, self.definition, settings)
+        task = load_partition(iterator, self.staging_dir, self.definition, settings)
         step("epoch.task_done")
-        return EpochParts(query, self.landing, task)
+        return EpochParts(query, self.staging_dir, task)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Enter the parts of all tasks as the load of this epoch; nothing when it is there already.
@@ -74,22 +74,22 @@ class EpochWriter(DataSourceStreamArrowWriter):
         if not told:
             return
         step("epoch.tasks_done")
-        landing, tasks = told[0].landing, [each.task for each in told]
+        staging_dir, tasks = told[0].staging_dir, [each.task for each in told]
         rejected = any(task.rejected for task in tasks)
         rejects = epoch_rejects(self.settings.rejects, batchId) if rejected else None
         settings = replace(self.settings, rejects=rejects, epoch=epoch_of(told[0].query, batchId, self.definition))
         if any(task.parts for task in tasks):
             with opened(None, self.place) as pond:
-                adopt(pond, landing, tasks, settings)
+                adopt(pond, staging_dir, tasks, settings)
         else:
             tell_rejects(tasks, settings)
-            landing.end()
+            staging_dir.end()
         step("epoch.committed")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Remove what the attempts at this epoch wrote or uploaded; those that failed did so themselves."""
         for each in _told(messages):
-            each.landing.give_up(each.task.parts)
+            each.staging_dir.give_up(each.task.parts)
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> list[EpochParts]:

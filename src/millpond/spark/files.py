@@ -36,7 +36,7 @@ from millpond.maps.parts.part import PartFile
 from millpond.pond import Pond
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
 from millpond.spark.places import PondLike, opened, place_of
-from millpond.spark.staging import Entered, Landing
+from millpond.spark.staging import Entered, StagingDir
 from millpond.spark.write_jobs import begin_job
 
 __all__ = ("PIECE_BYTES", "load_files")
@@ -90,20 +90,20 @@ def load_files(
             open_.map(reading.map)
         pieces = [piece for file in found for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
-        landing = begin_job(place, clock, os.getpid())
+        staging_dir = begin_job(place, clock, os.getpid())
         salt = clock.random_id() if again else ""
         told: list[_PieceRead] = []
         try:
             enough = max_rejects if rejects is None else max_rejects + ENOUGH
-            told = _read_all(session, pieces, reading, landing, (source, salt, enough))
+            told = _read_all(session, pieces, reading, staging_dir, (source, salt, enough))
             with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
                 _tell_rejects(told, pieces, rejected)
             entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise)
-            result = landing.enter(open_, _parts(told), entered)
+            result = staging_dir.enter(open_, _parts(told), entered)
         except BaseException:
-            landing.give_up(_parts(told))
+            staging_dir.give_up(_parts(told))
             raise
-        landing.end()
+        staging_dir.end()
         if freeze and isinstance(open_, Pond):
             for name in result.maps:
                 open_.map(name).freeze()
@@ -119,7 +119,7 @@ def _without_rows(told: Sequence[_PieceRead], pieces: Sequence[Piece]) -> tuple[
 
 
 def _read_all(
-    session: SparkSession, pieces: list[Piece], reading: Reading, landing: Landing, settings: _Settings
+    session: SparkSession, pieces: list[Piece], reading: Reading, staging_dir: StagingDir, settings: _Settings
 ) -> list[_PieceRead]:
     """All pieces, each read by a task.
 
@@ -129,7 +129,7 @@ def _read_all(
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                told = _read(number, pieces[number], reading, landing, settings)
+                told = _read(number, pieces[number], reading, staging_dir, settings)
                 yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
 
     numbers = session.range(0, len(pieces), 1, len(pieces))
@@ -141,7 +141,7 @@ def _read_all(
     return told
 
 
-def _read(number: int, piece: Piece, reading: Reading, landing: Landing, settings: _Settings) -> _PieceRead:
+def _read(number: int, piece: Piece, reading: Reading, staging_dir: StagingDir, settings: _Settings) -> _PieceRead:
     """One task's attempt at a piece, on an executor."""
     last = count = 0
 
@@ -158,7 +158,7 @@ def _read(number: int, piece: Piece, reading: Reading, landing: Landing, setting
 
     source, salt, enough = settings
     try:
-        attempt = Attempt(landing, number, task_numbers()[1], source=source, salt=salt, enough=enough)
+        attempt = Attempt(staging_dir, number, task_numbers()[1], source=source, salt=salt, enough=enough)
         parts = run_attempt(attempt, take_all)
     except MillpondError as error:
         return _PieceRead(number, None, error=error)

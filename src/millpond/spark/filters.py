@@ -95,7 +95,7 @@ def push_filters(
             left.append(each)
         else:
             where = condition if pushed.where is None else pushed.where & condition
-            pushed = Pushed(_narrowed(definition, pushed.span, each), where)
+            pushed = Pushed(_subset(definition, pushed.span, each), where)
     return pushed, left
 
 
@@ -161,7 +161,7 @@ def _micros(value: datetime.datetime) -> int:
 # -- spans --------------------------------------------------------------------------------------------
 
 
-def _narrowed(definition: MapDefinition, span: GroupSpan, told: Filter) -> GroupSpan:
+def _subset(definition: MapDefinition, span: GroupSpan, told: Filter) -> GroupSpan:
     name = _column_of(told)
     if name == "key":
         return _with_keys(definition, span, told)

@@ -32,7 +32,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, value_columns
 from millpond.maps.inputs.zones import time_form
 from millpond.spark.change_log import ChangesSettings
-from millpond.spark.places import Place, Rights, named_place
+from millpond.spark.places import Place, Rights, place_named
 from millpond.spark.write_jobs import LoadSettings
 
 __all__ = (
@@ -77,7 +77,7 @@ def pond_option(options: Mapping[str, str], default: Place | None, rights: Right
     """
     told = options.get("pond") or options.get("path")
     if told:
-        return named_place(told, rights)
+        return place_named(told, rights)
     if default is None:
         raise Invalid("no pond is named", kind="pond_unnamed", hint="say option('pond', folder or URL)")
     return default

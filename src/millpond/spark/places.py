@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
 
 __all__ = (
-    "POND", "OpenPond", "Place", "PondLike", "Rights", "named_place", "open_place", "opened", "place_of", "rights_of",
+    "POND", "OpenPond", "Place", "PondLike", "Rights", "place_named", "open_place", "opened", "place_of", "rights_of",
 )  # fmt: skip
 
 OpenPond: TypeAlias = "Pond | RemotePond"
@@ -97,7 +97,7 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Plac
         return Place(str(told.folder.absolute()))
     if not isinstance(told, str | os.PathLike):
         return Place(told.where, Rights(told.settings.token, told.settings.tls_ca or ""))
-    return named_place(os.fspath(told), Rights() if session is None else rights_of(session))
+    return place_named(os.fspath(told), Rights() if session is None else rights_of(session))
 
 
 def rights_of(session: SparkSession) -> Rights:
@@ -105,7 +105,7 @@ def rights_of(session: SparkSession) -> Rights:
     return Rights(session.conf.get(_TOKEN, None) or "", session.conf.get(_AUTHORITY, None) or "")
 
 
-def named_place(told: str, rights: Rights) -> Place:
+def place_named(told: str, rights: Rights) -> Place:
     """The place that a text names; where the rights leave something open, with what this process is set to.
 
     Raises: `Invalid` for URLs that are not understood.

@@ -23,11 +23,11 @@ from millpond.stores.objects import open_objects
 if TYPE_CHECKING:
     from millpond.client.snapshots.pin import SnapshotPin
 
-__all__ = ("Shelf", "pin")
+__all__ = ("PlannedSnapshots", "pin")
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class PlannedSnapshots:
     """Where the snapshots of one map lie: `where` is a folder or, of nodes, a `SnapshotPin` as JSON."""
 
     place: Place
@@ -67,17 +67,17 @@ class Shelf:
         return pinned_rows(self._pin(), manifest.id, span, settings=self.place.settings())
 
 
-def pin(pond: OpenPond, place: Place, name: str) -> tuple[Shelf, SnapshotManifest]:
+def pin(pond: OpenPond, place: Place, name: str) -> tuple[PlannedSnapshots, SnapshotManifest]:
     """The map as it is now; it is frozen first if it moved on.
 
     Raises: `NotFound` for a map that is not there.
     """
     opened = pond.map(name)
     if isinstance(opened, Map):
-        return Shelf(place, str(opened.objects.where)), opened.freeze()
+        return PlannedSnapshots(place, str(opened.objects.where)), opened.freeze()
     from millpond.client.connections import node_urls
     from millpond.client.snapshots.pin import SnapshotPin
     from millpond.client.snapshots.planned import plan_snapshot
 
     where, manifest = plan_snapshot(SnapshotPin(node_urls(place.where), opened.name), settings=place.settings())
-    return Shelf(place, where.to_json()), manifest
+    return PlannedSnapshots(place, where.to_json()), manifest

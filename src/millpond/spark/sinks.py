@@ -30,11 +30,11 @@ class MapWriter(DataSourceArrowWriter):
         self.definition = definition
         self.settings = settings
         # This process may end before the job does; its parent serves the whole Spark application.
-        self.landing = begin_job(place, SystemClock(), os.getppid())
+        self.staging_dir = begin_job(place, SystemClock(), os.getppid())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskParts:
         """Seal the rows of one partition, on an executor."""
-        return load_partition(iterator, self.landing, self.definition, self.settings)
+        return load_partition(iterator, self.staging_dir, self.definition, self.settings)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Enter the parts of all tasks as one load.
@@ -42,11 +42,11 @@ class MapWriter(DataSourceArrowWriter):
         Raises: as `jobs.adopt`; then Spark calls `abort`.
         """
         with opened(None, self.place) as pond:
-            adopt(pond, self.landing, _tasks(messages), self.settings)
+            adopt(pond, self.staging_dir, _tasks(messages), self.settings)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove whatever the job's attempts wrote, or uploaded."""
-        self.landing.give_up([part for task in _tasks(messages) for part in task.parts])
+        self.staging_dir.give_up([part for task in _tasks(messages) for part in task.parts])
 
 
 def _tasks(messages: list[WriterCommitMessage | None]) -> list[TaskParts]:

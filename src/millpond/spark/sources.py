@@ -41,14 +41,14 @@ from millpond.spark.options import (
     switch,
 )
 from millpond.spark.places import Place, Rights, opened
-from millpond.spark.planned_snapshot import Shelf, pin
+from millpond.spark.planned_snapshot import PlannedSnapshots, pin
 from millpond.spark.sinks import MapWriter
 from millpond.spark.write_jobs import LoadSettings, check_rows
 
 if TYPE_CHECKING:
     from millpond.spark.changes import ChangesReader
 
-__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "Shown", "as_spark_holds", "source_for")
+__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "TableView", "as_spark_holds", "source_for")
 
 TASK_BYTES = 16 << 20
 """About as much of a snapshot as one task reads; fewer bytes make more tasks than they are worth."""
@@ -108,7 +108,7 @@ class MapSource(DataSource):
             raise Invalid("reading a stream needs PySpark 4.2 or later", kind="spark_too_old") from error
         definition = self._definition()
         _check_schema(definition, schema)
-        show = Shown(definition, schema.names, push_condition(definition, self.options.get("where")).where)
+        show = TableView(definition, schema.names, push_condition(definition, self.options.get("where")).where)
         return ChangesReader(self.place, definition, show, changes_settings(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> MapWriter:
@@ -164,7 +164,7 @@ def as_spark_holds(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TableView:
     """Rows as Spark is told them: the wanted columns of those that a condition takes, in batches of a moderate size."""
 
     definition: MapDefinition
@@ -194,7 +194,12 @@ class MapReader(DataSourceReader):
     """One read of one snapshot."""
 
     def __init__(
-        self, shelf: Shelf, manifest: SnapshotManifest, columns: Sequence[str], pushed: Pushed, tasks: int | None
+        self,
+        shelf: PlannedSnapshots,
+        manifest: SnapshotManifest,
+        columns: Sequence[str],
+        pushed: Pushed,
+        tasks: int | None,
     ) -> None:
         self.shelf = shelf
         self.manifest = manifest
@@ -211,7 +216,7 @@ class MapReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, on an executor."""
         assert isinstance(partition, RangeGroup)
-        shown = Shown(self.manifest.definition, self.columns, self.pushed.where)
+        shown = TableView(self.manifest.definition, self.columns, self.pushed.where)
         for rows in self.shelf.rows(self.manifest, partition.span):
             yield from shown(rows)
 

@@ -1,7 +1,7 @@
 """Where the attempts of a job put what they seal, until the driver enters it as one load.
 
-    FolderLanding   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there
-    NodesLanding    <temp>/millpond-<user>/<pid>-<id>/…                     uploaded to every node, then removed;
+    FolderStagingDir   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there
+    NodesStagingDir    <temp>/millpond-<user>/<pid>-<id>/…                     uploaded to every node, then removed;
                     <temp>/millpond-<random>/…                              where that one is not this user's alone
 
 Invariants:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
 
-__all__ = ("Entered", "FolderLanding", "Landed", "Landing", "NodesLanding", "job_over", "landing_at")
+__all__ = ("Entered", "FolderStagingDir", "Landed", "StagingDir", "NodesStagingDir", "job_over", "staging_dir_at")
 
 
 Landed: TypeAlias = "tuple[tuple[PartFile, ...], str | bytes | None]"
@@ -51,7 +51,7 @@ class Entered:
     synchronise: bool = False
 
 
-class Landing(Protocol):
+class StagingDir(Protocol):
     """One job's place for parts; it travels to the executors."""
 
     def begin(self) -> None:
@@ -66,7 +66,7 @@ class Landing(Protocol):
     def over(self, folder: Path) -> bool:
         """Whether the job ended while an attempt was at work in its folder."""
 
-    def hand_in(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Bring what an attempt sealed to where the driver finds it."""
 
     def leave(self, folder: Path) -> None:
@@ -85,18 +85,18 @@ class Landing(Protocol):
         """Remove what the job's attempts left, when it will not be entered."""
 
 
-def landing_at(place: Place, clock: Clock, owner: int, *, lasting: bool = True) -> Landing:
-    """The landing of a new job; leftovers in a folder are removed when the process `owner` is dead.
+def staging_dir_at(place: Place, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
+    """The staging_dir of a new job; leftovers in a folder are removed when the process `owner` is dead.
 
     Without `lasting` the job's folder is made by its first attempt and goes with its last.
     """
     if place.remote:
-        return NodesLanding(place, clock.random_id())
-    return FolderLanding(writer_folder(place.folder, clock, owner), lasting)
+        return NodesStagingDir(place, clock.random_id())
+    return FolderStagingDir(writer_folder(place.folder, clock, owner), lasting)
 
 
 @dataclass(frozen=True, slots=True)
-class FolderLanding:
+class FolderStagingDir:
     """In the folder of the pond itself, which executors and the driver see under one path."""
 
     job: Path
@@ -119,7 +119,7 @@ class FolderLanding:
         """Whether the job's folder is gone, or where that says nothing the attempt's."""
         return not (self.job if self.lasting else folder).exists()
 
-    def hand_in(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """They lie where the driver looks for them."""
         return tuple(parts), None if rejects is None else str(rejects)
 
@@ -145,7 +145,7 @@ class FolderLanding:
 
 
 @dataclass(frozen=True, slots=True)
-class NodesLanding:
+class NodesStagingDir:
     """On the nodes: executors upload what they sealed to all of them, and keep nothing.
 
     `job` names the load, so that entering it again enters nothing.
@@ -171,7 +171,7 @@ class NodesLanding:
         """Nobody knows here; uploads that come too late expire."""
         return False
 
-    def hand_in(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Upload the parts to all nodes; rejects travel with the message.
 
         Raises: `Unavailable` naming nodes and reasons.

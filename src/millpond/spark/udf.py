@@ -24,7 +24,7 @@ from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.spark.places import OpenPond, Place
-from millpond.spark.planned_snapshot import Shelf, pin
+from millpond.spark.planned_snapshot import PlannedSnapshots, pin
 
 __all__ = ("Question", "ask_all", "by_column", "in_batches", "open_snapshot", "question_to")
 
@@ -42,7 +42,7 @@ class Question:
     for errors; `on_invalid` as in `Snapshot.lookup`.
     """
 
-    shelf: Shelf
+    shelf: PlannedSnapshots
     snapshot: str
     definition: MapDefinition
     now_ms: int | None
@@ -84,7 +84,7 @@ class Question:
 
 
 @lru_cache(maxsize=SNAPSHOTS_OPEN)
-def open_snapshot(shelf: Shelf, id_: str) -> Snapshot:
+def open_snapshot(shelf: PlannedSnapshots, id_: str) -> Snapshot:
     """The snapshot of that id, opened by this process once."""
     return shelf.open(id_)
 

@@ -33,7 +33,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.pond import Pond
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
-from millpond.spark.staging import Entered, Landing, landing_at
+from millpond.spark.staging import Entered, StagingDir, staging_dir_at
 
 __all__ = (
     "QUERY",
@@ -80,11 +80,11 @@ class LoadSettings:
         return self.max_rejects if self.rejects is None else self.max_rejects + ENOUGH
 
 
-def begin_job(place: Place, clock: Clock, owner: int) -> Landing:
-    """A new job's landing; leftovers in a folder are removed when the process `owner` is dead."""
-    landing = landing_at(place, clock, owner)
-    landing.begin()
-    return landing
+def begin_job(place: Place, clock: Clock, owner: int) -> StagingDir:
+    """A new job's staging_dir; leftovers in a folder are removed when the process `owner` is dead."""
+    staging_dir = staging_dir_at(place, clock, owner)
+    staging_dir.begin()
+    return staging_dir
 
 
 def epoch_of(query: str, epoch: int, definition: MapDefinition) -> tuple[str, int]:
@@ -109,7 +109,7 @@ def check_rows(schema: StructType, definition: MapDefinition, columns: ColumnMap
 
 
 def load_partition(
-    batches: Iterable[pa.RecordBatch], landing: Landing, definition: MapDefinition, settings: LoadSettings
+    batches: Iterable[pa.RecordBatch], staging_dir: StagingDir, definition: MapDefinition, settings: LoadSettings
 ) -> TaskParts:
     """One task's attempt at its partition, on an executor.
 
@@ -128,11 +128,11 @@ def load_partition(
     if settings.epoch is not None:
         # What came in an earlier epoch, or in a lower partition, comes again, and wins again.
         salt = " ".join((*map(str, settings.epoch), str(partition), salt)).strip()
-    attempt = Attempt(landing, partition, task, source=settings.source, salt=salt, enough=settings.enough)
+    attempt = Attempt(staging_dir, partition, task, source=settings.source, salt=salt, enough=settings.enough)
     return run_attempt(attempt, take_all)
 
 
-def adopt(pond: OpenPond, landing: Landing, tasks: Iterable[TaskParts], settings: LoadSettings) -> LoadResult:
+def adopt(pond: OpenPond, staging_dir: StagingDir, tasks: Iterable[TaskParts], settings: LoadSettings) -> LoadResult:
     """End a job well: its rejects are written down, its parts become one load, and what else it left goes away.
 
     Raises: `Invalid` when there are more rejects than allowed, then nothing was loaded; else as `Pond.commit_load`.
@@ -144,11 +144,11 @@ def adopt(pond: OpenPond, landing: Landing, tasks: Iterable[TaskParts], settings
         told = Entered(
             source=settings.source, rejected=rejected, stream=settings.epoch, synchronise=settings.synchronise
         )
-        result = landing.enter(pond, parts, told)
+        result = staging_dir.enter(pond, parts, told)
     except BaseException:
-        landing.give_up(parts)
+        staging_dir.give_up(parts)
         raise
-    landing.end()
+    staging_dir.end()
     if settings.freeze and isinstance(pond, Pond):
         for name in result.maps:
             pond.map(name).freeze()
@@ -199,13 +199,13 @@ def load(
         check_rows(frame.schema, definition, mapping)
         if epoch is not None:
             settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
-        landing = begin_job(place, SystemClock(), os.getpid())
+        staging_dir = begin_job(place, SystemClock(), os.getpid())
         try:
-            tasks = _run(frame, landing, definition, settings)
+            tasks = _run(frame, staging_dir, definition, settings)
         except BaseException:
-            landing.give_up(())
+            staging_dir.give_up(())
             raise
-        return adopt(open_, landing, tasks, settings)
+        return adopt(open_, staging_dir, tasks, settings)
 
 
 def _query_of(frame: DataFrame) -> str:
@@ -215,9 +215,11 @@ def _query_of(frame: DataFrame) -> str:
     return told
 
 
-def _run(frame: DataFrame, landing: Landing, definition: MapDefinition, settings: LoadSettings) -> list[TaskParts]:
+def _run(
+    frame: DataFrame, staging_dir: StagingDir, definition: MapDefinition, settings: LoadSettings
+) -> list[TaskParts]:
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told = load_partition(batches, landing, definition, settings)
+        told = load_partition(batches, staging_dir, definition, settings)
         yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
 
     return [pickle.loads(row.message) for row in frame.mapInArrow(attempt, "message binary").collect()]

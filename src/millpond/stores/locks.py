@@ -25,7 +25,7 @@ _registry = threading.Lock()
 
 @contextmanager
 def alone(file: Path, seconds: float, busy: Unavailable) -> Iterator[None]:
-    """Hold the lock in `file`; wait for it up to `seconds`.
+    """Pause the lock in `file`; wait for it up to `seconds`.
 
     Raises: `busy` when somebody else keeps it longer.
     """

@@ -8,7 +8,7 @@
         cluster.start(1)
 
 Node 0 is the primary; change `order` and start nodes anew, and another one is. With `lines`, everybody reaches a node
-through a `BrokenLine`: the addresses in `nodes` are those of the lines. What a node says goes to `<folder>/node0.log`,
+through a `FaultyProxy`: the addresses in `nodes` are those of the lines. What a node says goes to `<folder>/node0.log`,
 and into the message of what fails here.
 """
 
@@ -31,7 +31,7 @@ from typing import Any, Self
 import urllib3
 
 from millpond.testing.faults import KILL_FILE, STEPS_LOG
-from millpond.testing.faulty_proxy import BrokenLine
+from millpond.testing.faulty_proxy import FaultyProxy
 from millpond.testing.served import CLOCK_FILE
 
 __all__ = ("Answer", "Cluster", "Place", "ServedNode", "free_port", "wait_for")
@@ -41,7 +41,7 @@ LOG_LINES_SHOWN = 60
 
 QUICK: dict[str, Any] = {
     "merge_interval": "100ms",
-    "catch_up_interval": "200ms",
+    "replication_interval": "200ms",
     "condense_interval": "1h",
     "retain_interval": "1h",
     "compact_interval": "1h",
@@ -52,7 +52,7 @@ QUICK: dict[str, Any] = {
     "connect_timeout": "2s",
     "read_timeout": "30s",
 }
-"""Intervals for people who wait for what happens, and care only when it is asked for."""
+"""Intervals for people who wait for what happens, and maintenance only when it is asked for."""
 
 
 def free_port() -> int:
@@ -119,7 +119,7 @@ class ServedNode:
         self.kill_file = folder / f"node{number}.kill"
         self.clock_file = folder / f"node{number}.clock"
         self.port = free_port()
-        self.line = BrokenLine(self.port, port=free_port()) if line else None
+        self.line = FaultyProxy(self.port, port=free_port()) if line else None
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -3,10 +3,10 @@
 What is checked of each node:
 * it stands at the position of the primary, with the same chain, and has nothing left to merge;
 * each map holds exactly the model's rows, by scan, by `get` and by remote lookup; digests agree;
-* `verify` finds nothing; each part it lists is kept, or put aside with a reason where that was expected.
+* `verify` finds nothing; each part it lists is kept, or quarantined with a reason where that was expected.
 * when all of them are asked, they find of each other that they agree.
 
-While something is still to be merged, `audit_waiting` holds what a node lists against its log.
+While something is still to be merged, `audit_queue` holds what a node lists against its log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millpond.testing.cluster import Cluster
     from millpond.testing.models import MapModel
 
-__all__ = ("audit_cluster", "audit_waiting", "parts_of", "position_of", "settle", "told")
+__all__ = ("audit_cluster", "audit_queue", "parts_of", "position_of", "settle", "told")
 
 SETTLE_SECONDS = 60.0
 QUESTIONS_MAX = 40
@@ -61,7 +61,7 @@ def parts_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
 
 
 def _unmerged(cluster: Cluster, number: int) -> list[dict[str, Any]]:
-    return [part for part in parts_of(cluster, number) if part["state"] in ("waiting", "merging")]
+    return [part for part in parts_of(cluster, number) if part["state"] in ("queued", "merging")]
 
 
 def settle(cluster: Cluster, nodes: Iterable[int] | None = None, seconds: float = SETTLE_SECONDS) -> int:
@@ -104,14 +104,14 @@ def audit_cluster(
         _audit_agreement(cluster)
 
 
-def audit_waiting(cluster: Cluster, number: int) -> list[dict[str, Any]]:
-    """A node lists every part that it entered and has not merged, and says why of those it put aside; which.
+def audit_queue(cluster: Cluster, number: int) -> list[dict[str, Any]]:
+    """A node lists every part that it entered and has not merged, and says why of those it quarantined; which.
 
     Other parts may be merged meanwhile. The log is asked for first and where its maps stand last: so what is in that
     log and neither listed nor merged was lost.
     """
     entries = _log_of(cluster, number)
-    listed = [part for part in parts_of(cluster, number) if part["state"] != "kept"]
+    listed = [part for part in parts_of(cluster, number) if part["state"] != "retained"]
     named = {part["part"] for part in listed}
     for name in (each["name"] for each in _maps_of(cluster, number)):
         applied = told(cluster, number, "/v1/log", map=name, after=10**9)["applied"]
@@ -119,7 +119,7 @@ def audit_waiting(cluster: Cluster, number: int) -> list[dict[str, Any]]:
             mine = {part["id"] for part in entry["body"].get("parts", ()) if part["map"] == name}
             assert entry["position"] <= applied or mine <= named, (number, name, applied, entry, listed)
     for part in listed:
-        assert part["state"] in ("waiting", "merging") or (part["state"], bool(part["reason"])) == ("quarantined", True)
+        assert part["state"] in ("queued", "merging") or (part["state"], bool(part["reason"])) == ("quarantined", True)
         assert part["position"] <= position_of(cluster, number)[0], part
     return listed
 
@@ -191,7 +191,7 @@ def _audit_answers(cluster: Cluster, number: int, definition: MapDefinition, mod
 
 def _audit_health(cluster: Cluster, number: int, *, put_aside: bool, full: bool) -> None:
     for part in parts_of(cluster, number):
-        assert part["state"] == "kept" or (put_aside and part["state"] == "quarantined" and part["reason"]), part
+        assert part["state"] == "retained" or (put_aside and part["state"] == "quarantined" and part["reason"]), part
     answer = cluster.ask(number, "POST", "/v1/verify", body={"full": full})
     assert answer.status == 200, (number, answer.body[:2000])
     report = answer.json()

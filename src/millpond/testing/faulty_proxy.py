@@ -1,6 +1,6 @@
 """A line between two parties that breaks when a test says so: a TCP relay on the loopback.
 
-    with BrokenLine(port_of_the_node) as line:
+    with FaultyProxy(port_of_the_node) as line:
         line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=100_000))
         …                                   # who talks to line.port loses the connection in mid-upload, once
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ("BrokenLine", "Trouble")
+__all__ = ("FaultyProxy", "Trouble")
 
 CHUNK_BYTES = 64 << 10
 
@@ -50,7 +50,7 @@ class Trouble:
 class _Call:
     """One connection through the line: two sockets, two threads that pump."""
 
-    def __init__(self, line: BrokenLine, near: socket.socket, far: socket.socket) -> None:
+    def __init__(self, line: FaultyProxy, near: socket.socket, far: socket.socket) -> None:
         self.line, self.near, self.far = line, near, far
         self.asked = b""
         self.trouble: Trouble | None = None
@@ -130,7 +130,7 @@ class _Call:
                 each.close()
 
 
-class BrokenLine:
+class FaultyProxy:
     """A relay from a port of its own to the port of a node on this machine. Close it, or use it as a context."""
 
     def __init__(self, target: int, *, port: int = 0) -> None:

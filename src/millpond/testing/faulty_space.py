@@ -1,7 +1,7 @@
 """A space whose commits fail on purpose, for those who must bear it: over any other space.
 
 space = FaultySpace(MemorySpace())
-with space.losing_answers(committed=True):
+with space.losing_results(committed=True):
     space.write(change)        # is made, and raises `Uncertain`
 """
 
@@ -36,7 +36,7 @@ class FaultySpace:
         self._silent = self._lost = False
 
     @contextmanager
-    def losing_answers(self, *, committed: bool, silent: bool = False) -> Iterator[None]:
+    def losing_results(self, *, committed: bool, silent: bool = False) -> Iterator[None]:
         """Let the answers of writes be lost meanwhile, after they were made or before.
 
         `silent`: from the first that was lost on, nothing is read either.

@@ -127,14 +127,14 @@ _QUESTIONS: dict[str, Mistake] = {
     "column in SQL": (Invalid, "sql", lambda s: s.pond.sql(f"select nothing from {s.timed.name}")),
 }  # fmt: skip
 
-_CARE: dict[str, Mistake] = {
+_MAINTENANCE: dict[str, Mistake] = {
     "condense": (Invalid, "care_setting", lambda s: s.timed.condense()),
     "retain unset": (Invalid, "care_setting", lambda s: s.timed.retain()),
     "condense before": (Invalid, "time_unknown", lambda s: s.timed.condense(before="soon")),
     "retain before": (Invalid, "time_naive", lambda s: s.timed.retain(before="2013-01-01")),
 }
 
-MISTAKES: dict[str, Mistake] = {**_CATALOGUE, **_LOADS, **_QUESTIONS, **_CARE}
+MISTAKES: dict[str, Mistake] = {**_CATALOGUE, **_LOADS, **_QUESTIONS, **_MAINTENANCE}
 """What somebody does, and the class and kind of the error they get."""
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.cli import rows
 from millpond.cli.terminal import console
-from millpond.cli.terminal.quiet import hushed
+from millpond.cli.terminal.quiet import quiet_spark
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound
 
@@ -37,7 +37,7 @@ __all__ = (
     "check_places",
     "enrich_files",
     "enrich_frame",
-    "for_spark_alone",
+    "only_for_spark",
     "format_of",
     "output_of",
     "read_events",
@@ -71,7 +71,7 @@ class Enriched:
     rejected: int = 0
 
 
-def for_spark_alone(inputs: Inputs, out: str) -> bool:
+def only_for_spark(inputs: Inputs, out: str) -> bool:
     """True for what this process does not read or write: other file systems, patterns with braces, partitions."""
     if any("://" in path for path in (*inputs.paths, out)) or any("{" in path for path in inputs.paths):
         return True
@@ -97,7 +97,7 @@ def running(master: str | None, *, quiet: bool = False) -> Iterator[SparkSession
         yield there
         return
     place = master or "local[*]"
-    with console.working(f"starting Spark on {place}", quiet=quiet), hushed():
+    with console.working(f"starting Spark on {place}", quiet=quiet), quiet_spark():
         started = spark.start(place, log_level="error" if os.environ.get("MILLPOND_TRACEBACK") else "off")
     try:
         yield started

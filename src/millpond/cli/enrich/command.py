@@ -141,7 +141,7 @@ def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
         return spark is not False
     if chosen.rejectable or find_spec("pyspark") is None:
         return False
-    return work.for_spark_alone(chosen.inputs, chosen.out) or work.bytes_of(chosen.inputs) > HERE_BYTES_MAX
+    return work.only_for_spark(chosen.inputs, chosen.out) or work.bytes_of(chosen.inputs) > HERE_BYTES_MAX
 
 
 def _here(

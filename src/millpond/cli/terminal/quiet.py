@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ("hushed",)
+__all__ = ("quiet_spark",)
 
 _SMALL_TALK = (
     b"WARNING: Using incubator modules",
@@ -22,7 +22,7 @@ _SMALL_TALK = (
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
+def quiet_spark() -> Iterator[None]:
     """While this lasts, processes that are started get a standard error that leaves out small talk, for their life."""
     warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)
     sys.stderr.flush()

@@ -26,19 +26,19 @@ from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.snapshots.leases import end_lease
 from millpond.maps.snapshots.manifest import list_manifests
-from millpond.maps.snapshots.subset import NARROWED
+from millpond.maps.snapshots.subset import SUBSETS
 from millpond.stores.files import disk_errors, remove_tree, sweep_leftovers, write_file_atomically
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects
 
-__all__ = ("Confirmed", "SnapshotStore")
+__all__ = ("Confirmation", "SnapshotStore")
 
 KEEP_UNUSED_MS = 7 * 86_400_000
-"""Copies that no node was asked about for so long are removed."""
+"""FileCopies that no node was asked about for so long are removed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmation:
     """The snapshot that counts here, and when (UTC milliseconds) a node said that it does."""
 
     manifest: str
@@ -70,14 +70,14 @@ class SnapshotStore:
 
     # -- what counts ----------------------------------------------------------------------------------
 
-    def confirmed(self, pond: str, name: str, bounds: str) -> Confirmed | None:
+    def confirmed(self, pond: str, name: str, bounds: str) -> Confirmation | None:
         """The snapshot of a map (within bounds) that counts here."""
         told = _read(self._pointer(pond, name, bounds))
         with suppress(TypeError):
-            return None if told is None else Confirmed(**told)
+            return None if told is None else Confirmation(**told)
         return None  # of another version of this program
 
-    def confirm(self, pond: str, name: str, bounds: str, told: Confirmed) -> None:
+    def confirm(self, pond: str, name: str, bounds: str, told: Confirmation) -> None:
         """Let a snapshot count whose files are all there."""
         self._write(self._pointer(pond, name, bounds), asdict(told))
         step("snapshot.confirmed")
@@ -95,17 +95,17 @@ class SnapshotStore:
         """Where the files of a map lie."""
         self._make(self.root / pond)
         whole = self.root / pond / f"{name}.{incarnation}"
-        return FolderObjects(whole / NARROWED / narrowed if narrowed else whole)
+        return FolderObjects(whole / SUBSETS / narrowed if narrowed else whole)
 
     def find(self, pond: str, name: str, narrowed: str, manifest: str) -> str | None:
         """The incarnation of a manifest that lies here."""
-        within = f"{NARROWED}/{narrowed}/" if narrowed else ""
+        within = f"{SUBSETS}/{narrowed}/" if narrowed else ""
         for file in (self.root / pond).glob(f"{name}.*/{within}manifests/{manifest}.json"):
             return file.relative_to(self.root / pond).parts[0].removeprefix(f"{name}.")
         return None
 
     def alone(self, pond: str, name: str, seconds: float) -> AbstractContextManager[None]:
-        """Hold the lock of a map's copies.
+        """Pause the lock of a map's copies.
 
         Raises: `Unavailable` when another process keeps it longer than `seconds`.
         """
@@ -146,7 +146,7 @@ class SnapshotStore:
         removed = 0
         sweep_leftovers(self.root, "nodes")
         for pond in self.root.glob("*/current"):
-            for within in (".", "current", f"*/{NARROWED}"):
+            for within in (".", "current", f"*/{SUBSETS}"):
                 sweep_leftovers(pond.parent, within)
             kept = self._used(pond, now_ms)
             for folder in _copies(pond.parent):
@@ -163,16 +163,16 @@ class SnapshotStore:
                 file.unlink(missing_ok=True)
                 continue
             whole = f"{name}.{told.get('incarnation')}"
-            used |= {whole, f"{whole}/{NARROWED}/{told.get('narrowed')}"}
+            used |= {whole, f"{whole}/{SUBSETS}/{told.get('narrowed')}"}
         return used
 
     def _remove(self, folder: Path, pond: str, now_ms: int) -> bool:
         """Remove a folder of copies; False while a snapshot in it is read or pinned, or another process is at it."""
-        whole = folder.parent.parent if folder.parent.name == NARROWED else folder
+        whole = folder.parent.parent if folder.parent.name == SUBSETS else folder
         with suppress(Unavailable), self.alone(pond, whole.name.partition(".")[0], 0):
             objects = FolderObjects(folder)
             ended = [end_lease(objects, each.id, now_ms) for each in list_manifests(objects)]
-            if all(ended) and not any((folder / NARROWED).glob("*")):
+            if all(ended) and not any((folder / SUBSETS).glob("*")):
                 remove_tree(folder)
                 return True
         return False
@@ -180,7 +180,7 @@ class SnapshotStore:
 
 def _copies(pond: Path) -> list[Path]:
     """Folders of files of snapshots; narrowed ones before what they lie in."""
-    return [*pond.glob(f"*.*/{NARROWED}/[!.]*"), *(place for place in pond.glob("[!.]*.*") if place.is_dir())]
+    return [*pond.glob(f"*.*/{SUBSETS}/[!.]*"), *(place for place in pond.glob("[!.]*.*") if place.is_dir())]
 
 
 def _read(file: Path) -> dict[str, Any] | None:

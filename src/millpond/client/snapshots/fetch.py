@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from millpond.client.snapshots.cache import Confirmed, SnapshotStore
+from millpond.client.snapshots.cache import Confirmation, SnapshotStore
 from millpond.client.snapshots.source import NODE_UNREACHABLE, SnapshotSource, unreachable_kind
 from millpond.clock import Clock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
     from millpond.stores.objects import FolderObjects
 
-__all__ = ("ENTRY_HEADER", "FILE_LOST", "POND_HEADER", "Asked", "Brought", "Named", "SnapshotFetch", "manifest_in")
+__all__ = (
+    "ENTRY_HEADER",
+    "FILE_LOST",
+    "POND_HEADER",
+    "SnapshotRequest",
+    "FetchedSnapshot",
+    "OpenedSnapshot",
+    "SnapshotFetch",
+    "manifest_in",
+)
 
 _LOG = logging.getLogger(__name__)
 POND_HEADER, ENTRY_HEADER = "Millpond-Pond", "Snapshot-Entry"
@@ -38,7 +47,7 @@ FILE_LOST = ("snapshot_not_found", "index_not_found", "range_not_found")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SnapshotRequest:
     """Which snapshot is wanted: of a map, within bounds. `bounds` names them in files, empty for the whole map."""
 
     map: str
@@ -51,7 +60,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class OpenedSnapshot:
     """A snapshot of that id: where its files lie or will, what it is, and open, if all of it was asked for."""
 
     objects: FolderObjects
@@ -60,7 +69,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class FetchedSnapshot:
     """A snapshot that counts, open, and when a node said so."""
 
     snapshot: Snapshot
@@ -104,12 +113,12 @@ class SnapshotFetch:
             self.store.know_pond(self.nodes.urls, known)
         return known
 
-    def known(self, asked: Asked) -> Confirmed | None:
+    def known(self, asked: SnapshotRequest) -> Confirmation | None:
         """What counts on this machine, without asking a node."""
         pond = self.store.pond_of(self.nodes.urls)
         return None if pond is None else self.store.confirmed(pond, asked.map, asked.bounds)
 
-    def open_known(self, asked: Asked) -> Brought | None:
+    def open_known(self, asked: SnapshotRequest) -> FetchedSnapshot | None:
         """What counts on this machine, open; None when there is nothing."""
         pond = self.store.pond_of(self.nodes.urls)
         known = None if pond is None else self.store.confirmed(pond, asked.map, asked.bounds)
@@ -117,9 +126,9 @@ class SnapshotFetch:
             return None
         objects = self.store.objects(pond, asked.map, known.incarnation, known.narrowed)
         snapshot = _open(objects, known.manifest)
-        return None if snapshot is None else Brought(snapshot, known.confirmed_ms)
+        return None if snapshot is None else FetchedSnapshot(snapshot, known.confirmed_ms)
 
-    def forget(self, asked: Asked) -> None:
+    def forget(self, asked: SnapshotRequest) -> None:
         """Let nothing count on this machine: a node said that there is no such map, or that we may not read it."""
         pond = self.store.pond_of(self.nodes.urls)
         if pond is not None:
@@ -127,7 +136,7 @@ class SnapshotFetch:
 
     # -- what counts ----------------------------------------------------------------------------------
 
-    def bring(self, asked: Asked, *, fresh: bool = False) -> Brought:
+    def bring(self, asked: SnapshotRequest, *, fresh: bool = False) -> FetchedSnapshot:
         """The snapshot that counts by the word of a node, fetched unless it is here. `fresh`: frozen now.
 
         Raises: what a node answers; `Unavailable` when no node can be reached, another process fetches for long, or the
@@ -136,7 +145,7 @@ class SnapshotFetch:
         with self.store.usable():
             return self._counting(asked, fresh)
 
-    def _counting(self, asked: Asked, fresh: bool) -> Brought:
+    def _counting(self, asked: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
         while True:
             pond, before = self.pond(), self.known(asked)
             with self.store.alone(pond, asked.map, self._seconds):
@@ -149,7 +158,7 @@ class SnapshotFetch:
                 except _OtherPond:
                     continue
 
-    def _bring(self, pond: str, asked: Asked, fresh: bool) -> Brought:
+    def _bring(self, pond: str, asked: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
         failed: list[tuple[str, MillpondError]] = []
         for node in self.nodes.connections:
             for last in (False, True):
@@ -168,7 +177,7 @@ class SnapshotFetch:
                     break
         raise _nobody(asked.map, failed)
 
-    def _from(self, node: Connection, pond: str, asked: Asked, fresh: bool) -> Brought:
+    def _from(self, node: Connection, pond: str, asked: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
         known = self.open_known(asked)
         answer = self._ask(node, asked, fresh, known)
         told = answer.headers.get(POND_HEADER, pond)
@@ -185,9 +194,9 @@ class SnapshotFetch:
             self.fetch(objects, manifest, node)
             snapshot = Snapshot.open(objects, manifest)
         self._confirm(pond, asked, snapshot.manifest, now)
-        return Brought(snapshot, now)
+        return FetchedSnapshot(snapshot, now)
 
-    def _ask(self, node: Connection, asked: Asked, fresh: bool, known: Brought | None) -> Response:
+    def _ask(self, node: Connection, asked: SnapshotRequest, fresh: bool, known: FetchedSnapshot | None) -> Response:
         query = dict(asked.query) | ({"fresh": "1"} if fresh else {})
         headers = {} if known is None else {"If-None-Match": f'"{known.snapshot.manifest.id}"'}
         line = node.once if len(self.nodes.connections) > 1 else node
@@ -199,9 +208,9 @@ class SnapshotFetch:
                 raise
             raise _NodeFull(error) from error
 
-    def _confirm(self, pond: str, asked: Asked, manifest: SnapshotManifest, now_ms: int) -> None:
+    def _confirm(self, pond: str, asked: SnapshotRequest, manifest: SnapshotManifest, now_ms: int) -> None:
         narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
-        told = Confirmed(manifest.id, manifest.incarnation, narrowed, now_ms)
+        told = Confirmation(manifest.id, manifest.incarnation, narrowed, now_ms)
         self.store.confirm(pond, asked.map, asked.bounds, told)
 
     # -- files ----------------------------------------------------------------------------------------
@@ -234,7 +243,7 @@ class SnapshotFetch:
         if not objects.exists(name):
             objects.put(name, source.get(name))
 
-    def collect(self, asked: Asked) -> bool:
+    def collect(self, asked: SnapshotRequest) -> bool:
         """Remove the files of snapshots that were replaced and that nobody reads any more.
 
         False when another process fetches: it collects by itself.
@@ -264,7 +273,7 @@ class SnapshotFetch:
 
     def named(
         self, name: str, narrowed: str, manifest_id: str, *, whole: bool, first: Connection | None = None
-    ) -> Named:
+    ) -> OpenedSnapshot:
         """A snapshot by the id of its manifest: open, or, unless `whole`, only what is needed to read parts of it.
 
         It stays on this machine for `min_time_to_keep_snapshots` after it was last asked for. `first` is the node that
@@ -275,7 +284,9 @@ class SnapshotFetch:
         with self.store.usable():
             return self._named(name, narrowed, manifest_id, whole, first)
 
-    def _named(self, name: str, narrowed: str, manifest_id: str, whole: bool, first: Connection | None) -> Named:
+    def _named(
+        self, name: str, narrowed: str, manifest_id: str, whole: bool, first: Connection | None
+    ) -> OpenedSnapshot:
         pond = self.pond()
         with self.store.alone(pond, name, self._seconds):
             incarnation = self.store.find(pond, name, narrowed, manifest_id)
@@ -293,12 +304,12 @@ class SnapshotFetch:
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.min_time_to_keep_snapshots)
             snapshot = Snapshot.open(objects, manifest) if whole else None
             if incarnation is None:
-                known = None if narrowed else self.open_known(Asked(name))
+                known = None if narrowed else self.open_known(SnapshotRequest(name))
                 counts = known is not None and known.snapshot.manifest.incarnation == manifest.incarnation
                 self._collect(pond, known.snapshot.manifest if known is not None and counts else manifest)
         if incarnation is None:
             self.store.sweep(self.clock.now_ms())
-        return Named(objects, manifest, snapshot)
+        return OpenedSnapshot(objects, manifest, snapshot)
 
     def _fetch_lists(self, objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
         """What says which ranges there are, and the manifest."""

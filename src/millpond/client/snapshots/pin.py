@@ -7,7 +7,7 @@
 | `nodes` | the nodes of the pond, the primary first | |
 | `map` | the map's name | |
 | `entry` | the last entry of the log that shaped the map: another node may have the same rows | 0: not known |
-| `narrowing` | the spec of its bounds, see `Narrowing.spec` | empty: the whole map |
+| `narrowing` | the spec of its bounds, see `SnapshotBounds.spec` | empty: the whole map |
 
 A field that is missing has its default. One that is not known is refused, not ignored: it would say that another
 snapshot is meant, and the reader would answer from the wrong one.

@@ -32,7 +32,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from millpond.client.snapshots.cache import SnapshotStore
-from millpond.client.snapshots.fetch import FILE_LOST, Asked, Brought, SnapshotFetch
+from millpond.client.snapshots.fetch import FILE_LOST, FetchedSnapshot, SnapshotFetch, SnapshotRequest
 from millpond.clock import Clock
 from millpond.errors import Closed, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.snapshots.bounds import pair_of
@@ -66,12 +66,12 @@ class _Fetch:
 class SnapshotReader:
     """The current snapshot of one map, or of a narrowing of it. Threads may share it; get it from a cache."""
 
-    def __init__(self, fetch: SnapshotFetch, asked: Asked, replaced: Callable[[], None]) -> None:
+    def __init__(self, fetch: SnapshotFetch, asked: SnapshotRequest, replaced: Callable[[], None]) -> None:
         self.asked = asked
         self._fetch, self._settings, self._clock = fetch, fetch.settings, fetch.clock
         self._replaced = replaced
         self._lock = threading.Lock()
-        self._held: Brought | None = None
+        self._held: FetchedSnapshot | None = None
         self._running: _Fetch | None = None
         self._failed: tuple[int, MillpondError] | None = None
         self._outdated = False
@@ -103,7 +103,7 @@ class SnapshotReader:
         return self._awaited(running, None if fresh else held)
 
     @property
-    def at_hand(self) -> bool:
+    def cached(self) -> bool:
         """Whether a read would be answered at once by a snapshot that counts: nothing needs to be fetched for it."""
         with self._lock:
             now = self._clock.now_ms()
@@ -136,7 +136,7 @@ class SnapshotReader:
     def _stale_ms(self) -> int:
         return STALE_TIMES * self._settings.min_time_to_keep_snapshots
 
-    def _age(self, held: Brought, now: int) -> float:
+    def _age(self, held: FetchedSnapshot, now: int) -> float:
         """How long ago it was confirmed; for ever, when a clock was set back."""
         return now - held.confirmed_ms if held.confirmed_ms <= now else float("inf")
 
@@ -145,7 +145,7 @@ class SnapshotReader:
             return None
         return self._failed[1]
 
-    def _current(self, now: int) -> Brought | None:
+    def _current(self, now: int) -> FetchedSnapshot | None:
         """What is held; or, when that is due, what another process of this machine brought meanwhile."""
         if self._held is not None and self._held.snapshot.closed:
             self._held = None  # by somebody it was given to
@@ -156,14 +156,14 @@ class SnapshotReader:
         if known is None or (held is not None and known.confirmed_ms <= held.confirmed_ms):
             return held
         if held is not None and known.manifest == held.snapshot.manifest.id:
-            self._hold(Brought(held.snapshot, known.confirmed_ms))
+            self._hold(FetchedSnapshot(held.snapshot, known.confirmed_ms))
         else:
             found = self._fetch.open_known(self.asked)
             if found is not None:
                 self._hold(found)
         return self._held
 
-    def _hold(self, brought: Brought) -> None:
+    def _hold(self, brought: FetchedSnapshot) -> None:
         old = self._held
         self._held = brought
         if old is None or old.snapshot is not brought.snapshot:
@@ -203,7 +203,7 @@ class SnapshotReader:
         brought = None
         fetch.done.set()
 
-    def _ended(self, fetch: _Fetch, brought: Brought | None) -> None:
+    def _ended(self, fetch: _Fetch, brought: FetchedSnapshot | None) -> None:
         if self._running is fetch:
             self._running = None
         if brought is not None:
@@ -218,7 +218,7 @@ class SnapshotReader:
             self._fetch.forget(self.asked)
         _LOG.warning("the snapshot of %s was not refreshed: %s", self.asked.map, fetch.error)
 
-    def _awaited(self, fetch: _Fetch, old: Brought | None) -> Snapshot:
+    def _awaited(self, fetch: _Fetch, old: FetchedSnapshot | None) -> Snapshot:
         """What the fetch brings; `old`, when it fails without an answer to the contrary."""
         seconds = self._settings.snapshot_fetch_timeout / 1000
         error = fetch.error if fetch.done.wait(seconds) else self._too_slow(seconds)
@@ -281,11 +281,11 @@ class SnapshotCache:
     ) -> None:  # fmt: skip
         self.settings, self.clock = settings, clock
         self.fetch = SnapshotFetch(nodes, SnapshotStore(Path(folder)), settings, clock)
-        self._readers: dict[Asked, SnapshotReader] = {}
+        self._readers: dict[SnapshotRequest, SnapshotReader] = {}
         self._changed: set[str] = set()
         self._lock = threading.Lock()
-        self._notes: SimpleQueue[Asked | None] = SimpleQueue()
-        self._left: set[Asked] = set()
+        self._notes: SimpleQueue[SnapshotRequest | None] = SimpleQueue()
+        self._left: set[SnapshotRequest] = set()
         self._swept_ms: int | None = None
         self._tending = tending
         self._tender: threading.Thread | None = None
@@ -300,7 +300,7 @@ class SnapshotCache:
 
         Raises: `Invalid` for bounds that are no pair, or no times.
         """
-        asked = Asked(map, bounds_query(keys, window))
+        asked = SnapshotRequest(map, bounds_query(keys, window))
         with self._lock:
             found = self._readers.get(asked)
             if found is None:
@@ -318,7 +318,7 @@ class SnapshotCache:
         for each in readers:
             each.outdate()
 
-    def _noting(self, asked: Asked) -> Callable[[], None]:
+    def _noting(self, asked: SnapshotRequest) -> Callable[[], None]:
         notes = self._notes
 
         def note() -> None:
@@ -351,7 +351,7 @@ class SnapshotCache:
             self._stop = threading.Event()
             seconds = max(self.settings.min_time_to_keep_env_open / 1000, 1.0)
             told = (weakref.ref(self), self._notes, seconds, self._stop)
-            self._tender = threading.Thread(target=_tend, args=told, name="snapshot-tender", daemon=True)
+            self._tender = threading.Thread(target=_maintain_maps, args=told, name="snapshot-tender", daemon=True)
             self._tender.start()
 
     def close(self) -> None:
@@ -364,8 +364,8 @@ class SnapshotCache:
         self._notes.put(None)
 
 
-def _tend(
-    cache: weakref.ref[SnapshotCache], notes: SimpleQueue[Asked | None], seconds: float, stop: threading.Event
+def _maintain_maps(
+    cache: weakref.ref[SnapshotCache], notes: SimpleQueue[SnapshotRequest | None], seconds: float, stop: threading.Event
 ) -> None:
     """Tend a cache now and then, and when a snapshot was let go of, until it is closed or garbage."""
     while True:

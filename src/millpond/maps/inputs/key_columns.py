@@ -27,7 +27,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.times.instants import parse_instant
 
 __all__ = (
-    "AskedKeys", "Key", "OnInvalid", "asked_keys", "check_on_invalid", "instants_of", "is_utf8", "keys_of", "one_array",
+    "QueryKeys", "Key", "OnInvalid", "query_keys", "check_on_invalid", "instants_of", "is_utf8", "keys_of", "one_array",
     "single_key",
 )  # fmt: skip
 
@@ -63,7 +63,7 @@ def is_utf8(text: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedKeys:
+class QueryKeys:
     """A column of keys as kernels read it: bytes or text for keyed maps, int64 for ranged ones; null where none is.
 
     `faults`: masks of the rows whose value is no key, each with what is wrong with it. They are null in `values`.
@@ -85,24 +85,24 @@ class AskedKeys:
         return next(problem for mask, problem in self.faults if mask[row])
 
 
-def asked_keys(definition: MapDefinition, keys: Any) -> AskedKeys:
+def query_keys(definition: MapDefinition, keys: Any) -> QueryKeys:
     """Keys of any shape, read by the rule of `inputs/keys.py`.
 
     Raises: `Invalid`, kind `key_type`, when keys cannot be of the column's type; for what is no column at all.
     """
     array, keyed = one_array(keys, "key"), definition.kind.keyed
     if keyed and _is_bytes(array.type):
-        return AskedKeys(array)  # what is no UTF-8 is in no map
+        return QueryKeys(array)  # what is no UTF-8 is in no map
     if not keyed and array.type == pa.int64():
-        return AskedKeys(array)
+        return QueryKeys(array)
     check_key_type(array.type, keyed=keyed, map=definition.name)
     if keyed and pa.types.is_integer(array.type):
-        return AskedKeys(array.cast(pa.string()))
+        return QueryKeys(array.cast(pa.string()))
     try:
         converted = by_type(array, to_keys if keyed else to_numbers)
     except pa.ArrowNotImplementedError as error:
         raise _unreadable(definition, array, error) from error
-    return AskedKeys(converted.values, tuple(fault for fault in converted.faults if fault[1] not in NEVER_STORED))
+    return QueryKeys(converted.values, tuple(fault for fault in converted.faults if fault[1] not in NEVER_STORED))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -119,13 +119,13 @@ def _unreadable(definition: MapDefinition, array: pa.Array, error: Exception) ->
 
 
 def keys_of(definition: MapDefinition, keys: Any, on_invalid: OnInvalid = "error") -> pa.Array:
-    """Keys as kernels read them: `AskedKeys.values`.
+    """Keys as kernels read them: `QueryKeys.values`.
 
-    Raises: as `asked_keys`; `Invalid`, kind `key_number`, for the first row whose value is no key, unless that is a
+    Raises: as `query_keys`; `Invalid`, kind `key_number`, for the first row whose value is no key, unless that is a
     miss.
     """
     array = one_array(keys, "key")
-    asked = asked_keys(definition, array)
+    asked = query_keys(definition, array)
     if asked.faults and on_invalid == "error":
         invalid = asked.invalid
         if invalid.any():
@@ -186,7 +186,7 @@ def _single(definition: MapDefinition, key: Any) -> Any:
         array = one_array([key], "key")
     except Invalid as error:
         raise type_refused(type(key).__name__, keyed=definition.kind.keyed, map=definition.name) from error
-    asked = asked_keys(definition, array)
+    asked = query_keys(definition, array)
     if asked.faults and asked.invalid[0]:
         raise _no_key(definition, asked.reason(0), _shown(array[0]))
     return asked.values[0].as_py()
@@ -279,7 +279,7 @@ def _instants(array: pa.Array, count: int, on_invalid: OnInvalid) -> tuple[I64, 
         raw = (numbers.fill_null(0) if array.null_count else numbers).to_numpy()
         return raw if per_milli == 1 else raw // per_milli, _known(array)
     converted = _converted(array)
-    invalid = AskedKeys(converted.values, converted.faults).invalid
+    invalid = QueryKeys(converted.values, converted.faults).invalid
     if on_invalid == "error" and invalid.any():
         row = int(np.argmax(invalid))
         raise Invalid(

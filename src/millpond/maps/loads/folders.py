@@ -7,10 +7,10 @@ from pathlib import Path
 
 from millpond.kernel.keys import KeyRange, Prefix
 from millpond.kernel.space import ReadTransaction, Space
-from millpond.maps.log.queue import CARE, QUARANTINE, QUEUE, Quarantined, Queued, waiting_parts
+from millpond.maps.log.queue import MAINTENANCE, QUARANTINE, QUEUE, Quarantined, Queued, queued_parts
 from millpond.maps.model.catalogue import map_names
 
-__all__ = ("PartPlaces", "WaitingParts")
+__all__ = ("PartPlaces", "MergeQueue")
 
 
 class PartPlaces:
@@ -26,25 +26,25 @@ class PartPlaces:
         """Where a part lies while it is merged."""
         return self.folder / "merging" / name / f"{number:012d}"
 
-    def kept(self, part: str) -> Path:
+    def retained(self, part: str) -> Path:
         """Where a part lies after it was merged."""
-        return self.folder / "kept" / part
+        return self.folder / "retained" / part
 
-    def set_aside(self, name: str, number: int) -> Path:
+    def quarantine_folder(self, name: str, number: int) -> Path:
         """Where a part lies that cannot be merged."""
         return self.folder / "quarantine" / f"{number:012d}-{name}"
 
     def places(self, queued: Queued) -> tuple[Path, ...]:
         """Where a part that waits, or is kept, may lie."""
         usual = (
-            self.merging(queued.map, queued.number), self.kept(queued.part), self.staged(queued.number),
+            self.merging(queued.map, queued.number), self.retained(queued.part), self.staged(queued.number),
             self.folder / "receive" / queued.load / queued.part,
         )  # fmt: skip
-        return (*usual, self.set_aside(queued.map, queued.number)) if queued.again else usual
+        return (*usual, self.quarantine_folder(queued.map, queued.number)) if queued.again else usual
 
 
-class WaitingParts:
-    """What waits, and what was put aside, as the space tells."""
+class MergeQueue:
+    """What waits, and what was quarantined, as the space tells."""
 
     space: Space
 
@@ -52,7 +52,7 @@ class WaitingParts:
         """Parts that wait, in order; of one map or of all."""
         with self.space.read() as tx:
             names = map_names(tx) if name is None else [name]
-            found = [queued for each in names for queued in waiting_parts(tx, each)]
+            found = [queued for each in names for queued in queued_parts(tx, each)]
         return sorted(found, key=lambda each: each.number)
 
     def waits(self, name: str) -> bool:
@@ -60,19 +60,19 @@ class WaitingParts:
         with self.space.read() as tx:
             return _waits(tx, name)
 
-    def waiting_maps(self) -> list[str]:
+    def queued_maps(self) -> list[str]:
         """The maps that something waits for, by name: one look for each of them, however many maps there are."""
         with self.space.read() as tx:
-            return sorted({*_names(tx, QUEUE), *_names(tx, CARE)})
+            return sorted({*_names(tx, QUEUE), *_names(tx, MAINTENANCE)})
 
     def quarantined(self) -> list[Quarantined]:
-        """Parts that were put aside."""
+        """Parts that were quarantined."""
         with self.space.read() as tx:
             return [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
 
 
 def _waits(tx: ReadTransaction, name: str) -> bool:
-    return any(next(tx.scan(prefix[name].range()), None) is not None for prefix in (QUEUE, CARE))
+    return any(next(tx.scan(prefix[name].range()), None) is not None for prefix in (QUEUE, MAINTENANCE))
 
 
 def _names(tx: ReadTransaction, prefix: Prefix) -> Iterator[str]:

@@ -20,7 +20,7 @@ from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.tables import batches_of
 from millpond.maps.inputs.zones import TimeForm, time_form
 from millpond.maps.loads.loads import Committed, Loads, Quarantined
-from millpond.maps.loads.merge_queue import merge_waiting
+from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import tidy_up
 from millpond.maps.log.failures import Failure
 from millpond.maps.log.log import head_of
@@ -32,7 +32,7 @@ from millpond.maps.shard.shard import Shard
 from millpond.stores.files import remove_tree
 
 __all__ = (
-    "LoadResult", "Loading", "commit_load", "host_name", "load_data", "refuse_aside", "seal_data", "wait_applied",
+    "LoadResult", "Loading", "commit_load", "host_name", "load_data", "refuse_quarantined", "seal_data", "wait_applied",
     "wait_for", "writer_folder",
 )  # fmt: skip
 
@@ -124,30 +124,30 @@ def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, ti
     """Wait until every entry about these maps (all: None) up to a position is applied; who serves nobody merges here.
 
     Raises:
-        Corrupt: a part of the entry at this position was put aside.
+        Corrupt: a part of the entry at this position was quarantined.
         Unavailable: it takes longer than `timeout` seconds; or the disk is full; or merging fails, for the reason told.
     """
     _merged_up_to(loading, position, maps, timeout)
-    refuse_aside(loading.loads, position, maps)
+    refuse_quarantined(loading.loads, position, maps)
 
 
 def _wait_merged(loading: Loading, committed: Committed) -> None:
     names = tuple(committed.rows)
     _merged_up_to(loading, committed.position, names, MERGE_SECONDS)
     if committed.parts:
-        # A load of nothing new has no entry of its own: what was put aside at that position is another's.
-        refuse_aside(loading.loads, committed.position, names)
+        # A load of nothing new has no entry of its own: what was quarantined at that position is another's.
+        refuse_quarantined(loading.loads, committed.position, names)
 
 
 def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float) -> None:
     if not loading.served:
-        merge_waiting(loading.loads, loading.shard_of, maps)
-    failing = loading.loads.failing
-    since, failed = failing.ask(maps), list[Failure]()
+        merge_queued(loading.loads, loading.shard_of, maps)
+    failures = loading.loads.failures
+    since, failed = failures.ask(maps), list[Failure]()
 
     def ended(tx: ReadTransaction) -> bool:
         failed[:] = [
-            each for each in failing.all(after=since)
+            each for each in failures.all(after=since)
             if each.kind not in _BUSY and (maps is None or each.map in maps)
             and applied_position(tx, each.map) < position
         ]  # fmt: skip
@@ -165,10 +165,10 @@ def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, t
         )  # fmt: skip
 
 
-def refuse_aside(loads: Loads, position: int, maps: Sequence[str] | None) -> None:
+def refuse_quarantined(loads: Loads, position: int, maps: Sequence[str] | None) -> None:
     """Raise what was wrong with the parts of the entry at a position.
 
-    Raises: `Corrupt` when one of them, of these maps (all: None), was put aside.
+    Raises: `Corrupt` when one of them, of these maps (all: None), was quarantined.
     """
     for aside in loads.quarantined():
         if aside.position == position and (maps is None or aside.map in maps):

@@ -4,10 +4,10 @@
     receive/<load id>/<part id>/  parts handed over, checked whole
     staging/<number>/             the sequential store: one entry a part, taken in order
     merging/<map>/<number>/       the part being merged
-    kept/<part id>/               a merged part, as it came, where the pond keeps them
+    retained/<part id>/           a merged part, as it came, where the pond keeps them
     quarantine/<number>-<map>/    a part that cannot be merged, with `reason.json`
 
-What counts is the space (`waiting.py`). One write of it appends the load to the log and lets all its parts wait: before
+What counts is the space (`queue.py`). One write of it appends the load to the log and lets all its parts wait: before
 it nothing of the load is visible, after it nothing of it can be lost. Folders follow the space: `recover` moves what a
 crash left behind to where it belongs.
 
@@ -35,22 +35,22 @@ from millpond.errors import Conflict, Corrupt, Invalid, MillpondError, Unavailab
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.loads.folders import PartPlaces, WaitingParts
+from millpond.maps.loads.folders import MergeQueue, PartPlaces
 from millpond.maps.log.apply import follow, load_body, record, remembered
-from millpond.maps.log.failures import Failing
+from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import (
     ABSORBED,
-    CARE,
-    KEPT,
+    MAINTENANCE,
     NUMBER,
     QUARANTINE,
     QUEUE,
-    CareOrder,
+    RETAINED,
+    MaintenanceOrder,
     Quarantined,
     Queued,
+    queued_part,
     series_of,
-    waiting_part,
 )
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest, verify_part
@@ -63,7 +63,7 @@ __all__ = (
 
 LOCK_SECONDS = 120.0
 REASON = "reason.json"
-FOLDERS = ("writer", "receive", "staging", "merging", "kept", "shards", "snapshots", "quarantine")
+FOLDERS = ("writer", "receive", "staging", "merging", "retained", "shards", "snapshots", "quarantine")
 _SWEPT = (".", *FOLDERS, "merging/*", "shards/*", "snapshots/*", "quarantine/*")
 """Where files are written and folders removed; what lies deeper goes with the folder it lies in."""
 _LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -101,13 +101,13 @@ class Committed:
         )  # fmt: skip
 
 
-class Loads(PartPlaces, WaitingParts):
-    """The queue of parts and the folders that follow it. `keep_ms`: so long merged parts stay in `kept/`."""
+class Loads(PartPlaces, MergeQueue):
+    """The queue of parts and the folders that follow it. `keep_ms`: so long merged parts stay in `retained/`."""
 
     def __init__(self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0) -> None:
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
         self.changed = threading.Condition()
-        self.failing = Failing()
+        self.failures = MergeFailures()
         self.expired_ms = 0
         self.listeners: list[Callable[[], None]] = []
 
@@ -315,7 +315,7 @@ class Loads(PartPlaces, WaitingParts):
             names = ((each, (each.part, str(each.index))) for each in self.queued() if each.load == load)
             return next((each for each, known in names if place.name in known), None)
         with self.space.read() as tx:
-            queued = waiting_part(tx, manifest.map, manifest.id)
+            queued = queued_part(tx, manifest.map, manifest.id)
         return queued if queued is not None and queued.load == load else None
 
     # -- the queue ------------------------------------------------------------------------------------
@@ -327,10 +327,10 @@ class Loads(PartPlaces, WaitingParts):
 
         Raises: `Corrupt` when the part is nowhere.
         """
-        place, kept = self.merging(queued.map, queued.number), self.kept(queued.part)
+        place, kept = self.merging(queued.map, queued.number), self.retained(queued.part)
         if place.exists() or kept.exists():
             return place if place.exists() else kept
-        staged, aside = self.staged(queued.number), self.set_aside(queued.map, queued.number)
+        staged, aside = self.staged(queued.number), self.quarantine_folder(queued.map, queued.number)
         source = staged
         if not staged.exists() and queued.again and aside.exists():
             source = aside
@@ -360,7 +360,7 @@ class Loads(PartPlaces, WaitingParts):
                 series_of(name).retire(tx, [queued.number for queued in parts if queued.map == name])
             for queued in parts:
                 if self.keep:
-                    tx.put(KEPT.pack(queued.part), replace(queued, queued_ms=now, again=False).to_json())
+                    tx.put(RETAINED.pack(queued.part), replace(queued, queued_ms=now, again=False).to_json())
 
         self.space.write(leave)
         step("merge.dequeued")
@@ -370,11 +370,11 @@ class Loads(PartPlaces, WaitingParts):
 
     def _keep(self, parts: Sequence[Queued]) -> None:
         """Move merged parts to where they are kept, durably: all of them, then the names of all."""
-        shelf = self.folder / "kept"
+        shelf = self.folder / "retained"
         shelf.mkdir(exist_ok=True)
         left: set[Path] = set()
         for queued in parts:
-            place, kept = self.merging(queued.map, queued.number), self.kept(queued.part)
+            place, kept = self.merging(queued.map, queued.number), self.retained(queued.part)
             if place.exists():
                 remove_tree(kept)
                 place.rename(kept)
@@ -383,16 +383,16 @@ class Loads(PartPlaces, WaitingParts):
         for folder in (shelf, *left) if left else ():
             sync(folder)
 
-    def carried_out(self, order: CareOrder) -> None:
-        """Let an order of care wait no more."""
-        self.space.write(lambda tx: tx.delete(CARE.pack(order.map, order.position)))
-        step("care.dequeued")
+    def carried_out(self, order: MaintenanceOrder) -> None:
+        """Let a maintenance order wait no more."""
+        self.space.write(lambda tx: tx.delete(MAINTENANCE.pack(order.map, order.position)))
+        step("maintenance.dequeued")
         self.announce()
 
     def quarantine(self, queued: Queued, reason: str) -> Quarantined:
         """Put a part that cannot be merged aside, with its reason."""
-        target = self.set_aside(queued.map, queued.number)
-        # Of a map that was dropped meanwhile nothing is put aside.
+        target = self.quarantine_folder(queued.map, queued.number)
+        # Of a map that was dropped meanwhile nothing is quarantined.
         here = queued in self.queued(queued.map)
         told = Quarantined(
             queued.map, queued.number, queued.part, reason, str(target), self.clock.now_ms(),
@@ -400,13 +400,14 @@ class Loads(PartPlaces, WaitingParts):
         )  # fmt: skip
 
         def leave(tx: Transaction) -> None:
-            tx.delete(KEPT.pack(queued.part))
+            tx.delete(RETAINED.pack(queued.part))
             if series_of(queued.map).remove(tx, Segment(queued.part, queued.number)):
                 tx.put(QUARANTINE.pack(queued.map, queued.number), told.to_json())
 
         if not here:
             return told
-        for place in (self.merging(queued.map, queued.number), self.staged(queued.number), self.kept(queued.part)):
+        taken, staged = self.merging(queued.map, queued.number), self.staged(queued.number)
+        for place in (taken, staged, self.retained(queued.part)):
             if place.exists():
                 write_file_atomically(place / REASON, told.to_json())
                 remove_tree(target)
@@ -446,21 +447,21 @@ class Loads(PartPlaces, WaitingParts):
         waiting = self.queued()
         numbers = {f"{each.number:012d}" for each in waiting}
         with self.space.read() as tx:
-            kept = {str(KEPT.unpack(key)[0]) for key, _ in tx.scan(KEPT.range())}
+            kept = {str(RETAINED.unpack(key)[0]) for key, _ in tx.scan(RETAINED.range())}
         merging = [place for name in _folders(self.folder / "merging") for place in _folders(name)]
         for place in _folders(self.folder / "staging") + merging:
             if place.name not in numbers:
                 self._clear_one(place, kept)
         known = kept | {each.part for each in waiting}
-        for place in _folders(self.folder / "kept"):
+        for place in _folders(self.folder / "retained"):
             if place.name not in known:
                 remove_tree(place)
 
     def _clear_one(self, place: Path, kept: set[str]) -> None:
         with suppress(Corrupt):
             part = read_manifest(place).id
-            if part in kept and not self.kept(part).exists():
-                move(place, self.kept(part))
+            if part in kept and not self.retained(part).exists():
+                move(place, self.retained(part))
                 return
         remove_tree(place)
 

@@ -1,4 +1,4 @@
-"""Orders of care: entered into the log, and carried out in their turn."""
+"""Maintenance orders: entered into the log, and carried out in their turn."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.log.apply import record
 from millpond.maps.log.log import Entry
 from millpond.maps.log.queue import settings_of
-from millpond.maps.maintenance.maintenance import CareReport, idle_report
+from millpond.maps.maintenance.maintenance import MaintenanceReport, idle_report
 from millpond.maps.model.catalogue import find_map, same_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.shard.shard import Shard
 
-__all__ = ("care_in_turn", "order_care")
+__all__ = ("maintain_in_turn", "order_maintenance")
 
 
-def order_care(loading: Loading, name: str, what: str, before_ms: int, *, of: MapDefinition | None = None) -> Entry:
+def order_maintenance(
+    loading: Loading, name: str, what: str, before_ms: int, *, of: MapDefinition | None = None
+) -> Entry:
     """Append the order to `condense` or `retain` a map, or none but that `of` a handle; it is carried out in its turn.
 
-    Raises: `NotFound`; `Invalid` for another kind of care; `Conflict` when a node serves the pond.
+    Raises: `NotFound`; `Invalid` for another kind of maintenance; `Conflict` when a node serves the pond.
     """
     if what not in ("condense", "retain"):
-        raise Invalid("this care cannot be ordered", kind="care_unknown", what=what, hint="condense or retain")
+        raise Invalid(
+            "this maintenance cannot be ordered", kind="maintenance_unknown", what=what, hint="condense or retain"
+        )
     loads = loading.loads
 
     def enter(tx: Transaction) -> Entry:
@@ -34,25 +38,25 @@ def order_care(loading: Loading, name: str, what: str, before_ms: int, *, of: Ma
 
     with loading.writing():
         entry = loads.space.write(enter)
-        step("care.ordered")
+        step("maintenance.ordered")
     loads.announce()
     return entry
 
 
-def care_in_turn(loading: Loading, shard: Shard, what: str, before_ms: int) -> CareReport:
-    """Order care of a map, do what waits before it, carry it out, and say what it did.
+def maintain_in_turn(loading: Loading, shard: Shard, what: str, before_ms: int) -> MaintenanceReport:
+    """Order maintenance of a map, do what waits before it, carry it out, and say what it did.
 
-    Raises: as `order_care`; `Unavailable` when somebody else keeps the map busy for long, or the disk is full.
+    Raises: as `order_maintenance`; `Unavailable` when somebody else keeps the map busy for long, or the disk is full.
     """
     definition, began, before = shard.definition, loading.clock.monotonic(), shard.stats()
     nothing = what == "condense" and not definition.kind.timed
-    if nothing or definition.care_suspended:
+    if nothing or definition.maintenance_suspended:
         return idle_report(shard, loading.clock, began, before, suspended=not nothing)
     with loading.writing():
-        entry = order_care(loading, definition.name, what, before_ms, of=definition)
+        entry = order_maintenance(loading, definition.name, what, before_ms, of=definition)
         merged = Merged()
         merge_map(loading.loads, shard, merged)
         wait_applied(loading, entry.position, [definition.name])
-    told = merged.care.get(entry.position)
+    told = merged.maintenance.get(entry.position)
     # Another may have carried it out, together with what came before it.
     return told or idle_report(shard, loading.clock, began, before, suspended=False)

@@ -1,4 +1,4 @@
-"""Merging what waits: maps in parallel; the loads and the orders of care of one map in the order of the log.
+"""Merging what waits: maps in parallel; the loads and the maintenance orders of one map in the order of the log.
 
 Invariants:
 * who works on a map holds its lock from the moment it looks at what waits until that waits no more;
@@ -19,15 +19,22 @@ from itertools import groupby
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.maps.loads.loads import Loads
 from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows
-from millpond.maps.log.queue import CareOrder, Quarantined, Queued, care_orders, waiting_parts, with_settings
-from millpond.maps.maintenance.maintenance import CareReport, condense, retain
+from millpond.maps.log.queue import (
+    MaintenanceOrder,
+    Quarantined,
+    Queued,
+    maintenance_orders,
+    queued_parts,
+    with_settings,
+)
+from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, retain
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.maps.shard.shard import WRITE_LOCK_SECONDS, Shard
 from millpond.maps.shard.update_times import tracks_updates
 from millpond.stores.files import remove_tree
 
-__all__ = ("FOLD_ROWS", "Merged", "merge_map", "merge_waiting")
+__all__ = ("FOLD_ROWS", "Merged", "merge_map", "merge_queued")
 
 FOLD_ROWS = 200_000
 """Loads are folded together up to about so many rows: what a change holds in memory, and a crash does again."""
@@ -37,12 +44,12 @@ FOLD_PARTS = 500
 
 @dataclass(slots=True)
 class Merged:
-    """What a round of merging did: rows and parts by map, parts put aside, and the reports of care by position."""
+    """The result of a round of merging: rows and parts by map, quarantined parts, maintenance reports by position."""
 
     rows: dict[str, int] = field(default_factory=dict)
     parts: dict[str, int] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
-    care: dict[int, CareReport] = field(default_factory=dict)
+    maintenance: dict[int, MaintenanceReport] = field(default_factory=dict)
 
 
 def _always() -> bool:
@@ -50,7 +57,7 @@ def _always() -> bool:
     return True
 
 
-def merge_waiting(
+def merge_queued(
     loads: Loads, shard_of: Callable[[str], Shard], maps: Iterable[str] | None = None,
     wait_seconds: float = WRITE_LOCK_SECONDS,
 ) -> Merged:  # fmt: skip
@@ -58,7 +65,7 @@ def merge_waiting(
 
     Raises: `Unavailable` when the disk is full or a map stays busy; what was not merged stays staged.
     """
-    names = sorted(loads.waiting_maps() if maps is None else set(maps))
+    names = sorted(loads.queued_maps() if maps is None else set(maps))
     merged = Merged()
     if len(names) <= 1:
         for name in names:
@@ -76,7 +83,7 @@ def merge_map(
 ) -> None:  # fmt: skip
     """Do what waits for one map, until nothing does or `going` says no.
 
-    Raises: as `merge_waiting`; `Corrupt` when the shard itself is damaged.
+    Raises: as `merge_queued`; `Corrupt` when the shard itself is damaged.
     """
     try:
         while going() and loads.waits(shard.definition.name):
@@ -84,7 +91,7 @@ def merge_map(
                 due = _next(loads, shard)
                 if due is None:
                     return
-                if isinstance(due, CareOrder):
+                if isinstance(due, MaintenanceOrder):
                     _carry_out(loads, shard, due, merged, going)
                 else:
                     _merge(loads, shard, due, merged)
@@ -104,14 +111,14 @@ def _current(loads: Loads, shard: Shard) -> bool:
     return known is not None and known.incarnation == shard.definition.incarnation
 
 
-def _next(loads: Loads, shard: Shard) -> CareOrder | list[Queued] | None:
-    """What is due: an order of care, or the parts of the loads before the next one, as many as are folded."""
+def _next(loads: Loads, shard: Shard) -> MaintenanceOrder | list[Queued] | None:
+    """What is due: a maintenance order, or the parts of the loads before the next one, as many as are folded."""
     name = shard.definition.name
     with loads.space.read() as tx:
         known = known_map(tx, name)
         if known is None or known.incarnation != shard.definition.incarnation:
             return None
-        order, parts = next(care_orders(tx, name), None), waiting_parts(tx, name)
+        order, parts = next(maintenance_orders(tx, name), None), queued_parts(tx, name)
         fold = _fold(shard, parts, None if order is None else order.position)
     return fold or order
 
@@ -149,10 +156,10 @@ def _as_set(shard: Shard, settings: dict[str, object] | None) -> Iterator[Shard]
         other.close()
 
 
-# -- care ---------------------------------------------------------------------------------------------
+# -- maintenance ---------------------------------------------------------------------------------------------
 
 
-def _carry_out(loads: Loads, shard: Shard, order: CareOrder, merged: Merged, going: Callable[[], bool]) -> None:
+def _carry_out(loads: Loads, shard: Shard, order: MaintenanceOrder, merged: Merged, going: Callable[[], bool]) -> None:
     if order.position < shard.position and not order.again:
         # The shard came from another node, which carried the order out before it merged what followed.
         loads.carried_out(order)
@@ -164,7 +171,7 @@ def _carry_out(loads: Loads, shard: Shard, order: CareOrder, merged: Merged, goi
             target, definition, order.before, clock=loads.clock, now_ms=order.stamp_ms, going=going
         )  # fmt: skip
     loads.carried_out(order)
-    merged.care[order.position] = report
+    merged.maintenance[order.position] = report
 
 
 # -- parts --------------------------------------------------------------------------------------------
@@ -207,7 +214,7 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
 
 
 def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
-    """The parts that are whole, moved to `merging/`; the others are put aside."""
+    """The parts that are whole, moved to `merging/`; the others are quarantined."""
     whole = []
     for queued in parts:
         try:

@@ -5,7 +5,7 @@ Invariants:
 * whatever goes wrong with one map is told by `status`, and to those who wait for it; it is tried again later, or soon
   when somebody begins to wait; the others go on;
 * `stop` waits for the transaction that runs, not for what waits;
-* held (`hold`), it merges only while somebody keeps it awake; what is entered meanwhile waits.
+* held (`pause`), it merges only while somebody keeps it awake; what is entered meanwhile waits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any, Protocol
 from millpond.errors import MillpondError
 from millpond.maps.loads.load import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
-from millpond.maps.loads.pause import Hold
-from millpond.maps.log.queue import applied_position, waiting_counts
-from millpond.maps.maintenance.maintenance import CareReport
+from millpond.maps.loads.pause import Pause
+from millpond.maps.log.queue import applied_position, queue_counts
+from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.catalogue import map_names
 
 __all__ = ("MapProgress", "Merger")
@@ -70,13 +70,13 @@ class Merger:
         self.loads = pond.loading.loads
         self._try_again_seconds = try_again_seconds
         self._progress: dict[str, MapProgress] = {}
-        self._reports: dict[int, CareReport] = {}
+        self._reports: dict[int, MaintenanceReport] = {}
         self._order: deque[int] = deque()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self.hold = Hold(self.nudge)
+        self.pause = Pause(self.nudge)
         self.error = ""
 
     def start(self) -> None:
@@ -108,8 +108,8 @@ class Merger:
         """Whether it is at work."""
         return self._thread is not None and self._thread.is_alive()
 
-    def report(self, position: int) -> CareReport | None:
-        """What the order of care at a position did; None when it was not carried out by this merger, or long ago."""
+    def report(self, position: int) -> MaintenanceReport | None:
+        """The report of the maintenance order at a position; None when another merger ran it, or it was long ago."""
         with self._lock:
             return self._reports.get(position)
 
@@ -118,10 +118,10 @@ class Merger:
         with self.loads.space.read() as tx:
             waits: list[dict[str, Any]] = []
             for name in map_names(tx):
-                parts, rows = waiting_counts(tx, name)
+                parts, rows = queue_counts(tx, name)
                 waits.append(
                     {
-                        "map": name, "parts_waiting": parts, "rows_waiting": rows,
+                        "map": name, "parts_queued": parts, "rows_queued": rows,
                         "position": applied_position(tx, name),
                     }
                 )  # fmt: skip
@@ -153,22 +153,22 @@ class Merger:
         if not self._going():
             return
         now = self.loading.clock.monotonic()
-        for name in self.loads.waiting_maps():
+        for name in self.loads.queued_maps():
             with self._lock:
                 progress = self._progress.setdefault(name, MapProgress(name))
-                asked = self.loads.failing.asked(name)
+                asked = self.loads.failures.requested(name)
                 if progress.working or now < (progress.rests_at_least if asked else progress.rests_until):
                     continue
                 progress.working = True
             yield name
 
     def _going(self) -> bool:
-        return not self._stopping.is_set() and self.hold.going
+        return not self._stopping.is_set() and self.pause.going
 
     def _work(self, name: str) -> None:
         merged, began = Merged(), self.loading.clock.monotonic()
         error: Exception | None = None
-        attempt = self.loads.failing.begin(name)
+        attempt = self.loads.failures.begin(name)
         try:
             if self._going():
                 merge_map(self.loads, self.loading.shard_of(name), merged, going=self._going)
@@ -178,7 +178,7 @@ class Merger:
                 _LOG.warning("merging map %s: %s", name, raised, exc_info=not isinstance(raised, MillpondError))
         finally:
             self._tell(name, merged, began, error)
-            self.loads.failing.ended(name, attempt, error)
+            self.loads.failures.ended(name, attempt, error)
         if error is None:
             self.nudge()
         else:
@@ -189,7 +189,7 @@ class Merger:
         with self._lock:
             progress = self._progress[name]
             progress.working = False
-            if merged.rows or merged.care:
+            if merged.rows or merged.maintenance:
                 progress.merged_rows = sum(merged.rows.values())
                 progress.merged_ms, progress.merge_took_ms = clock.now_ms(), round(1000 * (clock.monotonic() - began))
             progress.rows_total += sum(merged.rows.values())
@@ -200,7 +200,7 @@ class Merger:
                 progress.error_ms = clock.now_ms()
                 progress.rests_until = clock.monotonic() + self._try_again_seconds
                 progress.rests_at_least = clock.monotonic() + min(LOOK_AGAIN_SECONDS, self._try_again_seconds)
-            for position, report in merged.care.items():
+            for position, report in merged.maintenance.items():
                 self._reports[position] = report
                 self._order.append(position)
             while len(self._order) > REPORTS_MAX:

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ("Hold",)
+__all__ = ("Pause",)
 
 
-class Hold:
+class Pause:
     """Whether some work goes on. `nudge` is told of every change."""
 
     def __init__(self, nudge: Callable[[], None]) -> None:
@@ -24,7 +24,7 @@ class Hold:
         return not self.held or self._awake > 0
 
     def set(self, held: bool) -> None:
-        """Hold it, or let it go again."""
+        """Pause it, or let it go again."""
         self.held = held
         self._nudge()
 

@@ -9,14 +9,14 @@ from millpond.errors import Conflict
 from millpond.kernel.keys import Prefix
 from millpond.kernel.space import Space, Transaction
 from millpond.maps.loads.load import Loading, wait_applied, wait_for
-from millpond.maps.loads.maintenance_orders import order_care
+from millpond.maps.loads.maintenance_orders import order_maintenance
 from millpond.maps.loads.retention import cover, expire, part_folder, part_statuses
 from millpond.maps.loads.retries import replace_part, retry_parts
 from millpond.maps.log.log import HEAD, POND_ID, Entry, begin_trimmed, entries_after, head_of
 from millpond.maps.log.queue import PartStatus, applied_position
 from millpond.maps.model.catalogue import find_map, list_maps
 
-__all__ = ("PartShelf", "PondLog", "begin")
+__all__ = ("RetainedParts", "PondLog", "begin")
 
 RETENTION = Prefix("pond").pack("part_retention")
 
@@ -99,15 +99,15 @@ class PondLog:
     def _followed(self, entry: Entry) -> None:
         """What else an entry does to an open pond."""
 
-    def order_care(self, name: str, what: str, before_ms: int) -> Entry:
+    def order_maintenance(self, name: str, what: str, before_ms: int) -> Entry:
         """Append the order to `condense` or `retain` a map; it is carried out in its turn.
 
-        Raises: `NotFound`; `Invalid` for another kind of care.
+        Raises: `NotFound`; `Invalid` for another kind of maintenance.
         """
-        return order_care(self.loading, name, what, before_ms)
+        return order_maintenance(self.loading, name, what, before_ms)
 
     def applied(self, name: str) -> int:
-        """Every entry about this map up to this position has been applied, or its part was put aside.
+        """Every entry about this map up to this position has been applied, or its part was quarantined.
 
         Raises: `NotFound`.
         """
@@ -118,7 +118,7 @@ class PondLog:
         """Wait until the entries up to a position are applied, about these maps or all; `timeout` in seconds.
 
         Raises: `Unavailable`, kind `merge_slow`; `Corrupt`, kind `part_quarantined`, when a part of the entry at this
-        position was put aside.
+        position was quarantined.
         """
         wait_applied(self.loading, position, maps, timeout)
 
@@ -127,7 +127,7 @@ class PondLog:
         return wait_for(self.loading.loads, lambda tx: head_of(tx).position >= position, timeout)
 
 
-class PartShelf:
+class RetainedParts:
     """What a pond says of its parts."""
 
     loading: Loading
@@ -137,11 +137,11 @@ class PartShelf:
         return part_folder(self.loading.loads, part_id)
 
     def parts(self, name: str | None = None, state: str | None = None) -> list[PartStatus]:
-        """The parts that wait, are merged now, were put aside or are kept; of one map, or in one state."""
+        """The parts that wait, are merged now, were quarantined or are kept; of one map, or in one state."""
         return [each for each in part_statuses(self.loading.loads, name) if state in (None, each.state)]
 
     def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
-        """Take parts that were put aside (all: None) again, each in its place; how each stands now.
+        """Take parts that were quarantined (all: None) again, each in its place; how each stands now.
 
         A part comes before what was entered after it, so what was applied meanwhile is applied again, from kept parts.
 
@@ -151,7 +151,7 @@ class PartShelf:
             return retry_parts(self.loading, part_ids)
 
     def replace_part(self, part_id: str, folder: Path) -> list[PartStatus]:
-        """Hand in an intact copy of a part that was put aside, which is moved away, and take it again.
+        """Hand in an intact copy of a part that was quarantined, which is moved away, and take it again.
 
         Raises: `Corrupt` when the copy is damaged; `Invalid` when it is another part; else as `retry_parts`.
         """

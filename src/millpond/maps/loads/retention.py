@@ -16,14 +16,14 @@ from millpond.kernel.steps import step
 from millpond.maps.loads.loads import Loads
 from millpond.maps.log.log import Entry, entries_after, first_position, head_of, trim
 from millpond.maps.log.queue import (
-    KEPT,
     QUARANTINE,
+    RETAINED,
     PartStatus,
     Quarantined,
     Queued,
     applied_position,
-    waiting_part,
-    waiting_parts,
+    queued_part,
+    queued_parts,
 )
 from millpond.maps.model.catalogue import map_names
 from millpond.stores.files import remove_tree
@@ -45,36 +45,36 @@ def part_folder(loads: Loads, part: str) -> Path | None:
         return None
     # It may move on while it is looked for: of its places the kept one is the last.
     for _ in range(2):
-        for place in (*loads.places(found)[::-1], loads.kept(part)):
+        for place in (*loads.places(found)[::-1], loads.retained(part)):
             if (place / "data.mdb").exists() and (place / "manifest.json").exists():
                 return place
     return None
 
 
 def _find(tx: ReadTransaction, part: str) -> Queued | None:
-    kept = _kept_now(tx, part)
+    kept = _retained_now(tx, part)
     if kept is not None:
         return kept
-    found = (waiting_part(tx, name, part) for name in map_names(tx))
+    found = (queued_part(tx, name, part) for name in map_names(tx))
     return next((each for each in found if each is not None), None)
 
 
 def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
     """Every part there is (or of one map), in the order in which they were entered."""
     with loads.space.read() as tx:
-        waiting = [each for name in map_names(tx) if only in (None, name) for each in waiting_parts(tx, name)]
-        kept = [Queued.from_json(value) for _, value in tx.scan(KEPT.range())]
+        waiting = [each for name in map_names(tx) if only in (None, name) for each in queued_parts(tx, name)]
+        kept = [Queued.from_json(value) for _, value in tx.scan(RETAINED.range())]
         aside = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
     known = {each.part for each in waiting}
-    failing = {each.map: each.reason for each in loads.failing.all()}
+    failures = {each.map: each.reason for each in loads.failures.all()}
     found = [
         replace(
-            _status(each, "merging" if loads.merging(each.map, each.number).exists() else "waiting"),
-            reason=failing.get(each.map, ""),
+            _status(each, "merging" if loads.merging(each.map, each.number).exists() else "queued"),
+            reason=failures.get(each.map, ""),
         )
         for each in waiting
     ]  # fmt: skip
-    found += [_status(each, "kept") for each in kept if only in (None, each.map) and each.part not in known]
+    found += [_status(each, "retained") for each in kept if only in (None, each.map) and each.part not in known]
     found += [_aside(each) for each in aside]
     return sorted((each for each in found if only in (None, each.map)), key=lambda each: each.number)
 
@@ -102,14 +102,14 @@ def _aside(aside: Quarantined) -> PartStatus:
 def expire(loads: Loads, before_ms: int) -> int:
     """Remove parts that were merged before a time, and the log that speaks of them; how many parts."""
     with loads.space.read() as tx:
-        kept = (Queued.from_json(value) for _, value in tx.scan(KEPT.range()))
+        kept = (Queued.from_json(value) for _, value in tx.scan(RETAINED.range()))
         old = [each for each in kept if each.queued_ms < before_ms]
     gone = 0
     for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
         left = loads.space.write(partial(_leave, some))
         step("kept.expired")
         for each in left:
-            remove_tree(loads.kept(each.part))
+            remove_tree(loads.retained(each.part))
         gone += len(left)
     return gone
 
@@ -118,18 +118,18 @@ def _leave(old: Sequence[Queued], tx: Transaction) -> list[Queued]:
     """Forget these parts, but for those that are merged again, and trim the log to what is left."""
     gone = [
         each for each in old
-        if _kept_now(tx, each.part) == each and waiting_part(tx, each.map, each.part) is None
+        if _retained_now(tx, each.part) == each and queued_part(tx, each.map, each.part) is None
     ]  # fmt: skip
     for each in gone:
-        tx.delete(KEPT.pack(each.part))
+        tx.delete(RETAINED.pack(each.part))
     names = map_names(tx)
     applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
     trim(tx, min(max((each.position for each in gone), default=0), applied) + 1)
     return gone
 
 
-def _kept_now(tx: ReadTransaction, part: str) -> Queued | None:
-    told = tx.get(KEPT.pack(part))
+def _retained_now(tx: ReadTransaction, part: str) -> Queued | None:
+    told = tx.get(RETAINED.pack(part))
     return None if told is None else Queued.from_json(told)
 
 
@@ -147,8 +147,8 @@ def tidy_up(loads: Loads, position: int) -> None:
 def cover(tx: Transaction) -> int:
     """Trim the log to what there are parts for, never what is not applied; how many entries went."""
     names = map_names(tx)
-    there = {each.part for name in names for each in waiting_parts(tx, name)}
-    there |= {str(KEPT.unpack(key)[0]) for key, _ in tx.scan(KEPT.range())}
+    there = {each.part for name in names for each in queued_parts(tx, name)}
+    there |= {str(RETAINED.unpack(key)[0]) for key, _ in tx.scan(RETAINED.range())}
     there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}
     first = first_position(tx)
     for entry in _entries(tx):

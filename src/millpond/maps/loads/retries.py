@@ -1,4 +1,4 @@
-"""Parts that were put aside, taken again: each ends with the rows it would have given in its place.
+"""Parts that were quarantined, taken again: each ends with the rows it would have given in its place.
 
 The rows of a map depend on the order of its loads. So a part is put back before everything that was entered after it,
 and what was applied meanwhile is applied once more, in order, from parts that were kept. That gives the same rows and
@@ -7,7 +7,7 @@ update times as if the part had never been aside, because
 * every load in question overwrites: of two rows with one address the later wins, whatever was there before; and
 * nothing was condensed meanwhile: condensing drops rows by what lay before them, which was not all there.
 
-Where it would not, the part stays aside, and the error names the way out.
+Where it would not, the part stays quarantined, and the error names the way out.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.load import Loading
 from millpond.maps.loads.loads import Loads
-from millpond.maps.loads.merge_queue import merge_waiting
+from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import part_statuses
 from millpond.maps.log.log import Entry, entries_after
 from millpond.maps.log.queue import (
-    CARE,
-    KEPT,
+    MAINTENANCE,
     QUARANTINE,
-    CareOrder,
+    RETAINED,
+    MaintenanceOrder,
     PartStatus,
     Quarantined,
     Queued,
-    care_orders,
+    maintenance_orders,
+    queued_parts,
     series_of,
-    waiting_parts,
 )
 from millpond.maps.parts.part import verify_part
 from millpond.maps.shard.shard import Shard
@@ -46,13 +46,13 @@ __all__ = ("replace_part", "retry_parts")
 
 
 def retry_parts(loading: Loading, part_ids: Sequence[str] | None) -> list[PartStatus]:
-    """Take parts that were put aside again, see `Pond.retry_parts`."""
+    """Take parts that were quarantined again, see `Pond.retry_parts`."""
     loads = loading.loads
     aside = [each for each in loads.quarantined() if part_ids is None or each.part in part_ids]
     unknown = set(part_ids or ()) - {each.part for each in aside}
     if unknown:
         raise NotFound(
-            "no such part was put aside", kind="part_not_found", part=min(unknown),
+            "no such part was quarantined", kind="part_not_found", part=min(unknown),
             hint="millpond parts lists those that were",
         )  # fmt: skip
     refused: dict[str, str] = {}
@@ -65,7 +65,7 @@ def retry_parts(loading: Loading, part_ids: Sequence[str] | None) -> list[PartSt
             refused |= {each.part: str(error) for each in aside if each.map == name}
     loads.announce()
     if not loading.served:
-        merge_waiting(loads, loading.shard_of, {each.map for each in aside})
+        merge_queued(loads, loading.shard_of, {each.map for each in aside})
     asked = {each.part for each in aside}
     return [
         replace(each, reason=refused.get(each.part, each.reason))
@@ -74,14 +74,14 @@ def retry_parts(loading: Loading, part_ids: Sequence[str] | None) -> list[PartSt
 
 
 def replace_part(loading: Loading, part_id: str, folder: Path) -> list[PartStatus]:
-    """Hand in an intact copy of a part that was put aside, see `Pond.replace_part`."""
+    """Hand in an intact copy of a part that was quarantined, see `Pond.replace_part`."""
     loads = loading.loads
     aside = next((each for each in loads.quarantined() if each.part == part_id), None)
     if aside is not None:
         manifest = verify_part(folder)
         if manifest.id != part_id:
             raise Invalid("it is another part", kind="part_other", wanted=part_id, found=manifest.id)
-        target = loads.set_aside(aside.map, aside.number)
+        target = loads.quarantine_folder(aside.map, aside.number)
         remove_tree(target)
         move(folder, target)
         step("retry.part_replaced")
@@ -93,10 +93,10 @@ def replace_part(loading: Loading, part_id: str, folder: Path) -> list[PartStatu
 
 @dataclass(slots=True)
 class _Redo:
-    """What is to be done again for a map: parts in their order, and orders of care."""
+    """What is to be done again for a map: parts in their order, and maintenance orders."""
 
     parts: list[Queued] = field(default_factory=list)
-    orders: list[CareOrder] = field(default_factory=list)
+    orders: list[MaintenanceOrder] = field(default_factory=list)
     known: list[Quarantined] = field(default_factory=list)
 
 
@@ -122,7 +122,7 @@ def _put_back(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None:
             series_of(queued.map).put_back(tx, segment, replace(queued, again=True).about())
         for order in redo.orders:
             row = json.dumps(asdict(replace(order, again=True))).encode()
-            tx.put(CARE.pack(order.map, order.position), row)
+            tx.put(MAINTENANCE.pack(order.map, order.position), row)
         for each in aside:
             tx.delete(QUARANTINE.pack(each.map, each.number))
         return redo
@@ -130,12 +130,14 @@ def _put_back(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None:
     redo = loads.space.write(act)
     step("retry.entered")
     for each in redo.known:
-        remove_tree(loads.set_aside(each.map, each.number))
+        remove_tree(loads.quarantine_folder(each.map, each.number))
 
 
 def _is_whole(loads: Loads, aside: Quarantined) -> bool:
     try:
-        return verify_part(loads.set_aside(aside.map, aside.number)).id == aside.part and aside.queued is not None
+        return (
+            verify_part(loads.quarantine_folder(aside.map, aside.number)).id == aside.part and aside.queued is not None
+        )
     except Corrupt:
         return False
 
@@ -143,7 +145,7 @@ def _is_whole(loads: Loads, aside: Quarantined) -> bool:
 def _finish_absorbed(loads: Loads, shard: Shard) -> None:
     """Take out of the queue what the shard has already: only the end of its merge was cut off."""
     with loads.space.read() as tx:
-        waiting = list(waiting_parts(tx, shard.definition.name))
+        waiting = list(queued_parts(tx, shard.definition.name))
     if any(each.again for each in waiting):
         raise Unavailable(
             "parts of the map are taken again already", kind="part_waits", map=shard.definition.name,
@@ -179,8 +181,8 @@ def _later(tx: ReadTransaction, shard: Shard, least: Queued, retried: dict[int, 
         if shard.absorbed >= least.load_number:
             raise _out_of_order(least, "it came before there was a log")
         return redo
-    waiting = {each.number for each in waiting_parts(tx, name)}
-    orders = {each.position for each in care_orders(tx, name)}
+    waiting = {each.number for each in queued_parts(tx, name)}
+    orders = {each.position for each in maintenance_orders(tx, name)}
     aside = {Quarantined.from_json(row).number for _, row in tx.scan(QUARANTINE[name].range())}
     for entry in _entries_from(tx, least):
         if entry.kind == "load":
@@ -205,15 +207,15 @@ def _entries_from(tx: ReadTransaction, least: Queued) -> Iterator[Entry]:
 
 
 def _kept(tx: ReadTransaction, part: str, number: int, least: Queued) -> Queued:
-    told = tx.get(KEPT.pack(part))
+    told = tx.get(RETAINED.pack(part))
     found = None if told is None else Queued.from_json(told)
     if found is None or found.number != number:
         raise _out_of_order(least, "a part that was merged after it is no longer kept")
     return found
 
 
-def _order(entry: Entry) -> CareOrder:
-    return CareOrder(
+def _order(entry: Entry) -> MaintenanceOrder:
+    return MaintenanceOrder(
         map=entry.maps[0], position=entry.position, what=entry.kind, before=entry.body["before"],
         stamp_ms=entry.stamp_ms, settings=entry.body["settings"],
     )  # fmt: skip

@@ -17,16 +17,16 @@ from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import LOADS, STREAMS, Entry, accept, append
 from millpond.maps.log.queue import (
-    CARE,
-    KEPT,
+    MAINTENANCE,
     NUMBER,
-    CareOrder,
+    RETAINED,
+    MaintenanceOrder,
     Queued,
     forget_map,
     forget_parts,
+    queued_parts,
     series_of,
     settings_of,
-    waiting_parts,
 )
 from millpond.maps.model.catalogue import find_map, known_map, map_names, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition
@@ -69,8 +69,8 @@ def perform(tx: Transaction, entry: Entry, *, keep: bool) -> None:
 
 def _drop(tx: Transaction, name: str, *, keep: bool) -> None:
     if keep:
-        for queued in waiting_parts(tx, name):
-            tx.put(KEPT.pack(queued.part), queued.to_json())
+        for queued in queued_parts(tx, name):
+            tx.put(RETAINED.pack(queued.part), queued.to_json())
     remove_map(tx, name)
     forget_map(tx, name)
     _forget_streams(tx, name)
@@ -151,7 +151,7 @@ def remembered(tx: ReadTransaction, load: str | None, stream: tuple[str, int] | 
 
 
 def queue_entry(tx: Transaction, entry: Entry) -> None:
-    """Let what the entry brings wait: its parts, or its order of care. Of maps that are no more, nothing waits.
+    """Let what the entry brings wait: its parts, or its maintenance order. Of maps that are no more, nothing waits.
 
     Raises: `Unavailable` when one of its parts waits already, of an earlier entry.
     """
@@ -166,11 +166,11 @@ def _queue_order(tx: Transaction, entry: Entry) -> None:
     known = known_map(tx, name)
     if known is None or known.incarnation != entry.body["incarnation"]:
         return
-    order = CareOrder(
+    order = MaintenanceOrder(
         map=name, position=entry.position, what=entry.kind, before=entry.body["before"], stamp_ms=entry.stamp_ms,
         settings=entry.body["settings"],
     )  # fmt: skip
-    tx.put(CARE.pack(name, entry.position), json.dumps(asdict(order)).encode())
+    tx.put(MAINTENANCE.pack(name, entry.position), json.dumps(asdict(order)).encode())
 
 
 def _queue_parts(tx: Transaction, entry: Entry) -> None:
@@ -196,7 +196,7 @@ def _adopt(tx: Transaction, queued: Queued) -> None:
     series = series_of(queued.map)
     if series.knows(tx, queued.part):
         # The primary had put the part aside, and took it again from a later load: the log decides, it comes again.
-        if any(each.part == queued.part for each in waiting_parts(tx, queued.map)):
+        if any(each.part == queued.part for each in queued_parts(tx, queued.map)):
             raise Unavailable(
                 "the part still waits, of an earlier load", kind="part_waits", map=queued.map, part=queued.part,
                 hint="try again when it is merged",

@@ -14,13 +14,13 @@ from millpond.errors import Corrupt, MillpondError
 from millpond.kernel.space import ReadTransaction
 from millpond.kernel.verify import Report, checked, problem
 from millpond.maps.log.log import Entry, chain_after, entries_after, first_position, head_of
-from millpond.maps.log.queue import KEPT, Queued, waiting_parts
+from millpond.maps.log.queue import RETAINED, Queued, queued_parts
 from millpond.maps.parts.part import read_manifest, verify_part
 
 if TYPE_CHECKING:
     from millpond.maps.loads.loads import Loads
 
-__all__ = ("check_kept", "check_log")
+__all__ = ("check_retained", "check_log")
 
 _OURS = "report this; it should not be possible"
 _COPY = "make the node a copy of another: millpond repair --from URL"
@@ -53,21 +53,23 @@ def _check_entry(entry: Entry, before: Entry | None, position: int) -> Iterator[
         yield problem("log", position, "it is older than the entry before it", _OURS, counted=False)
 
 
-def check_kept(loads: Loads, *, full: bool) -> Iterator[Report]:
+def check_retained(loads: Loads, *, full: bool) -> Iterator[Report]:
     """The parts that are kept."""
     with loads.space.read() as tx:
-        kept = [Queued.from_json(row) for _, row in tx.scan(KEPT.range())]
+        kept = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
     for each in kept:
         damage = _damage(loads, each, full=full)
         if damage is None:
             yield checked("kept part")
-        elif _still_kept(loads, each):
+        elif _still_retained(loads, each):
             remedy = "its rows are in the map; those who follow take it from another node, and it goes when it expires"
-            yield problem("kept part", loads.kept(each.part), damage, remedy)
+            yield problem("kept part", loads.retained(each.part), damage, remedy)
 
 
 def _damage(loads: Loads, kept: Queued, *, full: bool) -> Corrupt | None:
-    place = next((place for place in loads.places(kept) if (place / "manifest.json").exists()), loads.kept(kept.part))
+    place = next(
+        (place for place in loads.places(kept) if (place / "manifest.json").exists()), loads.retained(kept.part)
+    )
     try:
         manifest = verify_part(place) if full else read_manifest(place)
     except Corrupt as error:
@@ -75,9 +77,9 @@ def _damage(loads: Loads, kept: Queued, *, full: bool) -> Corrupt | None:
     return None if manifest.id == kept.part else Corrupt("it is another part", kind="part_other", found=manifest.id)
 
 
-def _still_kept(loads: Loads, kept: Queued) -> bool:
-    """Looked at again: it may have expired, or been put aside, while it was read."""
+def _still_retained(loads: Loads, kept: Queued) -> bool:
+    """Looked at again: it may have expired, or been quarantined, while it was read."""
     with loads.space.read() as tx:
-        return tx.get(KEPT.pack(kept.part)) is not None and kept.part not in {
-            each.part for each in waiting_parts(tx, kept.map)
+        return tx.get(RETAINED.pack(kept.part)) is not None and kept.part not in {
+            each.part for each in queued_parts(tx, kept.map)
         }

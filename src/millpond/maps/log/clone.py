@@ -1,12 +1,12 @@
 """A pond that becomes a copy of another one, and a map that becomes a copy of another's.
 
     clone/state.arrow                what the spaces of both have in common: columns `key`, `value`
-    clone/aside.arrow                likewise, the parts that the other had put aside
+    clone/quarantine.arrow                likewise, the parts that the other had quarantined
     clone/<map>.<incarnation>.mdb    a copy of the map's shard, at least as far as the log in the state
     clone/ready.json                 all of it is here, whole: from now on there is no way back
 
 The shards may be ahead of the state. What they know already is entered again when the log is pulled on, and doing it
-again changes nothing: the shard says up to which load it is merged, and an order of care before that was carried out.
+again changes nothing: the shard says up to which load it is merged, and a maintenance order before that has run.
 
 Invariants:
 * until `ready.json` is there the pond is as it was; once it is there, the clone is carried out, if need be by the next
@@ -42,9 +42,18 @@ from millpond.stores.lmdb.environment import Environment
 from millpond.stores.locks import alone
 
 __all__ = (
-    "Clone", "adopt_clone", "adopt_copy", "aside_of", "clone_folder", "definitions_of", "forget_aside", "resume_clone",
-    "shard_file", "write_aside", "write_state",
-)  # fmt: skip
+    "Clone",
+    "adopt_clone",
+    "adopt_copy",
+    "quarantine_of",
+    "clone_folder",
+    "definitions_of",
+    "forget_quarantined",
+    "resume_clone",
+    "shard_file",
+    "write_quarantine",
+    "write_state",
+)
 
 SHARED = (MAPS, LOG, LOADS, STREAMS, ABSORBED, Prefix("counter"))
 """What is the same in the spaces of all nodes that are at the same position."""
@@ -83,8 +92,8 @@ def write_state(tx: ReadTransaction, file: Path) -> None:
     _write_rows(file, (row for prefix in SHARED for row in tx.scan(prefix.range())))
 
 
-def write_aside(tx: ReadTransaction, file: Path) -> None:
-    """Write which parts were put aside."""
+def write_quarantine(tx: ReadTransaction, file: Path) -> None:
+    """Write which parts were quarantined."""
     _write_rows(file, tx.scan(QUARANTINE.range()))
 
 
@@ -124,8 +133,8 @@ def definitions_of(file: Path) -> list[MapDefinition]:
     return [MapDefinition.from_dict(json.loads(value)) for key, value in _read_rows(file) if key in MAPS]
 
 
-def aside_of(file: Path) -> list[Quarantined]:
-    """The parts that the other had put aside.
+def quarantine_of(file: Path) -> list[Quarantined]:
+    """The parts that the other had quarantined.
 
     Raises: `Corrupt` when it cannot be read.
     """
@@ -246,8 +255,8 @@ def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
     source = clone_folder(folder)
     for key, value in _read_rows(source / "state.arrow"):
         tx.put(key, value)
-    for aside in aside_of(source / "aside.arrow"):
-        told = replace(aside, folder=str(_aside_folder(folder, aside)))
+    for aside in quarantine_of(source / "quarantine.arrow"):
+        told = replace(aside, folder=str(_quarantine_folder(folder, aside)))
         tx.put(QUARANTINE.pack(aside.map, aside.number), told.to_json())
     _forget_entries(tx)
     tx.put(POND_ID, clone.pond.encode())
@@ -266,8 +275,8 @@ def _forget_entries(tx: Transaction) -> None:
         tx.delete(key)
 
 
-def forget_aside(folder: Path, space: Space, name: str, position: int) -> None:
-    """Forget the parts of a map that were put aside: a copy of the map holds everything up to a position."""
+def forget_quarantined(folder: Path, space: Space, name: str, position: int) -> None:
+    """Forget the parts of a map that were quarantined: a copy of the map holds everything up to a position."""
 
     def leave(tx: Transaction) -> list[Quarantined]:
         aside = [(key, Quarantined.from_json(value)) for key, value in tx.scan(QUARANTINE[name].range())]
@@ -279,16 +288,16 @@ def forget_aside(folder: Path, space: Space, name: str, position: int) -> None:
         return [each for _, each in gone]
 
     for each in space.write(leave):
-        remove_tree(_aside_folder(folder, each))
+        remove_tree(_quarantine_folder(folder, each))
 
 
-def _aside_folder(folder: Path, aside: Quarantined) -> Path:
+def _quarantine_folder(folder: Path, aside: Quarantined) -> Path:
     return folder / "quarantine" / f"{aside.number:012d}-{aside.map}"
 
 
 def _clean(folder: Path, known: set[str]) -> None:
     """Remove what belonged to what the pond was."""
-    for parent in ("staging", "merging", "quarantine", "kept"):
+    for parent in ("staging", "merging", "quarantine", "retained"):
         for place in _visible(folder / parent):
             remove_tree(place)
     for parent in ("shards", "snapshots"):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Collection
 from dataclasses import dataclass
 
-__all__ = ("Failing", "Failure")
+__all__ = ("MergeFailures", "Failure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Failure:
     reason: str
 
 
-class Failing:
+class MergeFailures:
     """The maps whose last merge failed; safe to share between threads."""
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Failing:
         self._attempts = 0
         self._failures: dict[str, Failure] = {}
         self._running: set[str] = set()
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
 
     def begin(self, name: str) -> int:
         """An attempt on a map begins: its number."""
         with self._lock:
             self._attempts += 1
             self._running.add(name)
-            self._asked.discard(name)
+            self._requested.discard(name)
             return self._attempts
 
     def ended(self, name: str, attempt: int, error: Exception | None) -> None:
@@ -46,7 +46,7 @@ class Failing:
         with self._lock:
             self._running.discard(name)
             if error is None:
-                self._asked.discard(name)
+                self._requested.discard(name)
                 self._failures.pop(name, None)
             else:
                 kind, reason = getattr(error, "kind", "internal"), str(error) or repr(error)
@@ -56,13 +56,13 @@ class Failing:
         """Somebody waits for these maps (all: None): those that fail are wanted to be tried again. The last attempt."""
         with self._lock:
             troubled = self._failures.keys() | self._running
-            self._asked |= troubled if names is None else troubled & set(names)
+            self._requested |= troubled if names is None else troubled & set(names)
             return self._attempts
 
-    def asked(self, name: str) -> bool:
+    def requested(self, name: str) -> bool:
         """Whether somebody waits for a new attempt on a map."""
         with self._lock:
-            return name in self._asked
+            return name in self._requested
 
     def all(self, after: int = 0) -> list[Failure]:
         """What stands of attempts that began after one."""

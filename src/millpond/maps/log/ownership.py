@@ -15,10 +15,10 @@ from pathlib import Path
 
 from millpond.errors import Conflict
 
-__all__ = ("ServingLock",)
+__all__ = ("OwnerLock",)
 
 
-class ServingLock:
+class OwnerLock:
     """The lock of one pond, as one opening of it sees it."""
 
     def __init__(self, folder: Path) -> None:

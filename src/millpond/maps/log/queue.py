@@ -1,9 +1,9 @@
-"""What waits for a map: parts to be merged and orders of care, in the order of the log.
+"""What waits for a map: parts to be merged and maintenance orders, in the order of the log.
 
     ("queue", map, number)       a part that waits, JSON; merged, it leaves
     ("absorbed", map, part id)   the number under which this part was entered; forgotten by `forget_parts`
-    ("care", map, position)      an order to condense or retain, JSON; carried out, it leaves
-    ("kept", part id)            a part that was merged and whose files are kept, JSON
+    ("maintenance", map, position)      an order to condense or retain, JSON; carried out, it leaves
+    ("retained", part id)            a part that was merged and whose files are kept, JSON
     ("quarantine", map, number)  a part that could not be merged, JSON
 
 Invariants:
@@ -30,13 +30,31 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.snapshot_pointer import current_snapshot
 
 __all__ = (
-    "ABSORBED", "CARE", "KEPT", "LOCAL", "NUMBER", "QUARANTINE", "QUEUE", "CareOrder", "PartStatus", "Quarantined",
-    "Queued", "applied_position", "care_orders", "forget_map", "forget_parts", "series_of", "settings_of",
-    "waiting_counts", "waiting_part", "waiting_parts", "with_settings",
-)  # fmt: skip
+    "ABSORBED",
+    "MAINTENANCE",
+    "RETAINED",
+    "LOCAL",
+    "NUMBER",
+    "QUARANTINE",
+    "QUEUE",
+    "MaintenanceOrder",
+    "PartStatus",
+    "Quarantined",
+    "Queued",
+    "applied_position",
+    "maintenance_orders",
+    "forget_map",
+    "forget_parts",
+    "series_of",
+    "settings_of",
+    "queue_counts",
+    "queued_part",
+    "queued_parts",
+    "with_settings",
+)
 
 QUEUE, ABSORBED, QUARANTINE = Prefix("queue"), Prefix("absorbed"), Prefix("quarantine")
-CARE, KEPT = Prefix("care"), Prefix("kept")
+MAINTENANCE, RETAINED = Prefix("maintenance"), Prefix("retained")
 NUMBER = Prefix("counter").pack("part")
 PARTS_REMEMBERED_MAX = 200_000
 """A part that comes again after so many others counts as new: its rows are put once more, over those of later loads.
@@ -45,11 +63,11 @@ What is sent again after a failure comes after a few. To remember one costs some
 """
 PARTS_FORGOTTEN_EVERY = 10_000
 """Numbers between two looks at all that is remembered: one look costs some tenths of a second."""
-LOCAL = (QUEUE, CARE, KEPT, QUARANTINE, Prefix("snapshot"))
+LOCAL = (QUEUE, MAINTENANCE, RETAINED, QUARANTINE, Prefix("snapshot"))
 """What a node knows for itself alone; everything else in the space is the same on all nodes at a position."""
 
 Row = bytes
-_SETTINGS = ("overwrite", "retain_ms", "retain_by", "care_suspended")
+_SETTINGS = ("overwrite", "retain_ms", "retain_by", "maintenance_suspended")
 
 
 def series_of(name: str) -> Series:
@@ -58,7 +76,7 @@ def series_of(name: str) -> Series:
 
 
 def settings_of(definition: MapDefinition) -> dict[str, Any]:
-    """The settings that decide what merging and care do."""
+    """The settings that decide what merging and maintenance do."""
     return {name: getattr(definition, name) for name in _SETTINGS}
 
 
@@ -113,7 +131,7 @@ _ABOUT = tuple(each.name for each in fields(Queued) if each.name not in ("map", 
 
 
 @dataclass(frozen=True, slots=True)
-class CareOrder:
+class MaintenanceOrder:
     """An order to condense or retain a map, with its watermark."""
 
     map: str
@@ -157,7 +175,7 @@ class Quarantined:
 class PartStatus:
     """Where a part is in its life: `state` is waiting, merging, quarantined or kept.
 
-    `reason`: why it was put aside, or why the last attempt to merge what waits for its map failed.
+    `reason`: why it was quarantined, or why the last attempt to merge what waits for its map failed.
     """
 
     state: str
@@ -173,19 +191,19 @@ class PartStatus:
     reason: str = ""
 
 
-def waiting_parts(tx: ReadTransaction, name: str) -> Iterator[Queued]:
+def queued_parts(tx: ReadTransaction, name: str) -> Iterator[Queued]:
     """The parts that wait for a map, in order."""
     for listed in series_of(name).listed(tx):
         yield Queued.of(name, listed)
 
 
-def waiting_counts(tx: ReadTransaction, name: str) -> tuple[int, int]:
+def queue_counts(tx: ReadTransaction, name: str) -> tuple[int, int]:
     """How many parts wait for a map, and how many rows they hold together."""
     rows = [json.loads(told)["entries"] for _, told in tx.scan(QUEUE[name].range())]
     return len(rows), sum(rows)
 
 
-def waiting_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
+def queued_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
     """A part that waits, by its id; None when it does not."""
     number = tx.get(ABSORBED.pack(name, part))
     if number is None:
@@ -205,15 +223,15 @@ def forget_parts(tx: Transaction, names: Iterable[str], before: int, last: int) 
             series_of(name).forget(tx, last - PARTS_REMEMBERED_MAX + 1)
 
 
-def care_orders(tx: ReadTransaction, name: str) -> Iterator[CareOrder]:
-    """The orders of care that wait for a map, in order."""
-    for _, value in tx.scan(CARE[name].range()):
-        yield CareOrder(**json.loads(value))
+def maintenance_orders(tx: ReadTransaction, name: str) -> Iterator[MaintenanceOrder]:
+    """The maintenance orders that wait for a map, in order."""
+    for _, value in tx.scan(MAINTENANCE[name].range()):
+        yield MaintenanceOrder(**json.loads(value))
 
 
 def applied_position(tx: ReadTransaction, name: str) -> int:
     """Every entry about the map up to this position has been applied."""
-    part, order = next(waiting_parts(tx, name), None), next(care_orders(tx, name), None)
+    part, order = next(queued_parts(tx, name), None), next(maintenance_orders(tx, name), None)
     waits = [each.position - 1 for each in (part, order) if each is not None]
     return max(0, min(waits, default=head_of(tx).position))
 
@@ -222,6 +240,6 @@ def forget_map(tx: Transaction, name: str) -> None:
     """Take everything of a dropped map out of the space, but for the parts that are kept."""
     current_snapshot(name).clear(tx)
     series_of(name).clear(tx)
-    for prefix in (QUARANTINE[name], CARE[name]):
+    for prefix in (QUARANTINE[name], MAINTENANCE[name]):
         for key, _ in list(tx.scan(prefix.range())):
             tx.delete(key)

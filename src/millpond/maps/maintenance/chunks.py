@@ -1,4 +1,4 @@
-"""Walking the rows of a shard in bounded chunks of columns, each read anew: how care passes over a map of any size.
+"""A walk over the rows of a shard in bounded chunks of columns: maintenance passes over a map of any size.
 
 A chunk holds whole *groups* (the rows of one key, or of one range) but for two cases. Where a table keeps a group
 in the order of time, a group longer than a chunk is cut (`Chunk.split`), and the caller says where to take it up again.

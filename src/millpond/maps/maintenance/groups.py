@@ -1,4 +1,4 @@
-"""The rows of a chunk in groups, in the order of their times: what the rules of care look at.
+"""The rows of a chunk in groups, in the order of their times: what the rules of maintenance look at.
 
 Most tables keep them so. Where they do not, keys that share a hash are taken apart, and times before 1970, which
 sort after the others in two's complement, are put in their place.

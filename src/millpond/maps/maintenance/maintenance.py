@@ -1,4 +1,4 @@
-"""Care: keeping a map small without changing what it answers.
+"""Maintenance: keeping a map small without changing what it answers.
 
 | act | what it does |
 |---|---|
@@ -11,7 +11,7 @@ Invariants:
   before or after a change. What is ordered in the log holds the map's lock to its end: loads come before or after it;
 * an act may stop after any change: what is done stays done, answers are right, and running it again does the rest;
 * running an act twice does nothing the second time;
-* a map whose care is suspended is left as it is, and the report says so.
+* a map whose maintenance is suspended is left as it is, and the report says so.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, delete_widths
 from millpond.maps.shard.shard import Shard, ShardStats, ShardView
 
-__all__ = ("ROWS_PER_CHANGE", "CareReport", "compact", "condense", "idle_report", "retain")
+__all__ = ("ROWS_PER_CHANGE", "MaintenanceReport", "compact", "condense", "idle_report", "retain")
 
 ROWS_PER_CHANGE = 131_072
 """About how many rows one change looks at: what a load waits for, and what a crash can lose of the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CareReport:
-    """What care did. `rows_removed` counts how many rows fewer there are; bytes are those of the file on disk."""
+class MaintenanceReport:
+    """The result of maintenance. `rows_removed`: rows before minus rows after; bytes are those of the file on disk."""
 
     map: str
     rows_before: int
@@ -100,7 +100,7 @@ _Plan = Callable[[ShardView, lmdb.Transaction, Chunk], _Change]
 def condense(
     shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
     now_ms: int | None = None, going: Going | None = None,
-) -> CareReport:  # fmt: skip
+) -> MaintenanceReport:  # fmt: skip
     """Drop confirmations and join sessions among the rows before a time; maps without a time have none.
 
     `now_ms`: when this counts as done; `going` is asked between two changes.
@@ -108,16 +108,16 @@ def condense(
     Raises: `Unavailable` when somebody else keeps the map busy for long, the disk is full, or `going` says no.
     """
     if not definition.kind.timed:
-        return _tend(shard, definition, None, clock, rows_per_change, "condense", going)
+        return _maintain_maps(shard, definition, None, clock, rows_per_change, "condense", going)
     act = _condense_sessions if definition.kind is Kind.SESSION else _condense_states
     plan = partial(act, before_ms=before_ms, now_ms=clock.now_ms() if now_ms is None else now_ms)
-    return _tend(shard, definition, plan, clock, rows_per_change, "condense", going)
+    return _maintain_maps(shard, definition, plan, clock, rows_per_change, "condense", going)
 
 
 def retain(
     shard: Shard, definition: MapDefinition, before_ms: int, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
     now_ms: int | None = None, going: Going | None = None,
-) -> CareReport:  # fmt: skip
+) -> MaintenanceReport:  # fmt: skip
     """Delete rows strictly older than a time: by effective time (a session's end), or by when they were last put.
 
     `now_ms` and `going` as in `condense`.
@@ -126,10 +126,10 @@ def retain(
     """
     now = clock.now_ms() if now_ms is None else now_ms
     plan = partial(_aged, definition=definition, before_ms=before_ms, now_ms=now)
-    return _tend(shard, definition, plan, clock, rows_per_change, "retain", going)
+    return _maintain_maps(shard, definition, plan, clock, rows_per_change, "retain", going)
 
 
-def compact(shard: Shard, *, clock: Clock) -> CareReport:
+def compact(shard: Shard, *, clock: Clock) -> MaintenanceReport:
     """Rewrite the shard's file in order and without free space, and switch to it: the disk gets back what was deleted.
 
     Raises: `Unavailable` when somebody else keeps the map busy for long, or the disk is full; nothing has changed then.
@@ -147,18 +147,20 @@ def compact(shard: Shard, *, clock: Clock) -> CareReport:
 # -- one act, change by change ------------------------------------------------------------------------
 
 
-def _tend(
+def _maintain_maps(
     shard: Shard, definition: MapDefinition, plan: _Plan | None, clock: Clock, rows_per_change: int, act: str,
     going: Going | None,
-) -> CareReport:  # fmt: skip
+) -> MaintenanceReport:  # fmt: skip
     # A group that is cut goes on from its last row, so it takes two rows to get ahead.
     assert rows_per_change >= 2, rows_per_change
     began, before = clock.monotonic(), shard.stats()
     changes, place = 0, None
-    on = plan is not None and not definition.care_suspended
+    on = plan is not None and not definition.maintenance_suspended
     while on and plan is not None:
         if going is not None and not going():
-            raise Unavailable("care was stopped", kind="care_stopped", map=definition.name, hint="it is taken up again")
+            raise Unavailable(
+                "maintenance was stopped", kind="maintenance_stopped", map=definition.name, hint="it is taken up again"
+            )
         with shard.exclusive():
             change = _next_change(shard, plan, place, rows_per_change)
             if change is not None and len(change.gone[0]):
@@ -171,17 +173,17 @@ def _tend(
         with shard.exclusive():
             sweep(shard, ROWS_PER_CHANGE)
     report = _report(shard, clock, began, before.rows, before.bytes)
-    return replace(report, changes=changes, suspended=plan is not None and definition.care_suspended)
+    return replace(report, changes=changes, suspended=plan is not None and definition.maintenance_suspended)
 
 
-def idle_report(shard: Shard, clock: Clock, began: float, before: ShardStats, *, suspended: bool) -> CareReport:
-    """The report of care that was done by others, or not at all: what the shard holds now, and held before."""
+def idle_report(shard: Shard, clock: Clock, began: float, before: ShardStats, *, suspended: bool) -> MaintenanceReport:
+    """The report of maintenance that was done by others, or not at all: what the shard holds now, and held before."""
     return replace(_report(shard, clock, began, before.rows, before.bytes), suspended=suspended)
 
 
-def _report(shard: Shard, clock: Clock, began: float, rows: int, size: int) -> CareReport:
+def _report(shard: Shard, clock: Clock, began: float, rows: int, size: int) -> MaintenanceReport:
     after = shard.stats()
-    return CareReport(
+    return MaintenanceReport(
         map=shard.definition.name, rows_before=rows, rows_removed=rows - after.rows, rows_after=after.rows,
         bytes_before=size, bytes_after=after.bytes, changes=0, suspended=False, seconds=clock.monotonic() - began,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What care takes out of a map and puts in its place, decided over whole columns of rows.
+"""What maintenance takes out of a map and puts in its place, decided over whole columns of rows.
 
 Every rule looks at rows in the order of their addresses, groups whole or cut where the rows before were settled.
 

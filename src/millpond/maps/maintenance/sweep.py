@@ -40,7 +40,7 @@ def sweep(shard: Shard, tokens_per_change: int) -> None:
         for first in range(0, len(tokens), tokens_per_change):
             forget = partial(table.forget, tokens=tokens[first : first + tokens_per_change])
             shard.change(forget, pa.array([], pa.binary()))
-            step("care.swept")
+            step("maintenance.swept")
 
 
 def _unused(store: InternedStore, tx: lmdb.Transaction, env: Environment) -> list[Unused]:

@@ -26,7 +26,7 @@ __all__ = (
 )  # fmt: skip
 
 MAPS = Prefix("maps")
-ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "care_suspended")
+ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "maintenance_suspended")
 
 
 def list_maps(tx: ReadTransaction) -> list[MapDefinition]:

@@ -222,7 +222,7 @@ class MapDefinition:
     condense_ms: int | None = None
     retain_ms: int | None = None
     retain_by: str = "effective_time"
-    care_suspended: bool = False
+    maintenance_suspended: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -258,9 +258,9 @@ class MapDefinition:
         return cls(**(told | typed))
 
     def same_shape(self, other: MapDefinition) -> bool:
-        """Whether both store the same bytes: all but the settings of care and the incarnation agree."""
+        """Whether both store the same bytes: all but the settings of maintenance and the incarnation agree."""
         blank: dict[str, Any] = {
             "incarnation": "", "overwrite": True, "condense_ms": None, "retain_ms": None,
-            "retain_by": "effective_time", "care_suspended": False,
+            "retain_by": "effective_time", "maintenance_suspended": False,
         }  # fmt: skip
         return asdict(replace(self, **blank)) == asdict(replace(other, **blank))

@@ -29,9 +29,20 @@ from millpond.maps.parts.part import PartManifest, verify_part
 from millpond.stores.files import disk_errors, sync
 
 __all__ = (
-    "CHUNK_BYTES", "MEMBERS", "Apart", "Named", "ReadAt", "Sink", "bundle_size", "find_members", "open_bundle_stream",
-    "peek_manifest", "reading", "unpack_bundle", "write_bundle",
-)  # fmt: skip
+    "CHUNK_BYTES",
+    "MEMBERS",
+    "Apart",
+    "PartName",
+    "ReadAt",
+    "Sink",
+    "bundle_size",
+    "find_members",
+    "open_bundle_stream",
+    "peek_manifest",
+    "reading",
+    "unpack_bundle",
+    "write_bundle",
+)
 
 MEMBERS = ("manifest.json", "data.mdb", "touched.arrow")
 CHUNK_BYTES = 1 << 20
@@ -213,7 +224,7 @@ def write_bundle(folder: Path, sink: Sink) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class PartName:
     """What a manifest says first: which part this is, and of which map."""
 
     id: str
@@ -240,7 +251,7 @@ def reading(handle: int, fresh: bytes = b"", start: int = 0) -> ReadAt:
     return read
 
 
-def peek_manifest(handle: int) -> Named | None:
+def peek_manifest(handle: int) -> PartName | None:
     """What the beginning of a bundle says of its part, before the rest has come; None when that cannot be told yet."""
     read = reading(handle)
     found = _stored_at(read, 0, MEMBERS[0])
@@ -248,7 +259,7 @@ def peek_manifest(handle: int) -> Named | None:
         return None
     try:
         manifest = json.loads(read(*found))
-        return Named(str(manifest["id"]), str(manifest["map"]), str(manifest["incarnation"]))
+        return PartName(str(manifest["id"]), str(manifest["map"]), str(manifest["incarnation"]))
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from millpond.stores.files import write_file_atomically
 
-__all__ = ("TouchedKeys",)
+__all__ = ("ChangedKeys",)
 
 KEYS_MAX = 5_000_000
 _SCHEMA = pa.schema([pa.field("key", pa.binary())])
 _EVERYTHING = _SCHEMA.with_metadata({"all": "1"})
 
 
-class TouchedKeys:
+class ChangedKeys:
     """The touched-key files of one shard."""
 
     def __init__(self, folder: Path) -> None:

@@ -10,7 +10,7 @@
 | `widths` | as in `plain_store` | |
 
 Ids have a fixed width, so no key is a prefix of another. Ids count up.
-Ids that no row uses any more are found and forgotten by care (`care_sweep.py`), after it deleted rows.
+Ids that no row uses any more are found and forgotten by maintenance (`sweep.py`), after it deleted rows.
 """
 
 from __future__ import annotations

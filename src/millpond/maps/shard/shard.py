@@ -34,7 +34,7 @@ import pyarrow as pa
 from millpond.errors import Closed, Corrupt, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.shard.changed_keys import TouchedKeys
+from millpond.maps.shard.changed_keys import ChangedKeys
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.plain_tables import PlainStore
@@ -113,7 +113,7 @@ class Shard:
         self.folder = folder
         self._missing = missing or _not_loaded_yet
         self.definition = definition
-        self.touched = TouchedKeys(folder / "touched")
+        self.touched = ChangedKeys(folder / "touched")
         self._limits = limits
         self._lock = threading.RLock()
         self._unopened = Generation(definition, None)
@@ -271,7 +271,7 @@ class Shard:
             return ShardStats(view.row_count(), view.version, size)
 
     @property
-    def at_hand(self) -> Generation | None:
+    def cached(self) -> Generation | None:
         """The current generation if it is open and the locks around it are free, else None.
 
         Opening one waits for the merge of the day. Reading it may wait still: `Environment.read(wait=False)`.
@@ -325,7 +325,7 @@ class Shard:
         self.folder.mkdir(parents=True, exist_ok=True)
         busy = Unavailable(
             "somebody else is changing the map", kind="map_busy", map=self.definition.name,
-            hint="wait until the running load or care is done",
+            hint="wait until the running load or maintenance is done",
         )  # fmt: skip
         with alone(self.folder / "write.lock", wait_seconds, busy):
             yield

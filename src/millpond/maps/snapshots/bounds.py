@@ -34,7 +34,7 @@ from millpond.ranges.files import content_id
 from millpond.shown import shown
 from millpond.times.instants import parse_instant
 
-__all__ = ("Narrowing", "narrow_rows", "narrowing_of", "pair_of")
+__all__ = ("SnapshotBounds", "narrow_rows", "snapshot_bounds", "pair_of")
 
 Bound = str | int | None
 Mask = npt.NDArray[np.bool_]
@@ -42,8 +42,8 @@ _SPEC_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowing:
-    """Half-open bounds; None: unbounded on that side. Make it with `narrowing_of`, which checks them.
+class SnapshotBounds:
+    """Half-open bounds; None: unbounded on that side. Make it with `snapshot_bounds`, which checks them.
 
     `lower, upper` are text for keyed maps and numbers for ranged ones; `since, until` are UTC milliseconds.
     """
@@ -94,9 +94,9 @@ class Narrowing:
         )  # fmt: skip
 
 
-def narrowing_of(
+def snapshot_bounds(
     definition: MapDefinition, keys: Sequence[Bound] | None = None, window: Sequence[object] | None = None
-) -> Narrowing | None:
+) -> SnapshotBounds | None:
     """Bounds for a map, checked; None when nothing is bounded. Instants in any form that names one.
 
     Raises: `Invalid` for bounds that the map cannot have, or that hold nothing.
@@ -112,7 +112,7 @@ def narrowing_of(
             raise _wrong("the bounds hold nothing", definition, hint="the lower bound is held, the upper one is not")
     if all(told is None for told in (lower, upper, since, until)):
         return None
-    return Narrowing(lower=lower, upper=upper, since=since, until=until)
+    return SnapshotBounds(lower=lower, upper=upper, since=since, until=until)
 
 
 def pair_of(told: Sequence[Any] | None, name: str) -> tuple[Any, Any]:
@@ -173,7 +173,7 @@ def _number_span(numbers: pa.Array) -> tuple[int | None, int | None]:
 
 
 def narrow_rows(
-    definition: MapDefinition, narrowing: Narrowing, rows: Iterator[pa.RecordBatch]
+    definition: MapDefinition, narrowing: SnapshotBounds, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The canonical rows that questions inside of the bounds may need.
 
@@ -185,7 +185,7 @@ def narrow_rows(
             yield kept
 
 
-def _narrow(definition: MapDefinition, narrowing: Narrowing, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _narrow(definition: MapDefinition, narrowing: SnapshotBounds, batch: pa.RecordBatch) -> pa.RecordBatch:
     if narrowing.lower is not None or narrowing.upper is not None:
         inside = _in_keys if definition.kind.keyed else _in_numbers
         batch = batch.filter(pa.array(inside(narrowing, batch)))
@@ -195,7 +195,7 @@ def _narrow(definition: MapDefinition, narrowing: Narrowing, batch: pa.RecordBat
     return batch
 
 
-def _in_keys(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
+def _in_keys(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     keys, inside = batch.column("key"), np.ones(batch.num_rows, np.bool_)
     lower, upper = _comparable(narrowing.lower), _comparable(narrowing.upper)
     if lower is not None:
@@ -205,7 +205,7 @@ def _in_keys(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
     return inside
 
 
-def _in_numbers(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
+def _in_numbers(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     inside = np.ones(batch.num_rows, np.bool_)
     if isinstance(narrowing.lower, int):
         inside &= _longs(batch, "key_end") >= narrowing.lower
@@ -214,7 +214,7 @@ def _in_numbers(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
     return inside
 
 
-def _touching(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
+def _touching(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     """Sessions that hold an instant of the window; they hold both their ends."""
     inside = np.ones(batch.num_rows, np.bool_)
     if narrowing.since is not None:
@@ -224,7 +224,7 @@ def _touching(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
     return inside
 
 
-def _holding(narrowing: Narrowing, batch: pa.RecordBatch) -> Mask:
+def _holding(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     """Rows before the window's end that are not replaced, by one of the same key, when it begins."""
     times = _longs(batch, "effective_time")
     inside = np.ones(batch.num_rows, np.bool_)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ("check_snapshot",)
 
-REMEDY = "it was set aside; the next lookup freezes the map in full"
+REMEDY = "it was quarantined; the next lookup freezes the map in full"
 
 
 def check_snapshot(space: Space, each: Map, version: int | None) -> Report:
@@ -49,7 +49,7 @@ def _forget(tx: Transaction, name: str, held: Held[Current]) -> None:
 
 def _check_files(each: Map, id_: str, version: int | None) -> Iterator[Report]:
     objects = each.objects
-    verifier = Verifier(objects, "snapshot file", REMEDY, set_aside=True)
+    verifier = Verifier(objects, "snapshot file", REMEDY, quarantine_folder=True)
     told = verifier.file(manifest_name(id_))
     yield told
     if not told.ok:

@@ -24,7 +24,7 @@ from millpond.maps.search.groups import Directories, Groups, gather_table, rows_
 from millpond.maps.search.intervals import Intervals, find_ranges, find_ranges_as_of, locate, spread
 from millpond.maps.search.kernels import as_of, bucket_order, find_groups, innermost, only_row, order_bits
 from millpond.maps.search.validate import check_offsets
-from millpond.maps.snapshots.bounds import Narrowing
+from millpond.maps.snapshots.bounds import SnapshotBounds
 
 __all__ = ("Finder", "Found")
 
@@ -59,7 +59,7 @@ class Finder:
 
     def __init__(
         self, definition: MapDefinition, groups: Groups, intervals: Callable[[Groups], Intervals],
-        narrowing: Narrowing | None = None,
+        narrowing: SnapshotBounds | None = None,
     ) -> None:  # fmt: skip
         self.definition = definition
         self.narrowing = narrowing

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.bounds import Narrowing
+    from millpond.maps.snapshots.bounds import SnapshotBounds
     from millpond.stores.objects import Objects
 
 __all__ = (
@@ -80,7 +80,7 @@ def freeze(
     touched: pa.Array | None = None,
     shard_version: int,
     created_ms: int,
-    narrowing: Narrowing | None = None,
+    narrowing: SnapshotBounds | None = None,
 ) -> SnapshotManifest:
     """Write a snapshot: of all `rows`; or, on top of `base`, of the rows of just the `touched` keys.
 

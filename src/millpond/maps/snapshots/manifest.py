@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.maps.snapshots.bounds import Narrowing
+from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ("Layer", "SnapshotManifest", "list_manifests", "load_manifest", "manifest_name", "store_manifest")
 
 FORMAT = 1
-NARROWED_FORMAT = 2
+SUBSET_FORMAT = 2
 """Readers that know nothing of bounds must not take a narrowed snapshot for a whole one."""
 
 
@@ -64,7 +64,7 @@ class SnapshotManifest:
     created_ms: int
     layers: tuple[Layer, ...]
     intervals: str | None = None
-    narrowing: Narrowing | None = None
+    narrowing: SnapshotBounds | None = None
 
     @cached_property
     def id(self) -> str:
@@ -95,7 +95,7 @@ class SnapshotManifest:
         if self.narrowing is None:
             del told["narrowing"]
         else:
-            told["format"] = NARROWED_FORMAT
+            told["format"] = SUBSET_FORMAT
         return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
@@ -107,13 +107,13 @@ class SnapshotManifest:
         told: dict[str, Any] = json.loads(data)
         found = told.pop("format", None)
         narrowing = told.pop("narrowing", None)
-        if found != (FORMAT if narrowing is None else NARROWED_FORMAT):
+        if found != (FORMAT if narrowing is None else SUBSET_FORMAT):
             raise Invalid(
                 "the snapshot has a format this version does not know", kind="snapshot_format", found=found,
                 hint="read it with the version that wrote it, or a newer one",
             )  # fmt: skip
         layers = tuple(Layer(**layer) for layer in told.pop("layers"))
-        bounds = None if narrowing is None else Narrowing(**narrowing)
+        bounds = None if narrowing is None else SnapshotBounds(**narrowing)
         return cls(**(told | {"kind": Kind(told["kind"]), "layers": layers, "narrowing": bounds}))
 
 

@@ -28,7 +28,7 @@ class Overlay(Objects):
         raise TypeError("what memory holds stays where it is")
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
-        """Hold an object."""
+        """Pause an object."""
         self._held[name] = pa.py_buffer(data)
 
     def get(self, name: str) -> pa.Buffer:
@@ -65,7 +65,7 @@ class Overlay(Objects):
         self._held.pop(name, None)
 
     def rename(self, name: str, target: str) -> None:
-        """Hold an object under another name.
+        """Pause an object under another name.
 
         Raises: `NotFound`.
         """

@@ -17,7 +17,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.snapshot_pointer import Current, current_snapshot
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import SnapshotManifest, collect, freeze, load_manifest
-from millpond.maps.snapshots.subset import collect_narrowed
+from millpond.maps.snapshots.subset import collect_subsets
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects, Objects
 
@@ -43,7 +43,7 @@ def current_manifest(space: Space, objects: Objects, definition: MapDefinition) 
     try:
         return load_manifest(objects, current.manifest)
     except NotFound:
-        # Removed by hand, or set aside because it was damaged: the shard has all it said.
+        # Removed by hand, or quarantined because it was damaged: the shard has all it said.
         return None
 
 
@@ -113,8 +113,8 @@ def _refreeze(space: Space, clock: Clock, objects: Objects, shard: Shard) -> Sna
     try:
         collect(objects, manifest, now_ms=clock.now_ms())
         if isinstance(objects, FolderObjects):
-            collect_narrowed(objects, manifest, now_ms=clock.now_ms())
+            collect_subsets(objects, manifest, now_ms=clock.now_ms())
     except Corrupt as error:
         # An older snapshot is damaged. The new one counts already; what only the old one holds stays on the disk.
-        _LOG.warning("%s; millpond verify sets it aside", error)
+        _LOG.warning("%s; millpond verify quarantines it", error)
     return manifest

@@ -19,7 +19,7 @@ from millpond.arrays.longs import LONG_MIN
 from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.snapshots.bounds import Narrowing, narrow_rows, narrowing_of
+from millpond.maps.snapshots.bounds import SnapshotBounds, narrow_rows, snapshot_bounds
 from millpond.maps.snapshots.freeze import KEEP_MS, collect, freeze
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.leases import Lease, Leased, end_lease
@@ -31,34 +31,34 @@ from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects, Objects
 
 __all__ = (
-    "NARROWED",
-    "collect_narrowed",
+    "SUBSETS",
+    "collect_subsets",
     "discard_snapshots",
     "narrowed",
-    "narrowed_objects",
-    "open_narrowed",
+    "subset_objects",
+    "open_subset",
 )
 
-NARROWED = "narrowed"
-NARROWED_MAX = 64
+SUBSETS = "narrowed"
+SUBSETS_MAX = 64
 """Narrowed snapshots of one map that are kept at once; when more are asked for, the oldest go."""
 
 LOCK_SECONDS = 3600.0
 """The first one of a large map takes as long as to read the map; who wants the same waits for it."""
 
 
-def narrowed_objects(objects: FolderObjects, narrowing: Narrowing) -> FolderObjects:
+def subset_objects(objects: FolderObjects, narrowing: SnapshotBounds) -> FolderObjects:
     """Where the snapshots of these bounds lie."""
-    return FolderObjects(objects.root / NARROWED / narrowing.spec)
+    return FolderObjects(objects.root / SUBSETS / narrowing.spec)
 
 
-def narrowed(objects: FolderObjects, base: SnapshotManifest, narrowing: Narrowing, *, now_ms: int) -> Leased:
+def narrowed(objects: FolderObjects, base: SnapshotManifest, narrowing: SnapshotBounds, *, now_ms: int) -> Leased:
     """The snapshot `base`, narrowed: one that was made before, or a new one; it stays while the lease is held.
 
     Raises: `NotFound` when `base` was collected meanwhile; `Unavailable` when the disk is full, or another process
         makes one for long.
     """
-    target = narrowed_objects(objects, narrowing)
+    target = subset_objects(objects, narrowing)
     found = _made(target, base)
     if found is not None:
         with suppress(NotFound):
@@ -69,7 +69,7 @@ def narrowed(objects: FolderObjects, base: SnapshotManifest, narrowing: Narrowin
         return Leased(manifest, Lease(target, manifest.id))
 
 
-def open_narrowed(
+def open_subset(
     objects: Objects, definition: MapDefinition, base: SnapshotManifest, keys: Sequence[str | int | None] | None,
     window: Sequence[object] | None, now_ms: int,
 ) -> Snapshot:  # fmt: skip
@@ -77,12 +77,12 @@ def open_narrowed(
 
     Raises: `Invalid` for bounds that the map cannot have; else as `narrowed`.
     """
-    narrowing = narrowing_of(definition, keys, window)
+    narrowing = snapshot_bounds(definition, keys, window)
     if narrowing is None:
         return Snapshot.open(objects, base)
     assert isinstance(objects, FolderObjects), "a pond is a folder"
     with narrowed(objects, base, narrowing, now_ms=now_ms) as leased:
-        return Snapshot.open(narrowed_objects(objects, narrowing), leased.manifest)
+        return Snapshot.open(subset_objects(objects, narrowing), leased.manifest)
 
 
 def _alone(objects: FolderObjects, seconds: float, name: str) -> AbstractContextManager[None]:
@@ -102,7 +102,7 @@ def _origin(manifest: SnapshotManifest) -> tuple[str, int, int]:
 
 
 def _make(
-    objects: FolderObjects, target: FolderObjects, base: SnapshotManifest, narrowing: Narrowing, now_ms: int
+    objects: FolderObjects, target: FolderObjects, base: SnapshotManifest, narrowing: SnapshotBounds, now_ms: int
 ) -> SnapshotManifest:
     lease = Lease(objects, base.id)
     try:
@@ -119,7 +119,7 @@ def _make(
     return manifest
 
 
-def _span(base: SnapshotManifest, narrowing: Narrowing) -> GroupSpan:
+def _span(base: SnapshotManifest, narrowing: SnapshotBounds) -> GroupSpan:
     """The groups that can be needed: keyed ones lie in order of their hashes, ranges in order of their starts."""
     if base.kind.keyed or not isinstance(narrowing.upper, int):
         return GroupSpan()
@@ -127,14 +127,14 @@ def _span(base: SnapshotManifest, narrowing: Narrowing) -> GroupSpan:
     return GroupSpan(upper=beyond[0].as_py())
 
 
-def collect_narrowed(
-    objects: FolderObjects, base: SnapshotManifest, *, now_ms: int, keep_ms: int = KEEP_MS, most: int = NARROWED_MAX
+def collect_subsets(
+    objects: FolderObjects, base: SnapshotManifest, *, now_ms: int, keep_ms: int = KEEP_MS, most: int = SUBSETS_MAX
 ) -> int:
     """Remove narrowed snapshots whose base was replaced `keep_ms` ago by `base`, and the oldest of too many.
 
     Those that somebody has open or has pinned stay. How many specs were removed.
     """
-    folders = [folder for folder in (objects.root / NARROWED).glob("[!.]*") if folder.is_dir()]
+    folders = [folder for folder in (objects.root / SUBSETS).glob("[!.]*") if folder.is_dir()]
     if not folders:
         return 0
     with _alone(objects, LOCK_SECONDS, base.map):
@@ -151,7 +151,7 @@ def discard_snapshots(objects: FolderObjects, now_ms: int) -> bool:
 
     What stays is removed by a later call: when those who hold it have let go, or their process has ended.
     """
-    narrowed = [_remove(folder, now_ms) for folder in (objects.root / NARROWED).glob("[!.]*") if folder.is_dir()]
+    narrowed = [_remove(folder, now_ms) for folder in (objects.root / SUBSETS).glob("[!.]*") if folder.is_dir()]
     with suppress(Corrupt, NotFound):  # one that somebody reads is damaged: it goes with the rest, when they let go
         collect(objects, None, now_ms=now_ms, keep_ms=0)
     if not all(narrowed) or next(list_manifests(objects), None) is not None:

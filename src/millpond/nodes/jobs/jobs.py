@@ -3,12 +3,12 @@
 | job | does | where |
 |---|---|---|
 | `merge` | has what waits merged | every node |
-| `condense`, `retain` | orders care in the log (`care_orders.py`), and waits until it is carried out | the primary |
+| `condense`, `retain` | orders maintenance in the log, and waits until it has run | the primary |
 | `compact` | rewrites shards of which much is free | every node |
 | `snapshot` | freezes maps that moved on since they were last frozen | every node |
 | `cleanup` | removes expired uploads and kept parts, lets go of files nobody asks for | every node |
 | `orphans` | removes folders that belong to nothing (`orphans.py`) | every node |
-| `catch_up` | pulls what the primary entered | replicas; a primary asks whether others know more |
+| `replicate` | pulls what the primary entered | replicas; a primary asks whether others know more |
 | `compare` | compares the rows of every map with the primary's, by their digests | replicas |
 | `verify` | checks every invariant on the data; off unless its interval is set | every node |
 
@@ -30,7 +30,7 @@ from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
 from millpond.maps.shard.free_space import free_space
 from millpond.maps.snapshots.refresh import current_manifest
-from millpond.nodes.jobs.maintenance import CareOrders
+from millpond.nodes.jobs.maintenance import MaintenanceOrders
 from millpond.nodes.jobs.malloc import give_memory_back
 from millpond.nodes.jobs.orphans import remove_orphans
 from millpond.nodes.jobs.scheduler import Job, Outcome
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from millpond.maps.loads.merger import Merger
     from millpond.maps.map import Map
     from millpond.nodes.replication.compare import Comparing
-    from millpond.nodes.replication.follower import Puller
+    from millpond.nodes.replication.follower import Follower
     from millpond.pond import Pond
     from millpond.settings import Settings
 
-__all__ = ("Expires", "Tended", "node_jobs")
+__all__ = ("Expires", "JobContext", "node_jobs")
 
 FREE_SHARE_MIN = 0.2
 """A shard is compacted when at least so much of its file is free pages: deleting also leaves pages half full."""
@@ -67,7 +67,7 @@ class Expires(Protocol):
         """Remove what is too old; how many."""
 
 
-class Tended(Protocol):
+class JobContext(Protocol):
     """What the jobs need of their node."""
 
     @property
@@ -79,7 +79,7 @@ class Tended(Protocol):
     @property
     def merger(self) -> Merger: ...
     @property
-    def puller(self) -> Puller: ...
+    def follower(self) -> Follower: ...
     @property
     def comparing(self) -> Comparing: ...
     @property
@@ -94,27 +94,27 @@ class Tended(Protocol):
     def need_primary(self) -> None: ...
 
 
-def node_jobs(node: Tended) -> list[Job]:
+def node_jobs(node: JobContext) -> list[Job]:
     """The jobs of a node, each at the interval that its settings say."""
     settings = node.settings
-    told: list[tuple[str, str, int, Callable[[Tended, threading.Event], Outcome]]] = [
+    told: list[tuple[str, str, int, Callable[[JobContext, threading.Event], Outcome]]] = [
         ("merge", "merges what was loaded", settings.merge_interval, _Merging()),
-        ("condense", "drops repeats, joins sessions", settings.condense_interval, _care(node, "condense")),
-        ("retain", "deletes what is too old", settings.retain_interval, _care(node, "retain")),
+        ("condense", "drops repeats, joins sessions", settings.condense_interval, _maintain(node, "condense")),
+        ("retain", "deletes what is too old", settings.retain_interval, _maintain(node, "retain")),
         ("compact", "gives disk back", settings.compact_interval, _compact),
         ("snapshot", "freezes maps that moved on", settings.snapshot_interval, _snapshot),
         ("cleanup", "removes expired uploads and parts, closes idle files", settings.cleanup_interval, _cleanup),
         ("orphans", "removes folders that belong to nothing", settings.orphan_interval, _orphans),
-        ("catch_up", "follows the log of the primary", settings.catch_up_interval, _catch_up),
+        ("replicate", "follows the log of the primary", settings.replication_interval, _catch_up),
         ("compare", "compares maps with the primary's", settings.compare_interval, _compare),
         ("verify", "checks every promise on the data", settings.verify_interval, _verify),
     ]
     # Other jobs open files, too: after them, those that nobody else asked for are idle.
     lag = {"cleanup": 0.5}
-    # The merger does not wait to be told what was loaded, nor the puller for its turn.
-    hold = {"merge": node.merger.hold.set, "catch_up": node.puller.hold.set}
+    # The merger does not wait to be told what was loaded, nor the follower for its turn.
+    pause = {"merge": node.merger.pause.set, "replicate": node.follower.pause.set}
     return [
-        Job(name, purpose, interval, partial(work, node), lag.get(name, 0.0), hold.get(name))
+        Job(name, purpose, interval, partial(work, node), lag.get(name, 0.0), pause.get(name))
         for name, purpose, interval, work in told
     ]
 
@@ -132,7 +132,7 @@ class _Faults(list[str]):
                 self.append(f"{what}: {error}")
 
 
-def _each_map(node: Tended, stopping: threading.Event) -> Iterator[Map]:
+def _each_map(node: JobContext, stopping: threading.Event) -> Iterator[Map]:
     for each in node.pond.maps():
         if stopping.is_set():
             return
@@ -158,19 +158,19 @@ class _Merging:
     def __init__(self) -> None:
         self._position, self._last = -1, ""
 
-    def __call__(self, node: Tended, stopping: threading.Event) -> Outcome:
+    def __call__(self, node: JobContext, stopping: threading.Event) -> Outcome:
         position = node.pond.position()[0]
-        if node.merger.loads.waiting_maps():
+        if node.merger.loads.queued_maps():
             self._position = -1
             return _merge(node, position, stopping)
         if position != self._position:
             self._position, self._last = position, _last_merge(node)
-        return Outcome(self._last, {"parts": 0, "rows": 0, "parts_waiting": 0})
+        return Outcome(self._last, {"parts": 0, "rows": 0, "parts_queued": 0})
 
 
-def _merge(node: Tended, position: int, stopping: threading.Event) -> Outcome:
+def _merge(node: JobContext, position: int, stopping: threading.Event) -> Outcome:
     before, faults = _waiting(node.merger.status()), _Faults()
-    with node.merger.hold.awake(), faults.of("waiting"):
+    with node.merger.pause.awake(), faults.of("queued"):
         _wait_applied(node, position, stopping)
     status = node.merger.status()
     after = _waiting(status)
@@ -178,10 +178,10 @@ def _merge(node: Tended, position: int, stopping: threading.Event) -> Outcome:
     merged = {what: max(before[what] - after[what], 0) for what in before}
     told = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
     told += f"; {_many(after['parts'], 'part')} wait" if after["parts"] else ""
-    return Outcome(told, merged | {"parts_waiting": after["parts"]}, tuple(faults))
+    return Outcome(told, merged | {"parts_queued": after["parts"]}, tuple(faults))
 
 
-def _last_merge(node: Tended) -> str:
+def _last_merge(node: JobContext) -> str:
     done = [each for each in node.merger.status() if each["merged_ms"] is not None]
     if not done:
         return "nothing waited"
@@ -193,10 +193,10 @@ def _waiting(status: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {what: sum(each[f"{what}_waiting"] for each in status) for what in ("parts", "rows")}
 
 
-def _wait_applied(node: Tended, position: int, stopping: threading.Event) -> None:
+def _wait_applied(node: JobContext, position: int, stopping: threading.Event) -> None:
     """Wait until the merger has come to a position, the node stops, or patience ends.
 
-    Raises: `Corrupt` when a part was put aside.
+    Raises: `Corrupt` when a part was quarantined.
     """
     until = node.clock.monotonic() + WAIT_SECONDS
     while not stopping.is_set() and node.clock.monotonic() < until:
@@ -208,14 +208,14 @@ def _wait_applied(node: Tended, position: int, stopping: threading.Event) -> Non
         return
 
 
-# -- care ---------------------------------------------------------------------------------------------
+# -- maintenance ---------------------------------------------------------------------------------------------
 
 
-def _care(node: Tended, act: str) -> Callable[[Tended, threading.Event], Outcome]:
+def _maintain(node: JobContext, act: str) -> Callable[[JobContext, threading.Event], Outcome]:
     interval = node.settings.condense_interval if act == "condense" else node.settings.retain_interval
-    orders = CareOrders(node.pond, interval)
+    orders = MaintenanceOrders(node.pond, interval)
 
-    def work(node: Tended, stopping: threading.Event) -> Outcome:
+    def work(node: JobContext, stopping: threading.Event) -> Outcome:
         if not node.leads():
             return Outcome(f"follows the log of {node.primary}")
         node.need_primary()
@@ -224,7 +224,7 @@ def _care(node: Tended, act: str) -> Callable[[Tended, threading.Event], Outcome
     return work
 
 
-def _order_care(node: Tended, act: str, orders: CareOrders, stopping: threading.Event) -> Outcome:
+def _order_care(node: JobContext, act: str, orders: MaintenanceOrders, stopping: threading.Event) -> Outcome:
     faults, ordered, seen = _Faults(), list[int](), 0
     now_ms = node.clock.now_ms()
     for each in _each_map(node, stopping):
@@ -232,7 +232,7 @@ def _order_care(node: Tended, act: str, orders: CareOrders, stopping: threading.
         with faults.of(f"map {each.name}"):
             before = orders.due(each, act, now_ms)
             if before is not None:
-                ordered.append(node.pond.order_care(each.name, act, before).position)
+                ordered.append(node.pond.order_maintenance(each.name, act, before).position)
     reports = [report for report in _reports(node, ordered, stopping) if report is not None]
     removed = sum(report.rows_removed for report in reports)
     told = f"nothing to do in {_many(seen, 'map')}"
@@ -243,7 +243,7 @@ def _order_care(node: Tended, act: str, orders: CareOrders, stopping: threading.
     return Outcome(told, {"maps": len(reports), "ordered": len(ordered), "rows_removed": removed}, tuple(faults))
 
 
-def _reports(node: Tended, positions: list[int], stopping: threading.Event) -> list[Any]:
+def _reports(node: JobContext, positions: list[int], stopping: threading.Event) -> list[Any]:
     """What the orders did, None for those that are not carried out in time."""
     node.merger.nudge()
     until = node.clock.monotonic() + WAIT_SECONDS
@@ -254,13 +254,17 @@ def _reports(node: Tended, positions: list[int], stopping: threading.Event) -> l
     return [node.merger.report(position) for position in positions]
 
 
-def _compact(node: Tended, stopping: threading.Event) -> Outcome:
+def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
     faults, seen, done, given_back = _Faults(), 0, 0, 0
     for each in _each_map(node, stopping):
         seen += 1
         with faults.of(f"map {each.name}"):
             space = free_space(each.shard)
-            if each.definition.care_suspended or space.file_bytes < COMPACT_BYTES_MIN or space.share < FREE_SHARE_MIN:
+            if (
+                each.definition.maintenance_suspended
+                or space.file_bytes < COMPACT_BYTES_MIN
+                or space.share < FREE_SHARE_MIN
+            ):
                 continue
             report = each.compact()
             done, given_back = done + 1, given_back + report.bytes_before - report.bytes_after
@@ -273,7 +277,7 @@ def _compact(node: Tended, stopping: threading.Event) -> Outcome:
 # -- snapshots ----------------------------------------------------------------------------------------
 
 
-def _snapshot(node: Tended, stopping: threading.Event) -> Outcome:
+def _snapshot(node: JobContext, stopping: threading.Event) -> Outcome:
     faults, seen, done = _Faults(), 0, 0
     for each in _each_map(node, stopping):
         seen += 1
@@ -285,7 +289,7 @@ def _snapshot(node: Tended, stopping: threading.Event) -> Outcome:
     return Outcome(told, {"maps": done}, tuple(faults))
 
 
-def _snapshot_due(node: Tended, each: Map) -> bool:
+def _snapshot_due(node: JobContext, each: Map) -> bool:
     """Whether a map that is read by snapshots moved on, and its snapshot is old enough to be replaced."""
     # A map that was never frozen is frozen when somebody asks: a snapshot that nobody reads only takes disk.
     manifest = current_manifest(each.loading.space, each.objects, each.definition)
@@ -298,7 +302,7 @@ def _snapshot_due(node: Tended, each: Map) -> bool:
 # -- the rest -----------------------------------------------------------------------------------------
 
 
-def _cleanup(node: Tended, _stopping: threading.Event) -> Outcome:
+def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     faults, numbers = _Faults(), dict.fromkeys(_CLEANED, 0)
     with faults.of("uploads"):
         numbers["uploads"] = node.receiver.expire()
@@ -313,23 +317,23 @@ def _cleanup(node: Tended, _stopping: threading.Event) -> Outcome:
     return Outcome(", ".join(told) or "nothing to do", numbers, tuple(faults))
 
 
-def _orphans(node: Tended, _stopping: threading.Event) -> Outcome:
+def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:
     removed = remove_orphans(node.pond, node.clock.now_ms())
     told = f"removed {', '.join(removed)}" if removed else "nothing to do"
     return Outcome(told, {"folders": len(removed)})
 
 
-def _catch_up(node: Tended, _stopping: threading.Event) -> Outcome:
-    status = node.puller.status()
+def _catch_up(node: JobContext, _stopping: threading.Event) -> Outcome:
+    status = node.follower.status()
     if status.state == "alone":
         return Outcome(f"alone at position {status.position:,}", {"position": status.position, "behind": 0})
     faults = _Faults()
     with faults.of("behind"):
-        if node.puller.hold.held:
-            node.puller.ask_now(_CATCH_UP_SECONDS)
+        if node.follower.pause.held:
+            node.follower.ask_now(_CATCH_UP_SECONDS)
         elif status.behind:
-            node.puller.pull(status.position + status.behind, _CATCH_UP_SECONDS)
-    status = node.puller.status()
+            node.follower.pull(status.position + status.behind, _CATCH_UP_SECONDS)
+    status = node.follower.status()
     if status.error is not None and not faults:
         faults.append(status.error)
     leads = status.state == "following" and node.leads()
@@ -338,10 +342,10 @@ def _catch_up(node: Tended, _stopping: threading.Event) -> Outcome:
     return Outcome(told, {"position": status.position, "behind": status.behind}, tuple(faults))
 
 
-def _compare(node: Tended, stopping: threading.Event) -> Outcome:
-    if node.puller.role != "replica":
-        others = ": the replicas compare themselves with it" if node.puller.role == "primary" else ""
-        return Outcome(f"{node.puller.role}{others}")
+def _compare(node: JobContext, stopping: threading.Event) -> Outcome:
+    if node.follower.role != "replica":
+        others = ": the replicas compare themselves with it" if node.follower.role == "primary" else ""
+        return Outcome(f"{node.follower.role}{others}")
     found = node.comparing.compare(stopping)
     if found is None:
         return Outcome("equal to the primary; nothing changed since")
@@ -354,7 +358,7 @@ def _compare(node: Tended, stopping: threading.Event) -> Outcome:
     return Outcome(told, numbers, tuple(node.comparing.reasons()))
 
 
-def _verify(node: Tended, stopping: threading.Event) -> Outcome:
+def _verify(node: JobContext, stopping: threading.Event) -> Outcome:
     report = node.pond.verify(full=True, going=lambda: not stopping.is_set())
     problems = tuple(str(problem) for problem in report.problems)
     told = f"checked {_many(report.checked, 'thing')}, {_many(len(problems), 'problem')}"

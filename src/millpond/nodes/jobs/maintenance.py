@@ -1,4 +1,4 @@
-"""Which care to order: what the primary decides before it appends to the log.
+"""Which maintenance to order: what the primary decides before it appends to the log.
 
 Condensing and retaining happen on every node because the log says so, with a watermark: now, less the age that the
 map's setting names. An order that changes nothing would still be an entry, and a walk over the map on every node. So
@@ -6,7 +6,7 @@ for each map and act:
 
 * watermarks move in **steps**, of a hundredth of the age, but no less than the interval and no more than a day. A map
   that condenses after 30 days is looked at every 7 hours, however busy it is;
-* when the watermark has moved and the map was **loaded or altered** since its last order, care is ordered;
+* when the watermark has moved and the map was **loaded or altered** since its last order, maintenance is ordered;
 * otherwise only when a **row has come of age**: the oldest row at or after the last watermark is looked up once, with
   one scan of one column, and remembered until the map is loaded again. For rows that age by when they were put, none
   comes of age after the map's last load has.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.pond import Pond
 
-__all__ = ("CareOrders", "watermark")
+__all__ = ("MaintenanceOrders", "watermark")
 
 STEPS = 100
 STEP_MS_MAX = 86_400_000
@@ -65,7 +65,7 @@ class _Past:
     """Act → for `changed` and a watermark, the time of the oldest row that is not before it."""
 
 
-class CareOrders:
+class MaintenanceOrders:
     """Follows the log of a pond, and says which of its maps need an order. Used by one thread at a time."""
 
     def __init__(self, pond: Pond, least_step_ms: int) -> None:
@@ -79,7 +79,7 @@ class CareOrders:
         Raises: what reading the log or the map raises.
         """
         age_ms = _age(each.definition, act)
-        if age_ms is None or each.definition.care_suspended:
+        if age_ms is None or each.definition.maintenance_suspended:
             return None
         self._follow()
         past = self._pasts.get(each.name, _Past())

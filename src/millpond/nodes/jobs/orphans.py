@@ -3,14 +3,14 @@
 | folder | belongs to |
 |---|---|
 | `shards/<map>.<incarnation>`, `snapshots/…` | a map of the catalogue |
-| `kept/<part id>` | a part that is kept, or waits |
+| `retained/<part id>` | a part that is kept, or waits |
 | `.<name>….gone`, `.<name>….unfinished` | a removal that could not end, a writer that died |
 
 Invariants:
 * no folder is removed that is younger than an hour, by its own time: it may be about to belong to something;
 * folders are listed first and the catalogue is read afterwards, so that what appears in between is known;
 * a catalogue that cannot be read, or names no map at all, removes nothing: better an orphan than a lost map;
-* what was put aside in `quarantine/` is never an orphan.
+* what was quarantined in `quarantine/` is never an orphan.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ("AGE_MS_MIN", "remove_orphans")
 
 AGE_MS_MIN = 3_600_000
 _MAPS = ("shards", "snapshots")
-_PARTS = ("kept",)
+_PARTS = ("retained",)
 
 _log = logging.getLogger(__name__)
 

@@ -50,7 +50,7 @@ _log = logging.getLogger("millpond.jobs")
 class Outcome:
     """What a run did: in words, in numbers, and what went wrong for some of what it tended."""
 
-    told: str
+    summary: str
     numbers: Mapping[str, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ class Outcome:
 class Job:
     """Work with a name. `interval_ms` 0: only when told. `work` is given what says that it should come to an end.
 
-    `lag`: by how much of its interval it runs after those of the same interval. `hold` is told when the job is paused
+    `lag`: by how much of its interval it runs after those of the same interval. `pause` is called when it is paused
     and resumed, for work that also goes on between its runs.
     """
 
@@ -68,7 +68,7 @@ class Job:
     interval_ms: int
     work: Callable[[threading.Event], Outcome]
     lag: float = 0.0
-    hold: Callable[[bool], None] | None = None
+    pause: Callable[[bool], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class JobRun:
 
     began_ms: int
     seconds: float
-    told: str
+    summary: str
     numbers: Mapping[str, int]
     error: str | None
 
@@ -98,7 +98,7 @@ class JobStatus:
 
 
 @dataclass(slots=True)
-class _Course:
+class _JobState:
     """A job and where it has got to. Guarded by the scheduler's condition, but for `busy`."""
 
     job: Job
@@ -126,13 +126,13 @@ class Scheduler:
     """Runs jobs; `start` it, and `stop` it before what the jobs work on is closed."""
 
     def __init__(self, jobs: Iterable[Job], *, state: Path, clock: Clock) -> None:
-        self._courses = {job.name: _Course(job) for job in jobs}
+        self._courses = {job.name: _JobState(job) for job in jobs}
         self._state, self._clock = state, clock
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._clockwork: BackgroundScheduler | None = None
         # Who is told to run does not queue behind what is due.
-        self._told_pool = ThreadPoolExecutor(max(1, len(self._courses)), thread_name_prefix="job")
+        self._on_demand_pool = ThreadPoolExecutor(max(1, len(self._courses)), thread_name_prefix="job")
 
     def start(self) -> None:
         """Begin: every job for the first time when its interval has passed.
@@ -155,7 +155,7 @@ class Scheduler:
                 self._schedule(clockwork, course)
         threading.Thread(target=self._watch, name="job-clock", daemon=True).start()
 
-    def _schedule(self, clockwork: BackgroundScheduler, course: _Course) -> None:
+    def _schedule(self, clockwork: BackgroundScheduler, course: _JobState) -> None:
         interval_ms = course.job.interval_ms
         first_ms = self._clock.now_ms() + interval_ms * (1 + course.job.lag)
         clockwork.add_job(
@@ -193,7 +193,7 @@ class Scheduler:
             self._changed.notify_all()
         if clockwork is not None:
             clockwork.shutdown(wait=True)
-            self._told_pool.shutdown(wait=True, cancel_futures=True)
+            self._on_demand_pool.shutdown(wait=True, cancel_futures=True)
 
     # -- seen -----------------------------------------------------------------------------------------
 
@@ -202,11 +202,11 @@ class Scheduler:
 
         Raises: `NotFound`.
         """
-        courses = self._courses.values() if name is None else [self._course(name)]
+        courses = self._courses.values() if name is None else [self._job_state(name)]
         with self._changed:
             return [self._told(course) for course in courses]
 
-    def _told(self, course: _Course) -> JobStatus:
+    def _told(self, course: _JobState) -> JobStatus:
         job, clockwork = course.job, self._clockwork
         entry = clockwork.get_job(job.name) if clockwork is not None else None
         following = None if entry is None or entry.next_run_time is None else entry.next_run_time
@@ -223,13 +223,13 @@ class Scheduler:
 
         Raises: `NotFound`; `Closed` when the node stops.
         """
-        course = self._course(name)
+        course = self._job_state(name)
         with self._changed:
             if self._clockwork is None:
                 raise _stopped()
             if not course.called:
                 course.called = True
-                self._told_pool.submit(self._called, course)
+                self._on_demand_pool.submit(self._called, course)
             return course.begun + 1
 
     def wait(self, name: str, number: int, seconds: float) -> JobStatus:
@@ -237,7 +237,7 @@ class Scheduler:
 
         Raises: `NotFound`; `Closed` when the node stops before.
         """
-        course = self._course(name)
+        course = self._job_state(name)
         with self._changed:
             self._changed.wait_for(lambda: course.ended >= number or self._stopping.is_set(), seconds)
             if course.ended < number and self._stopping.is_set():
@@ -263,16 +263,16 @@ class Scheduler:
 
         Raises: `NotFound`; `Unavailable` when that cannot be written down.
         """
-        return self._set_paused(self._course(name), True)
+        return self._set_paused(self._job_state(name), True)
 
     def resume(self, name: str) -> JobStatus:
         """Run a job by itself again, when it is due next.
 
         Raises: `NotFound`; `Unavailable` when that cannot be written down.
         """
-        return self._set_paused(self._course(name), False)
+        return self._set_paused(self._job_state(name), False)
 
-    def _set_paused(self, course: _Course, paused: bool) -> JobStatus:
+    def _set_paused(self, course: _JobState, paused: bool) -> JobStatus:
         name = course.job.name
         with self._changed:
             clockwork = self._clockwork
@@ -288,7 +288,7 @@ class Scheduler:
                 (clockwork.pause_job if paused else clockwork.resume_job)(name)
         return self.status(name)[0]
 
-    def _course(self, name: str) -> _Course:
+    def _job_state(self, name: str) -> _JobState:
         course = self._courses.get(name)
         if course is None:
             raise NotFound(
@@ -298,7 +298,7 @@ class Scheduler:
 
     # -- at work, in the threads of the pool ----------------------------------------------------------
 
-    def _due(self, course: _Course) -> None:
+    def _due(self, course: _JobState) -> None:
         # Whoever runs it now does what is due: the next time comes soon enough.
         if course.busy.acquire(blocking=False):
             try:
@@ -306,11 +306,11 @@ class Scheduler:
             finally:
                 course.busy.release()
 
-    def _called(self, course: _Course) -> None:
+    def _called(self, course: _JobState) -> None:
         with course.busy:
             self._work(course)
 
-    def _work(self, course: _Course) -> None:
+    def _work(self, course: _JobState) -> None:
         if self._stopping.is_set():
             return
         began_ms, began = self._clock.now_ms(), self._clock.monotonic()
@@ -324,7 +324,7 @@ class Scheduler:
             _log.warning("job %s: %s", course.job.name, error)  # said once, however often it fails for that
         with self._changed:
             course.last = JobRun(
-                began_ms=began_ms, seconds=self._clock.monotonic() - began, told=outcome.told,
+                began_ms=began_ms, seconds=self._clock.monotonic() - began, summary=outcome.summary,
                 numbers=outcome.numbers, error=error,
             )  # fmt: skip
             course.ended += 1
@@ -343,9 +343,9 @@ class Scheduler:
         return outcome
 
 
-def _hold(course: _Course) -> None:
-    if course.job.hold is not None:
-        course.job.hold(course.paused)
+def _hold(course: _JobState) -> None:
+    if course.job.pause is not None:
+        course.job.pause(course.paused)
 
 
 def _stopped() -> Closed:

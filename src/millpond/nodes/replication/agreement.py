@@ -17,14 +17,14 @@ from typing import Any, Protocol
 from millpond.clock import Clock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
 
-__all__ = ("Agreement", "Asked", "Finding", "agreement")
+__all__ = ("Agreement", "Participant", "Finding", "agreement")
 
 _PAUSE_SECONDS = 0.2
 _BUSY_SECONDS = 5.0
 """So long a node may take for what it has entered to be merged, before it is asked once more."""
 
 
-class Asked(Protocol):
+class Participant(Protocol):
     """A node that can be asked: a peer, or this node itself."""
 
     @property
@@ -80,7 +80,7 @@ class Agreement:
 
 
 def agreement(
-    peers: Sequence[Asked], clock: Clock, *, maps: Sequence[str] | None = None, seconds: float = 60.0,
+    peers: Sequence[Participant], clock: Clock, *, maps: Sequence[str] | None = None, seconds: float = 60.0,
     stopping: threading.Event | None = None,
 ) -> Agreement:  # fmt: skip
     """Compare the maps (all: None) of all nodes; `peers[0]` is the primary, `seconds` bounds the wait for each map.
@@ -101,7 +101,7 @@ def agreement(
     return Agreement(tuple(findings + _surplus(others, names if maps is None else None)))
 
 
-def _surplus(others: Sequence[Asked], names: Sequence[str] | None) -> list[Finding]:
+def _surplus(others: Sequence[Participant], names: Sequence[str] | None) -> list[Finding]:
     """Maps that only a peer has."""
     if names is None:
         return []
@@ -122,10 +122,10 @@ def _surplus(others: Sequence[Asked], names: Sequence[str] | None) -> list[Findi
 class _Comparison:
     """One map, compared on all nodes."""
 
-    def __init__(self, name: str, primary: Asked, clock: Clock, until: float, stopping: threading.Event) -> None:
+    def __init__(self, name: str, primary: Participant, clock: Clock, until: float, stopping: threading.Event) -> None:
         self.name, self.primary, self.clock, self.until, self.stopping = name, primary, clock, until, stopping
 
-    def compare(self, others: Sequence[Asked]) -> list[Finding]:
+    def compare(self, others: Sequence[Participant]) -> list[Finding]:
         """The primary's finding, then one for each of the others."""
         wanted = self._ask(self.primary, int(self.primary.node()["position"]))
         if isinstance(wanted, Finding):
@@ -139,7 +139,7 @@ class _Comparison:
     def _left(self) -> float:
         return 0.0 if self.stopping.is_set() else self.until - self.clock.monotonic()
 
-    def _compare_one(self, peer: Asked, wanted: dict[str, Any]) -> Finding:
+    def _compare_one(self, peer: Participant, wanted: dict[str, Any]) -> Finding:
         while True:
             told = self._ask(peer, wanted["position"])
             if isinstance(told, Finding):
@@ -155,7 +155,7 @@ class _Comparison:
             again = self._ask(self.primary, told["position"])
             wanted = wanted if isinstance(again, Finding) else again
 
-    def _ask(self, peer: Asked, position: int) -> dict[str, Any] | Finding:
+    def _ask(self, peer: Participant, position: int) -> dict[str, Any] | Finding:
         """A peer's digest when it has applied everything up to a position; a finding when it does not get there."""
         while True:
             try:
@@ -171,7 +171,7 @@ class _Comparison:
                 return answer
             self.stopping.wait(_PAUSE_SECONDS)
 
-    def _not_there(self, peer: Asked, position: int, error: Unavailable) -> Finding:
+    def _not_there(self, peer: Participant, position: int, error: Unavailable) -> Finding:
         if error.kind == "node_unreachable":
             return Finding(map=self.name, node=peer.url, state="unreachable", reason=str(error))
         at = int(str(error.values.get("position", 0)))
@@ -179,7 +179,7 @@ class _Comparison:
                        reason=error.message)  # fmt: skip
 
     def _finding(
-        self, peer: Asked, told: dict[str, Any], state: str, *, behind: int = 0, reason: str | None = None
+        self, peer: Participant, told: dict[str, Any], state: str, *, behind: int = 0, reason: str | None = None
     ) -> Finding:
         return Finding(
             map=self.name, node=peer.url, state=state, behind=behind, rows=told["rows"], digest=told["digest"],

@@ -19,10 +19,10 @@ from millpond.maps.log.clone import (
     Clone,
     adopt_clone,
     adopt_copy,
-    aside_of,
     clone_folder,
     definitions_of,
-    forget_aside,
+    forget_quarantined,
+    quarantine_of,
     shard_file,
 )
 from millpond.maps.model.definition import MapDefinition
@@ -76,10 +76,10 @@ def _gather(pond: Pond, peer: Peer, clock: Clock) -> Clone:
     definitions = definitions_of(state.file)
     maps = _fetch_shards(pond.folder, peer, definitions, position)
     step("clone.shards_fetched")
-    aside = aside_of(peer.fetch_aside(folder / "aside.arrow").file)
+    aside = quarantine_of(peer.fetch_quarantine(folder / "quarantine.arrow").file)
     if any(each.position > position for each in aside):
         # The shard may have passed it: entered here again later, nobody would notice that it is missing.
-        raise _moved(peer, "a part was put aside")
+        raise _moved(peer, "a part was quarantined")
     return Clone(clock.random_id(), state.headers["millpond-pond"], position, maps)
 
 
@@ -123,14 +123,14 @@ def clone_map(pond: Pond, peer: Peer, name: str) -> int:
         except NotFound as error:
             if error.kind != "shard_empty":
                 raise
-        aside = peer.fetch_aside(folder / "aside.arrow").file
-        if any(each.map == opened.name for each in aside_of(aside)):
-            raise Conflict("the peer has put a part of the map aside itself", kind="clone_lacks", node=peer.url,
+        aside = peer.fetch_quarantine(folder / "quarantine.arrow").file
+        if any(each.map == opened.name for each in quarantine_of(aside)):
+            raise Conflict("the peer has quarantined a part of the map", kind="clone_lacks", node=peer.url,
                            map=name, hint="ask another node")  # fmt: skip
         step("clone.map_fetched")
         adopt_copy(opened.shard, file)
         step("clone.map_switched")
-    forget_aside(pond.folder, pond.space, opened.name, position)
+    forget_quarantined(pond.folder, pond.space, opened.name, position)
     remove_tree(folder)
     pond.loading.loads.announce()
     return position

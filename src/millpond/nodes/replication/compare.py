@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from millpond.clock import Clock
 from millpond.nodes.replication.agreement import Agreement, Finding, agreement
-from millpond.nodes.replication.follower import Puller
-from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.follower import Follower
+from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond
 
@@ -27,8 +27,8 @@ PULL_SECONDS = 10.0
 class Comparing:
     """The comparisons of one node; `differing` is what the last one found."""
 
-    def __init__(self, pond: Pond, puller: Puller, itself: Itself, clock: Clock) -> None:
-        self._pond, self._puller, self._itself, self._clock = pond, puller, itself, clock
+    def __init__(self, pond: Pond, follower: Follower, itself: LocalPeer, clock: Clock) -> None:
+        self._pond, self._follower, self._local_peer, self._clock = pond, follower, itself, clock
         self._one = threading.Lock()
         self._equal_at: tuple[int, str] | None = None
         self.differing: tuple[Finding, ...] = ()
@@ -36,7 +36,7 @@ class Comparing:
     def reasons(self) -> list[str]:
         """Why the node must not be read from, in words."""
         return [
-            f"map {each.map} is not as the primary has it: {_in_words(each)}; millpond repair {self._itself.url}"
+            f"map {each.map} is not as the primary has it: {_in_words(each)}; millpond repair {self._local_peer.url}"
             for each in self.differing
         ]
 
@@ -49,7 +49,7 @@ class Comparing:
             at = self._pond.position()
             if at == self._equal_at:
                 return None
-            peer = self._puller.peers()[0]
+            peer = self._follower.peers()[0]
             found = self._compared(peer, None, stopping)
             again = [each.map for each in self._wrong(found)]
             if again and not stopping.is_set():
@@ -66,12 +66,12 @@ class Comparing:
 
     def _compared(self, peer: Peer, maps: Sequence[str] | None, stopping: threading.Event) -> Agreement:
         # What was made or dropped at the primary by now is known here before maps are compared by their names.
-        self._puller.pull(int(peer.node()["position"]), PULL_SECONDS)
-        return agreement([peer, self._itself], self._clock, maps=maps, seconds=MAP_SECONDS, stopping=stopping)
+        self._follower.pull(int(peer.node()["position"]), PULL_SECONDS)
+        return agreement([peer, self._local_peer], self._clock, maps=maps, seconds=MAP_SECONDS, stopping=stopping)
 
     def _wrong(self, found: Agreement) -> list[Finding]:
         """What differs here: what the primary cannot read of its own, it is told by its own node."""
-        return [each for each in found.differing if each.node == self._itself.url]
+        return [each for each in found.differing if each.node == self._local_peer.url]
 
 
 def _joined(first: Agreement, again: Agreement) -> Agreement:

@@ -1,4 +1,4 @@
-"""Copies of files that change, to be fetched by other nodes: of shards, and of the space.
+"""FileCopies of files that change, to be fetched by other nodes: of shards, and of the space.
 
     copies/<checksum>    a compact copy of one moment, named by the xxh3_128 of its bytes
 
@@ -22,16 +22,16 @@ from millpond.clock import Clock
 from millpond.errors import NotFound
 from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
-from millpond.maps.log.clone import write_aside, write_state
+from millpond.maps.log.clone import write_quarantine, write_state
 from millpond.maps.log.log import head_of
 from millpond.pond import Pond
 from millpond.stores.files import checksum_file, disk_errors, remove_tree
 from millpond.stores.lmdb.environment import Environment
 from millpond.stores.lmdb.errors import translated
 
-__all__ = ("COPY_KEPT_SECONDS", "Copies", "Copy")
+__all__ = ("COPY_IDLE_SECONDS", "FileCopies", "Copy")
 
-COPY_KEPT_SECONDS = 300.0
+COPY_IDLE_SECONDS = 300.0
 """How long a copy stays after it was last asked for: longer spares work after long breaks, shorter spares disk."""
 
 
@@ -47,7 +47,7 @@ class Copy:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedCopy:
     """A copy, what it was taken of, and when it was last asked for."""
 
     copy: Copy
@@ -55,13 +55,13 @@ class _Kept:
     asked: float
 
 
-class Copies:
+class FileCopies:
     """The copies of one node."""
 
     def __init__(self, pond: Pond, clock: Clock) -> None:
         self._pond, self._clock = pond, clock
         self._folder = pond.folder / "copies"
-        self._kept: dict[str, _Kept] = {}
+        self._cached: dict[str, _CachedCopy] = {}
         self._lock = threading.Lock()
         self._taking = threading.Lock()
         remove_tree(self._folder)
@@ -88,9 +88,9 @@ class Copies:
         """What the pond's space has in common with its peers', see `maps/log/clone.py`."""
         return self._of_space(write_state)
 
-    def aside(self) -> Copy:
-        """Which parts were put aside."""
-        return self._of_space(write_aside)
+    def quarantine(self) -> Copy:
+        """Which parts were quarantined."""
+        return self._of_space(write_quarantine)
 
     def _of_space(self, write: Callable[[ReadTransaction, Path], None]) -> Copy:
         with self._taking, self._pond.space.read() as tx:
@@ -99,13 +99,13 @@ class Copies:
 
     def _keep(self, copy: Copy, state: tuple[object, ...] | None) -> Copy:
         with self._lock:
-            self._kept[copy.checksum] = _Kept(copy, state, self._clock.monotonic())
+            self._cached[copy.checksum] = _CachedCopy(copy, state, self._clock.monotonic())
         return copy
 
     def find(self, checksum: str) -> Copy | None:
         """A copy that was given before, None when it is gone."""
         with self._lock:
-            kept = self._kept.get(checksum)
+            kept = self._cached.get(checksum)
             if kept is None:
                 return None
             kept.asked = self._clock.monotonic()
@@ -113,16 +113,16 @@ class Copies:
 
     def expire(self) -> int:
         """Remove copies that nobody asked for of late; how many."""
-        before = self._clock.monotonic() - COPY_KEPT_SECONDS
+        before = self._clock.monotonic() - COPY_IDLE_SECONDS
         with self._lock:
-            gone = [checksum for checksum, kept in self._kept.items() if kept.asked < before]
+            gone = [checksum for checksum, kept in self._cached.items() if kept.asked < before]
             for checksum in gone:
-                self._kept.pop(checksum).copy.file.unlink(missing_ok=True)
+                self._cached.pop(checksum).copy.file.unlink(missing_ok=True)
         return len(gone)
 
     def _known(self, state: tuple[object, ...]) -> Copy | None:
         with self._lock:
-            return next((kept.copy for kept in self._kept.values() if kept.state == state), None)
+            return next((kept.copy for kept in self._cached.values() if kept.state == state), None)
 
     def _taken(self, write: Callable[[Path], None], state: tuple[object, ...] | None) -> Copy:
         self.expire()

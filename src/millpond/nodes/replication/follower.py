@@ -2,7 +2,7 @@
 
 One thread does it. It asks the primary for what comes after its own position, and the primary answers as soon as
 there is something. Whoever wants the node to have reached a position waits for that thread: a hundred waiters are one
-pull. When nothing comes, and now and then while much does, it looks after the node: parts that were put aside are
+pull. When nothing comes, and now and then while much does, it looks after the node: parts that were quarantined are
 fetched from a peer, whole.
 
 A primary runs the same thread, and asks its peers whether one of them knows more: it lost what it once entered, and
@@ -11,7 +11,7 @@ that the peer who knows otherwise cannot be reached for a while decides nothing.
 
 Held, it enters nothing by itself, and says so to who waits; a primary that starts asks its peers all the same.
 
-| what happens | what the puller does |
+| what happens | what the follower does |
 |---|---|
 | the line breaks, the disk is full, a peer refuses | tries again after longer and longer pauses, which a waiter ends |
 | the node is new and the primary is not; it keeps the next entry no more, or no node a part of it | clones |
@@ -32,7 +32,7 @@ from millpond.client.stopping import Interrupt, wait_ended
 from millpond.client.transport import Connection
 from millpond.clock import Clock
 from millpond.errors import Internal, MillpondError, Unavailable
-from millpond.maps.loads.pause import Hold
+from millpond.maps.loads.pause import Pause
 from millpond.nodes.replication.clone import RECOPIED
 from millpond.nodes.replication.heal import Healer
 from millpond.nodes.replication.log_apply import LogApplier
@@ -42,11 +42,11 @@ from millpond.pond import Pond
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree
 
-__all__ = ("Puller", "PullStatus")
+__all__ = ("Follower", "FollowerStatus")
 
 PAUSE_SECONDS_MAX = 30.0
 LONG_POLL_SECONDS_MAX = 30.0
-FAILURES_TOLD = 3
+FAILURES_LOGGED = 3
 """A waiter is told that the node is behind when so many tries failed while it waited."""
 REST_SECONDS_MAX = 10.0
 """However much there is to enter, so often the node is looked after."""
@@ -57,8 +57,8 @@ _Phase: TypeAlias = Literal["stopped", "starting", "running"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullStatus:
-    """Where the puller stands. `state`: `alone, following, held, broken, cloning, forked, stopped`."""
+class FollowerStatus:
+    """Where the follower stands. `state`: `alone, following, held, broken, cloning, forked, stopped`."""
 
     role: str
     primary: str | None
@@ -80,11 +80,11 @@ class PullStatus:
 
 def _held(wanted: int) -> Unavailable:
     return Unavailable(
-        "the node was told not to catch up", kind="node_held", wanted=wanted, hint="millpond jobs resume catch_up"
+        "the node was told not to catch up", kind="node_held", wanted=wanted, hint="millpond jobs resume replicate"
     )
 
 
-class Puller:
+class Follower:
     """Keeps one node at the end of its primary's log."""
 
     def __init__(self, pond: Pond, settings: Settings, receiver: Uploads, clock: Clock) -> None:
@@ -99,7 +99,7 @@ class Puller:
         self.healer = Healer(pond, self.sources, self.peers, clock)
         self._applier = LogApplier(pond, self.sources, clock, stopping=self._stopping, report=self._applied)
         self._changed = threading.Condition()
-        self.hold = Hold(self._nudge)
+        self.pause = Pause(self._nudge)
         self._phase: _Phase = "stopped"
         self._thread: threading.Thread | None = None
         self._state = "stopped" if nodes else "alone"
@@ -133,7 +133,7 @@ class Puller:
         if self.role == "primary":
             self._attempt(self._consult, once=True)
         self._phase = "running"
-        self._thread = threading.Thread(target=self._run, name="puller", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self._thread.start()
 
     def interrupt(self) -> None:
@@ -160,12 +160,12 @@ class Puller:
         """Why the node must not be used, None when it may be."""
         return self._stuck
 
-    def status(self) -> PullStatus:
+    def status(self) -> FollowerStatus:
         """Where it stands."""
         position, chain = self._pond.position()
         with self._changed:
             error = self._error
-            return PullStatus(
+            return FollowerStatus(
                 role=self.role, primary=self.primary, state=self._state, position=position, chain=chain,
                 behind=max(self._applier.seen - position, 0), pulled=self._applier.pulled, clones=self._applier.clones,
                 healed=self.healer.healed, error=None if error is None else str(error),
@@ -201,10 +201,10 @@ class Puller:
             while self._pond.position()[0] < position:
                 if self._stuck is not None and self._failures > failures:
                     raise self._stuck
-                if not self.hold.going:
+                if not self.pause.going:
                     raise _held(position)
                 left = until - self._clock.monotonic()
-                if self._ending() or left <= 0 or self._failures >= failures + FAILURES_TOLD:
+                if self._ending() or left <= 0 or self._failures >= failures + FAILURES_LOGGED:
                     raise self._behind(position, self._error or "it was not there in time")
                 # Whoever waits is not left waiting for the end of a long pause.
                 self._wake.set()
@@ -218,7 +218,7 @@ class Puller:
         if self._phase != "running":
             raise self._behind(self._applier.seen, "it does not pull")
         until = self._clock.monotonic() + timeout
-        with self.hold.awake(), self._changed:
+        with self.pause.awake(), self._changed:
             rounds, failures = self._rounds, self._failures
             while self._rounds == rounds:
                 left = until - self._clock.monotonic()
@@ -276,12 +276,12 @@ class Puller:
         self._tell("broken" if self._stuck is None else "forked", error)
 
     def _round(self) -> None:
-        if not self.hold.going:
+        if not self.pause.going:
             self._tell("held" if self._stuck is None else "forked", self._stuck)
             self._pause(self._poll_seconds())
             return
         # Who is only kept awake asks now, and not for what may come.
-        held = self.hold.held
+        held = self.pause.held
         if self.role == "primary":
             self._consult()
         elif self._follow(self._peers[0], 0 if held else self._poll_seconds(), by_itself=True) and not self._tired():
@@ -294,7 +294,7 @@ class Puller:
             self._pause(self._poll_seconds())
 
     def _poll_seconds(self) -> float:
-        return min(self._settings.catch_up_interval / 1000, LONG_POLL_SECONDS_MAX)
+        return min(self._settings.replication_interval / 1000, LONG_POLL_SECONDS_MAX)
 
     def _well(self) -> None:
         self._stuck = None
@@ -315,7 +315,7 @@ class Puller:
 
         `by_itself`: apply nothing when it is held meanwhile.
         """
-        going = (lambda: self.hold.going) if by_itself else (lambda: True)
+        going = (lambda: self.pause.going) if by_itself else (lambda: True)
         return self._applier.next_page(peer, wait_seconds, going=going)
 
     def clone(self, peer: Peer) -> None:
@@ -335,7 +335,7 @@ class Puller:
                 self._changed.notify_all()
 
     def heal(self) -> list[str]:
-        """Heal what was put aside, now; the ids of these parts."""
+        """Heal what was quarantined, now; the ids of these parts."""
         with self._applier.working:
             return self.healer.heal(again=True)
 

@@ -1,4 +1,4 @@
-"""Healing: parts that this node put aside come back whole from a peer, or else the whole map does.
+"""Healing: parts that this node quarantined come back whole from a peer, or else the whole map does.
 
 A part that was damaged here is whole elsewhere. It is fetched and put in its place in the order of loads. Where that
 would not give the rows it should have given (it says why), or no peer keeps the part any more, the map is copied from a
@@ -21,7 +21,7 @@ from millpond.pond import Pond
 __all__ = ("Healer",)
 
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 600.0
-"""A part that stays aside is tried again after pauses that double."""
+"""A part that stays quarantined is tried again after pauses that double."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Healer:
         self.healed = 0
 
     def heal(self, *, again: bool = False) -> list[str]:
-        """Heal what was put aside, and can be; the ids of these parts.
+        """Heal what was quarantined, and can be; the ids of these parts.
 
         `again`: also what did not get better a moment ago.
         """
@@ -47,7 +47,7 @@ class Healer:
             try:
                 self._heal(each)
             except MillpondError as error:
-                _LOG.warning("part %s of map %s stays aside: %s", each.part, each.map, error)
+                _LOG.warning("part %s of map %s stays quarantined: %s", each.part, each.map, error)
             else:
                 done.append(each.part)
         self.healed += len(done)

@@ -7,19 +7,19 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import NotFound, Unavailable
-from millpond.maps.log.queue import QUARANTINE, care_orders
+from millpond.maps.log.queue import QUARANTINE, maintenance_orders
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.shard.digest import DigestCache
 from millpond.pond import Pond
 
-__all__ = ("Itself",)
+__all__ = ("LocalPeer",)
 
 _PAUSE_SECONDS = 0.05
 _ENTRIES_AT_ONCE = 1000
-_CARE = ("condense", "retain")
+_MAINTENANCE = ("condense", "retain")
 
 
-class Itself:
+class LocalPeer:
     """This node as a peer of others."""
 
     def __init__(self, pond: Pond, clock: Clock, url: str) -> None:
@@ -70,20 +70,20 @@ class Itself:
         """The last entry of the log that shaped a version of a map's shard; 0 when that cannot be told.
 
         Two nodes that tell the same entry of a map hold the same rows. It cannot be told while the map moves on, while
-        an order of care is carried out, and where a part was put aside.
+        a maintenance order is carried out, and where a part was quarantined.
         """
         applied = self._pond.applied(name)
         each = self._pond.map(name)
         with each.shard.view() as view:
             entry = max(view.number("position"), self._last_order(each.definition, applied))
             still = view.version == version and each.shard is self._pond.map(name).shard
-        whole = not self._cared_for(name) and not self._put_aside(name)
+        whole = not self._cared_for(name) and not self._has_quarantined(name)
         # Had an order been carried out after `applied` was asked for, it would be larger now.
         same = self._last_order(each.definition, self._pond.applied(name)) <= entry
         return entry if still and whole and same else 0
 
     def _last_order(self, definition: MapDefinition, applied: int) -> int:
-        """The last order of care about a map, up to a position: it shaped the rows, and the shard does not say so."""
+        """The last maintenance order of a map up to a position: it shaped the rows; the shard does not record it."""
         with self._lock:
             seen, last = self._orders.get(definition.incarnation, (0, 0))
             if seen > applied:  # the node was cloned over
@@ -94,7 +94,9 @@ class Itself:
                 except NotFound as error:
                     seen = int(str(error.values["first"])) - 1
                     continue
-                about = [each.position for each in entries if definition.name in each.maps and each.kind in _CARE]
+                about = [
+                    each.position for each in entries if definition.name in each.maps and each.kind in _MAINTENANCE
+                ]
                 seen, last = entries[-1].position if entries else applied, max([last, *about])
             if definition.incarnation not in self._orders:
                 there = {map.definition.incarnation for map in self._pond.maps()}
@@ -103,11 +105,11 @@ class Itself:
         return last
 
     def _cared_for(self, name: str) -> bool:
-        """Whether an order of care waits: it may be carried out in part, and rows at no position of the log."""
+        """Whether a maintenance order waits: it may be carried out in part, and rows at no position of the log."""
         with self._pond.space.read() as tx:
-            return next(care_orders(tx, name), None) is not None
+            return next(maintenance_orders(tx, name), None) is not None
 
-    def _put_aside(self, name: str) -> bool:
+    def _has_quarantined(self, name: str) -> bool:
         with self._pond.space.read() as tx:
             return next(tx.scan(QUARANTINE[name].range()), None) is not None
 
@@ -127,5 +129,5 @@ class Itself:
 def _slow(name: str, position: int, wanted: int) -> Unavailable:
     return Unavailable(
         "not everything has been merged yet", kind="merge_slow", map=name, position=position, wanted=wanted,
-        hint="ask again; 'millpond parts' shows what waits, and what was put aside",
+        hint="ask again; 'millpond parts' shows what waits, and what was quarantined",
     )  # fmt: skip

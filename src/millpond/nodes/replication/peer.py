@@ -95,6 +95,6 @@ class Peer:
         """Fetch what its space has in common with those of its peers."""
         return fetch_file(self.connection, "/v1/log/state", target, timeout=_COPY_SECONDS)
 
-    def fetch_aside(self, target: Path) -> Fetched:
-        """Fetch which parts it has put aside."""
-        return fetch_file(self.connection, "/v1/log/aside", target)
+    def fetch_quarantine(self, target: Path) -> Fetched:
+        """Fetch which parts it has quarantined."""
+        return fetch_file(self.connection, "/v1/log/quarantine", target)

@@ -1,7 +1,7 @@
 """Repairing a node: everything that makes it equal to another one, in the order that costs least.
 
 1. pull what it lacks of the other's log; where the logs went different ways, and only when told to, clone all of it;
-2. fetch parts that were put aside, whole, from a peer;
+2. fetch parts that were quarantined, whole, from a peer;
 3. compare every map, and clone those that differ or cannot be read.
 
 It runs in a thread of the node: who asked for it may go away, and ask later what became of it.
@@ -22,8 +22,8 @@ from millpond.clock import Clock
 from millpond.errors import Closed, Conflict, Corrupt, Internal, Invalid, MillpondError, Unavailable
 from millpond.nodes.replication.agreement import agreement
 from millpond.nodes.replication.clone import clone_map
-from millpond.nodes.replication.follower import Puller
-from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.replication.follower import Follower
+from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond
 
@@ -51,9 +51,15 @@ class Repairs:
     """The repairs of one node: one at a time. `mended` is told of each that ended well."""
 
     def __init__(
-        self, pond: Pond, puller: Puller, itself: Itself, clock: Clock, *, mended: Callable[[], object] = lambda: None
+        self,
+        pond: Pond,
+        follower: Follower,
+        itself: LocalPeer,
+        clock: Clock,
+        *,
+        mended: Callable[[], object] = lambda: None,
     ) -> None:
-        self._pond, self._puller, self._itself, self._clock, self._mended = pond, puller, itself, clock, mended
+        self._pond, self._follower, self._local_peer, self._clock, self._mended = pond, follower, itself, clock, mended
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -68,7 +74,7 @@ class Repairs:
         peer = self._source(source)
         with self._lock:
             if self._stopping.is_set():
-                raise Closed("the node is stopping", kind="node_stopping", node=self._itself.url,
+                raise Closed("the node is stopping", kind="node_stopping", node=self._local_peer.url,
                              hint="ask again when it is up")  # fmt: skip
             if self._repair is not None and self._repair.state == "running":
                 raise Conflict("a repair is running", kind="repair_running", source=self._repair.source,
@@ -102,10 +108,10 @@ class Repairs:
 
     def _source(self, source: str | None) -> Peer | None:
         if source is not None:
-            if source.rstrip("/") == self._itself.url.rstrip("/"):
+            if source.rstrip("/") == self._local_peer.url.rstrip("/"):
                 raise Invalid("a node cannot be repaired from itself", kind="repair_source", source=source)
-            return self._puller.peer(source)
-        return self._puller.peers()[0] if self._puller.role == "replica" else None
+            return self._follower.peer(source)
+        return self._follower.peers()[0] if self._follower.role == "replica" else None
 
     def _run(self, repair: _Repair, peer: Peer | None, over: bool) -> None:
         try:
@@ -128,17 +134,17 @@ class Repairs:
 
     def _go_on(self) -> None:
         if self._stopping.is_set():
-            raise Closed("the node is stopping", kind="node_stopping", node=self._itself.url,
+            raise Closed("the node is stopping", kind="node_stopping", node=self._local_peer.url,
                          hint="begin the repair again when it is up")  # fmt: skip
 
     def _pull(self, repair: _Repair, peer: Peer, over: bool) -> None:
         before = self._pond.position()[0]
         try:
-            self._puller.follow(peer)
+            self._follower.follow(peer)
         except (Conflict, Unavailable) as error:
             if error.kind not in ("log_forked", "log_ahead", "pond_other") or not over:
                 raise
-            self._puller.clone(peer)
+            self._follower.clone(peer)
             repair.done.append(f"cloned everything from {peer.url}: {error.message}")
             return
         entered = self._pond.position()[0] - before
@@ -146,16 +152,16 @@ class Repairs:
             repair.done.append(f"entered {entered} of the log of {peer.url}")
 
     def _heal(self, repair: _Repair) -> None:
-        repair.done += [f"fetched part {part} again" for part in self._puller.heal()]
+        repair.done += [f"fetched part {part} again" for part in self._follower.heal()]
         aside = [each.part for each in self._pond.loading.loads.quarantined()]
-        repair.done += [f"part {part} stays aside: no peer gave it whole" for part in aside]
+        repair.done += [f"part {part} stays quarantined: no peer gave it whole" for part in aside]
 
     def _replace_damaged(self, repair: _Repair, peer: Peer) -> None:
         """Clone maps whose shards cannot be read: nothing can be merged into them, so they would stay behind."""
         for each in self._pond.maps():
             self._go_on()
             try:
-                self._itself.digest(each.name)
+                self._local_peer.digest(each.name)
             except Corrupt as error:
                 clone_map(self._pond, peer, each.name)
                 repair.done.append(f"cloned map {each.name} from {peer.url}: {error.message}")
@@ -163,7 +169,7 @@ class Repairs:
                 _LOG.info("%s", error)  # it is cared for: the comparison waits for that
 
     def _compare(self, repair: _Repair, peer: Peer) -> None:
-        found = agreement([peer, self._itself], self._clock, seconds=COMPARE_SECONDS, stopping=self._stopping)
+        found = agreement([peer, self._local_peer], self._clock, seconds=COMPARE_SECONDS, stopping=self._stopping)
         for each in found.findings:
             self._go_on()
             if each.state == "differs" and each.reason is None:

@@ -14,10 +14,10 @@ from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import Pond
 
-__all__ = ("Entrance",)
+__all__ = ("LoadCommit",)
 
 
-class Entrance:
+class LoadCommit:
     """Enters loads of parts that are here."""
 
     def __init__(self, pond: Pond, receiver: Receiver) -> None:

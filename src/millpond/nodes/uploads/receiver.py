@@ -30,9 +30,9 @@ from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.log.queue import series_of
 from millpond.maps.model.catalogue import find_map, list_maps
-from millpond.maps.parts.bundle import Apart, Named, unpack_bundle
-from millpond.nodes.uploads.arriving import Arriving, Offer
+from millpond.maps.parts.bundle import Apart, PartName, unpack_bundle
 from millpond.nodes.uploads.partial_file import SUFFIXES, bytes_come
+from millpond.nodes.uploads.session import UploadOffer, UploadSession
 from millpond.pond import Pond
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree, sync
@@ -137,7 +137,7 @@ class Receiver:
 
     # -- receiving ------------------------------------------------------------------------------------
 
-    def begin(self, offer: Offer) -> Arriving | None:
+    def begin(self, offer: UploadOffer) -> UploadSession | None:
         """Take bytes of a bundle from its offset on; None when the part is here or known already.
 
         Until `leave` is called of what is returned, nobody else may send the part.
@@ -162,7 +162,7 @@ class Receiver:
             turn.release()
         return arriving
 
-    def _begin(self, place: Path, offer: Offer, turn: threading.Lock) -> Arriving | None:
+    def _begin(self, place: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession | None:
         self._touch(offer.part)
         if self.state(offer.part).state in ("here", "known"):
             return None
@@ -178,7 +178,7 @@ class Receiver:
                 remove_tree(place)
             raise
 
-    def _arriving(self, bundle: Path, offer: Offer, turn: threading.Lock) -> Arriving:
+    def _arriving(self, bundle: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession:
         def over(keep: bool) -> None:
             with self._lock:
                 self._coming.pop(offer.part, None)
@@ -187,7 +187,7 @@ class Receiver:
             self._touch(offer.part)
             turn.release()
 
-        arriving = Arriving(
+        arriving = UploadSession(
             bundle, offer, admit=lambda named: self._admit(named, offer),
             settle=lambda came, apart: self._settle(came, apart, offer), over=over,
         )  # fmt: skip
@@ -195,7 +195,7 @@ class Receiver:
             self._coming[offer.part] = lambda: arriving.missing
         return arriving
 
-    def _check(self, offer: Offer) -> None:
+    def _check(self, offer: UploadOffer) -> None:
         if not _DIGEST.fullmatch(offer.checksum):
             raise Invalid(
                 "this is no checksum", kind="upload_checksum", found=offer.checksum,
@@ -214,7 +214,7 @@ class Receiver:
         with self._lock:
             return self._turns.setdefault(part, threading.Lock())
 
-    def _take_room(self, offer: Offer, place: Path) -> None:
+    def _take_room(self, offer: UploadOffer, place: Path) -> None:
         """What is still to come has its place on the disk, this and what others send; unpacking takes hardly more."""
         with self._lock:
             coming = offer.length - offer.offset
@@ -227,7 +227,7 @@ class Receiver:
                 )  # fmt: skip
             self._coming[offer.part] = lambda: coming
 
-    def _admit(self, named: Named, offer: Offer) -> None:
+    def _admit(self, named: PartName, offer: UploadOffer) -> None:
         """Check what a part says of itself.
 
         Raises: `Corrupt` when it is another one than was offered; `Conflict` kind `map_incarnation`.
@@ -247,7 +247,7 @@ class Receiver:
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _settle(self, bundle: Path, apart: Mapping[str, Apart], offer: Offer) -> None:
+    def _settle(self, bundle: Path, apart: Mapping[str, Apart], offer: UploadOffer) -> None:
         """Make a part of a bundle that came whole.
 
         Raises: see `unpack_bundle`.
@@ -257,7 +257,7 @@ class Receiver:
         remove_tree(unpacking)
         manifest = unpack_bundle(bundle, unpacking, self._settings.max_part_bytes, apart=apart)
         step("receive.unpacked")
-        self._admit(Named(manifest.id, manifest.map, manifest.incarnation), offer)
+        self._admit(PartName(manifest.id, manifest.map, manifest.incarnation), offer)
         unpacking.rename(part)
         sync(place)
         sync(self.folder)

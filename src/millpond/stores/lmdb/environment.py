@@ -276,7 +276,7 @@ class Environment:
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        """Hold the gate with no transaction open, keeping new ones out while waiting for the old to end."""
+        """Pause the gate with no transaction open, keeping new ones out while waiting for the old to end."""
         with self._gate:
             if self._open[threading.get_ident()]:
                 raise self._reads_itself()

@@ -60,8 +60,8 @@ class CatalogueContract(NamedMaps):
 
     def test_settings_are_altered_and_nothing_else(self, pond: PondLike, fresh: str) -> None:
         before = pond.create_map(fresh, kind="temporal_state", condense="30d").definition
-        altered = pond.alter_map(fresh, condense=None, retain="10d", care_suspended=True).definition
-        assert (altered.condense_ms, altered.retain_ms, altered.care_suspended) == (None, 10 * 86_400_000, True)
+        altered = pond.alter_map(fresh, condense=None, retain="10d", maintenance_suspended=True).definition
+        assert (altered.condense_ms, altered.retain_ms, altered.maintenance_suspended) == (None, 10 * 86_400_000, True)
         assert altered.same_shape(before)
         assert altered.incarnation == before.incarnation
         assert pond.map(fresh).definition == altered
@@ -97,12 +97,12 @@ class CatalogueContract(NamedMaps):
         told = made.info()
         assert {**made.definition.to_dict(), **told} == told | {"hash_bits": 64}
         assert set(told) - set(made.definition.to_dict()) == {
-            "rows", "position", "version", "shard_bytes", "parts_waiting", "rows_waiting", "snapshot",
+            "rows", "position", "version", "shard_bytes", "parts_queued", "rows_queued", "snapshot",
             "snapshot_current",
         }  # fmt: skip
-        assert (told["rows"], told["parts_waiting"], told["rows_waiting"]) == (0, 0, 0)
+        assert (told["rows"], told["parts_queued"], told["rows_queued"]) == (0, 0, 0)
         made.load(pa.table({"key": ["a", "b"], "value": [1, 2]}))
         after = made.info()
-        assert (after["rows"], after["rows_waiting"]) == (2, 0)
+        assert (after["rows"], after["rows_queued"]) == (2, 0)
         assert after["version"] > told["version"]
         assert after["shard_bytes"] > 0

@@ -199,7 +199,7 @@ class LoadContract(NamedMaps):
 
     def test_merging_when_nothing_waits_is_no_harm(self, pond: PondLike, weather: MapLike) -> None:
         pond.merge()
-        assert weather.info()["parts_waiting"] == 0
+        assert weather.info()["parts_queued"] == 0
 
 
 def _sealed(pond: PondLike, target: MapLike, rows: list[tuple[Any, Any]]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Care in any pond: what is repeated, joined, old or wasted, and the check of it all."""
+"""Maintenance in any pond: what is repeated, joined, old or wasted, and the check of it all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.testing.contracts.maps import HOUR, NamedMaps, fresh_name
 if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike, PondLike
 
-__all__ = ("CareContract",)
+__all__ = ("MaintenanceContract",)
 
 
 def _hourly(pond: PondLike, scheme: str = "auto", **settings: object) -> MapLike:
@@ -24,7 +24,7 @@ def _hourly(pond: PondLike, scheme: str = "auto", **settings: object) -> MapLike
     return made
 
 
-class CareContract(NamedMaps):
+class MaintenanceContract(NamedMaps):
     """The promises of `condense`, `retain`, `compact` and `verify`."""
 
     @pytest.mark.parametrize("scheme", Scheme)
@@ -67,11 +67,11 @@ class CareContract(NamedMaps):
 
     def test_suspended_care_does_nothing_and_says_so(self, pond: PondLike) -> None:
         made = _hourly(pond, condense="1d", retain="1d")
-        pond.alter_map(made.name, care_suspended=True)
+        pond.alter_map(made.name, maintenance_suspended=True)
         for told in (pond.map(made.name).condense(), pond.map(made.name).retain()):
             assert told.suspended
             assert told.rows_removed == 0
-        pond.alter_map(made.name, care_suspended=False)
+        pond.alter_map(made.name, maintenance_suspended=False)
         assert pond.map(made.name).condense().rows_removed == 18
 
     def test_a_load_after_care_goes_on_as_before(self, pond: PondLike) -> None:

@@ -5,7 +5,7 @@
         def pond(self, tmp_path_factory): ...        # open; loads are merged when they return
 
 The pond may be shared by all tests: each makes maps of its own, under names that `fresh` gives. The suite is a sum: of
-maps by name, of loads, of questions, of care, of the mistakes one can make, and of handles of maps that are dropped.
+maps by name, of loads, of lookups, of maintenance, of mistakes, and of handles of maps that are dropped.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from __future__ import annotations
 from millpond.testing.contracts.catalogue import CatalogueContract
 from millpond.testing.contracts.dropped import DroppedContract
 from millpond.testing.contracts.loads import LoadContract
-from millpond.testing.contracts.maintenance import CareContract
+from millpond.testing.contracts.maintenance import MaintenanceContract
 from millpond.testing.contracts.questions import QuestionContract
 from millpond.testing.mistakes import MistakesContract
 
 __all__ = ("PondContract",)
 
 
-class PondContract(CatalogueContract, LoadContract, QuestionContract, CareContract, MistakesContract, DroppedContract):
+class PondContract(
+    CatalogueContract, LoadContract, QuestionContract, MaintenanceContract, MistakesContract, DroppedContract
+):
     """Every promise of `maps.api.PondLike` and `maps.api.MapLike`."""

@@ -45,7 +45,7 @@ class SpaceContract(ABC):
     def put_behind(self, space: Space, key: bytes, value: bytes) -> None:
         """Store `value` at `key`, behind the API's back."""
 
-    def losing_answers(self, space: Space, *, committed: bool) -> AbstractContextManager[None] | None:
+    def losing_results(self, space: Space, *, committed: bool) -> AbstractContextManager[None] | None:
         """Lose the answers of commits meanwhile, after or before they are made; None where that cannot happen."""
         del space, committed
         return None
@@ -155,15 +155,15 @@ class SpaceContract(ABC):
         assert space.write(change) == (b"2", None, [(b"new", b"2")])
 
     def test_a_failed_write_leaves_nothing(self, space: Space) -> None:
-        space.write(_putting({b"kept": b"1"}))
+        space.write(_putting({b"retained": b"1"}))
 
         def fail(transaction: Transaction) -> None:
-            _putting({b"kept": b"2", b"new": b"3"})(transaction)
+            _putting({b"retained": b"2", b"new": b"3"})(transaction)
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             space.write(fail)
-        assert _scan(space) == [(b"kept", b"1")]
+        assert _scan(space) == [(b"retained", b"1")]
         space.write(_putting({b"after": b"4"}))
         assert self.look_behind(space, b"after") == b"4"
 
@@ -236,7 +236,7 @@ class SpaceContract(ABC):
 
     @pytest.mark.parametrize("committed", [True, False])
     def test_a_write_whose_answer_is_lost_was_made_wholly_or_not_at_all(self, space: Space, committed: bool) -> None:
-        losing = self.losing_answers(space, committed=committed)
+        losing = self.losing_results(space, committed=committed)
         if losing is None:
             pytest.skip("its commits happen in this process: their answers cannot be lost")
         with losing, pytest.raises(Uncertain):

@@ -1,4 +1,4 @@
-"""Care does to a shard what the model says: every kind, every scheme, in changes of any size."""
+"""Maintenance does to a shard what the model says: every kind, every scheme, in changes of any size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
-from millpond.maps.maintenance.maintenance import CareReport, compact, condense, retain
+from millpond.maps.maintenance.maintenance import MaintenanceReport, compact, condense, retain
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.model.values import python_value
 from millpond.maps.shard.shard import Shard
@@ -69,13 +69,13 @@ class Drawn:
         beside = st.sampled_from(self.pools.times).flatmap(lambda ms: st.integers(ms - 1, ms + 1))
         self.before = data.draw(beside)
 
-    def condense(self) -> CareReport:
+    def condense(self) -> MaintenanceReport:
         return condense(
             self.shard, self.shard.definition, self.before, clock=ManualClock(now=100),
             rows_per_change=self.rows_per_change,
         )  # fmt: skip
 
-    def retain(self, before: int) -> CareReport:
+    def retain(self, before: int) -> MaintenanceReport:
         return retain(
             self.shard, self.shard.definition, before, clock=ManualClock(now=100),
             rows_per_change=self.rows_per_change,

@@ -1,4 +1,4 @@
-"""`millpond care --all` tends the maps whose settings ask for it."""
+"""`millpond maintenance --all` tends the maps whose settings ask for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.cli.main import app
 @pytest.fixture
 def pond(tmp_path: Path) -> str:
     folder = str(tmp_path / "pond")
-    for name, setting in (("kept", []), ("tidied", ["--condense", "30d"])):
+    for name, setting in (("retained", []), ("tidied", ["--condense", "30d"])):
         made = CliRunner().invoke(
             app, ["create", name, "--kind", "temporal_state", "--value", "long", *setting, "--pond", folder]
         )
@@ -23,7 +23,7 @@ def pond(tmp_path: Path) -> str:
 
 
 def tended(*arguments: str) -> list[str]:
-    told = CliRunner().invoke(app, ["care", *arguments, "--json"])
+    told = CliRunner().invoke(app, ["maintenance", *arguments, "--json"])
     assert told.exit_code == 0, told.output
     reports = [json.loads(line) for line in told.output.splitlines()]
     assert reports, "a list of nothing is []"
@@ -33,8 +33,8 @@ def tended(*arguments: str) -> list[str]:
 def test_all_are_those_with_the_setting(pond: str) -> None:
     assert tended("condense", "--all", "--pond", pond) == ["tidied"]
     assert tended("retain", "--all", "--pond", pond) == []
-    assert tended("compact", "--all", "--pond", pond) == ["kept", "tidied"]
+    assert tended("compact", "--all", "--pond", pond) == ["retained", "tidied"]
 
 
 def test_all_are_all_when_told_before_when(pond: str) -> None:
-    assert tended("condense", "--all", "--before", "2020-01-01T00:00Z", "--pond", pond) == ["kept", "tidied"]
+    assert tended("condense", "--all", "--before", "2020-01-01T00:00Z", "--pond", pond) == ["retained", "tidied"]

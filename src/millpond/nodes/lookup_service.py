@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.pond import Pond
 
-__all__ = ("Answers", "arrow_stream", "read_arrow_stream", "single_question")
+__all__ = ("LookupService", "arrow_stream", "read_arrow_stream", "single_question")
 
 SHARD_KEYS_MAX = 256
 """So many keys are read from a shard in about the time that it takes to lay one merge over a snapshot."""
@@ -54,8 +54,8 @@ BATCH_ROWS = 65_536
 _MILLIS = re.compile(r"-?[0-9]{1,18}")
 
 
-class Answers:
-    """Answers from the maps of one pond. Threads may share it.
+class LookupService:
+    """LookupService from the maps of one pond. Threads may share it.
 
     A snapshot that nobody asked in `idle_ms` is let go of, its files and the layer over it.
     """

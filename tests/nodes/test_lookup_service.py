@@ -23,8 +23,8 @@ from millpond.maps.snapshots.freeze import KEEP_MS
 from millpond.maps.snapshots.leased import current_leased, refreeze_leased
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.nodes.answers import Answers, _from_shard, arrow_stream, read_arrow_stream
-from millpond.nodes.replication.local_peer import Itself
+from millpond.nodes.lookup_service import Answers, _from_shard, arrow_stream, read_arrow_stream
+from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.pond import Pond
 from millpond.stores.objects import FolderObjects
 from millpond.testing import strategies
@@ -154,7 +154,7 @@ def test_a_snapshot_that_nobody_asks_is_let_go(pond: Pond) -> None:
 
 
 def test_nothing_is_known_of_maps_that_nobody_asks_any_more(pond: Pond) -> None:
-    answers, itself = Answers(pond, pond.clock, idle_ms=60_000), Itself(pond, pond.clock, "http://here")
+    answers, itself = Answers(pond, pond.clock, idle_ms=60_000), LocalPeer(pond, pond.clock, "http://here")
     asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     for number in range(5):
         fill(pond.create_map(f"m{number}", kind="state", value="long"), range(300), number)
@@ -294,8 +294,8 @@ def test_large_and_small_answers_hold_the_same_rows(pond: Pond, monkeypatch: pyt
     for where in (None, "value = 1", [["key", "<", "k00007"]]):
         small = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
         with monkeypatch.context() as patched:
-            patched.setattr("millpond.nodes.answers.SHARD_ROWS_BYTES", 0)
-            patched.setattr("millpond.nodes.answers.BATCH_ROWS", 7)
+            patched.setattr("millpond.nodes.lookup_service.SHARD_ROWS_BYTES", 0)
+            patched.setattr("millpond.nodes.lookup_service.BATCH_ROWS", 7)
             large = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
         assert large.equals(small)
     assert small.num_rows == 7

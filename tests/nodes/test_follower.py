@@ -14,7 +14,7 @@ import pytest
 import millpond
 from millpond.clock import SystemClock
 from millpond.errors import Unavailable
-from millpond.nodes.replication.follower import Puller
+from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.peer import LogPage, Peer
 from millpond.settings import load_settings
 from millpond.testing.faults import flip_byte
@@ -35,7 +35,7 @@ def test_everything_that_happens_to_maps_reaches_all_nodes(cluster: ClusterHere)
     load(primary, "a", "c", value=2)
     pond.create_map("gone", kind="state", value="long").load(rows("x"))
     pond.drop_map("gone")
-    position = pond.order_care("t", "condense", 1_000_000).position
+    position = pond.order_maintenance("t", "condense", 1_000_000).position
     for node in cluster.nodes:
         caught_up(node, position)
     assert compared(*cluster.nodes).ok
@@ -45,19 +45,19 @@ def test_everything_that_happens_to_maps_reaches_all_nodes(cluster: ClusterHere)
         assert [each.name for each in node.pond.maps()] == ["m", "t"]
         assert [node.pond.map("m").get(key) for key in "abcd"] == [1, 1, 2, None]
         assert node.pond.map("t").shard.stats().rows == 2
-        assert node.node.puller.status().behind == 0
+        assert node.node.follower.status().behind == 0
 
 
 def test_a_hundred_waiters_are_one_pull(cluster: ClusterHere) -> None:
     primary, replica, _ = cluster.nodes
     load(primary, "a")
-    puller = replica.node.puller
-    first = _Counting(puller.peers()[0].connection)
-    puller._peers[0] = first
+    follower = replica.node.follower
+    first = _Counting(follower.peers()[0].connection)
+    follower._peers[0] = first
     caught_up(replica, primary.pond.position()[0])
     with ThreadPoolExecutor(100) as pool:
         asked = first.asked
-        waiting = [pool.submit(puller.pull, primary.pond.position()[0] + 1, SECONDS) for _ in range(100)]
+        waiting = [pool.submit(follower.pull, primary.pond.position()[0] + 1, SECONDS) for _ in range(100)]
         position = load(primary, "b")
         assert all(each.result() >= position for each in waiting)
     assert first.asked - asked <= 10
@@ -83,8 +83,8 @@ def test_a_node_that_was_down_catches_up_by_itself(cluster: ClusterHere, serve: 
     until(lambda: back.pond.position()[0] == position)
     caught_up(back, position)
     assert compared(cluster[0], cluster[1], back).ok
-    assert back.node.puller.status().pulled == 5
-    assert back.node.puller.status().clones == 0
+    assert back.node.follower.status().pulled == 5
+    assert back.node.follower.status().clones == 0
 
 
 def test_a_node_that_is_new_clones(cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_node_that_is_new_clones(cluster: ClusterHere, serve: Callable[..., Se
         position = load(cluster[0], key)
     cluster[2].close()
     fresh = served_again(serve, cluster, 2, tmp_path / "fresh")
-    until(lambda: fresh.node.puller.status().clones == 1)
+    until(lambda: fresh.node.follower.status().clones == 1)
     caught_up(fresh, position)
-    assert fresh.node.puller.status().pulled == 0
+    assert fresh.node.follower.status().pulled == 0
     caught_up(fresh, load(cluster[0], "d"))
     assert compared(cluster[0], cluster[1], fresh).ok
 
@@ -110,7 +110,7 @@ def test_a_node_that_was_away_too_long_clones(cluster: ClusterHere, serve: Calla
         node.pond.expire_parts(1 << 60)
     position = load(cluster[0], "c")
     back = served_again(serve, cluster, 2)
-    until(lambda: back.node.puller.status().clones == 1)
+    until(lambda: back.node.follower.status().clones == 1)
     assert back.pond.position()[0] == position
     assert [back.pond.map("m").get(key) for key in "abc"] == [1, 1, 1]
     after = load(cluster[0], "d")
@@ -120,15 +120,15 @@ def test_a_node_that_was_away_too_long_clones(cluster: ClusterHere, serve: Calla
 
 def test_a_part_comes_from_whoever_has_it_whole(cluster: ClusterHere) -> None:
     primary, replica, late = cluster.nodes
-    late.node.puller.stop()
+    late.node.follower.stop()
     position = load(primary, "a", "b")
     for node in (primary, replica):
         caught_up(node, position)
-    [part] = primary.pond.parts(state="kept")
+    [part] = primary.pond.parts(state="retained")
     folder = primary.pond.part_folder(part.part)
     assert folder is not None
     flip_byte(folder / "data.mdb", 5000)
-    late.node.puller.start()
+    late.node.follower.start()
     caught_up(late, position)
     assert late.pond.map("m").get("b") == 1
 
@@ -139,12 +139,12 @@ def test_a_part_that_was_put_aside_comes_back_whole(cluster: ClusterHere) -> Non
     position = load_unmerged(primary, "a", "b")
     for node in (replica, other):
         caught_up(node, position)
-    [part] = primary.pond.parts(state="waiting")
+    [part] = primary.pond.parts(state="queued")
     folder = primary.pond.part_folder(part.part)
     assert folder is not None
     flip_byte(folder / "data.mdb", 5000)
     primary.node.merger.start()
-    until(lambda: primary.node.puller.status().healed == 1)
+    until(lambda: primary.node.follower.status().healed == 1)
     until(lambda: primary.pond.map("m").get("b") == 1)
     assert not primary.pond.parts(state="quarantined")
     assert compared(*cluster.nodes).ok
@@ -158,12 +158,12 @@ def test_a_part_that_can_no_longer_be_put_in_its_place_is_healed_by_a_copy_of_th
     replica.node.merger.stop()
     load(primary, "b", value=2)
     position = load(primary, "b", "c", value=3)
-    replica.node.puller.pull(position, SECONDS)
-    damaged = replica.pond.part_folder(replica.pond.parts("m", "waiting")[0].part)
+    replica.node.follower.pull(position, SECONDS)
+    damaged = replica.pond.part_folder(replica.pond.parts("m", "queued")[0].part)
     assert damaged is not None
     flip_byte(damaged / "data.mdb", 5000)
     replica.node.merger.start()
-    until(lambda: replica.node.puller.status().healed == 1)
+    until(lambda: replica.node.follower.status().healed == 1)
     assert [replica.pond.map("m").get(key) for key in "abc"] == [1, 2, 3]
     assert not replica.pond.parts(state="quarantined")
     assert compared(*cluster.nodes).ok
@@ -221,25 +221,25 @@ def test_a_primary_with_an_empty_folder_gets_all_of_it_back(
 def test_a_node_that_is_held_catches_up_only_when_it_is_told(cluster: ClusterHere) -> None:
     primary, replica, other = cluster.nodes
     caught_up(replica, load(primary, "a"))
-    assert replica.post("/v1/jobs/catch_up/pause").json()["paused"]
-    until(lambda: replica.node.puller.status().state == "held")
+    assert replica.post("/v1/jobs/replicate/pause").json()["paused"]
+    until(lambda: replica.node.follower.status().state == "held")
     before = replica.pond.position()
     position = load(primary, "b")
     caught_up(other, position)
     with pytest.raises(Unavailable) as told:
-        replica.node.puller.pull(position, SECONDS)
+        replica.node.follower.pull(position, SECONDS)
     assert told.value.kind == "node_held"
     assert replica.pond.position() == before
     with millpond.open(cluster.url) as pond, pytest.raises(Unavailable, match="told not to catch up"):
         pond.map("m").load(rows("c"))
     assert replica.pond.position() == before
-    run = replica.node.scheduler.run("catch_up")
+    run = replica.node.scheduler.run("replicate")
     assert run.last is not None
     assert run.last.error is None
     assert replica.pond.position() == primary.pond.position()
-    until(lambda: replica.node.puller.status().state == "held")
+    until(lambda: replica.node.follower.status().state == "held")
     after = load(primary, "d")
-    replica.post("/v1/jobs/catch_up/resume")
+    replica.post("/v1/jobs/replicate/resume")
     caught_up(replica, after)
     assert compared(*cluster.nodes).ok
 
@@ -248,7 +248,7 @@ def test_a_primary_that_is_held_asks_its_peers_before_it_takes_changes(
     cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     primary, *replicas = cluster.nodes
-    primary.post("/v1/jobs/catch_up/pause")
+    primary.post("/v1/jobs/replicate/pause")
     caught_up(replicas[0], load(primary, "a"))
     primary.close()
     shutil.copytree(primary.node.settings.data, tmp_path / "older")
@@ -258,7 +258,7 @@ def test_a_primary_that_is_held_asks_its_peers_before_it_takes_changes(
     again.close()
     restored = served_again(serve, cluster, 0, tmp_path / "older")
     until(lambda: restored.node.started)
-    assert restored.node.puller.hold.held
+    assert restored.node.follower.pause.held
     assert restored.pond.position()[0] == position
 
 
@@ -267,9 +267,9 @@ def test_a_node_that_always_has_more_to_enter_is_looked_after_too(
 ) -> None:
     monkeypatch.setattr("millpond.nodes.replication.follower.REST_SECONDS_MAX", 0.0)
     primary, replica, _ = cluster.nodes
-    puller = replica.node.puller
+    follower = replica.node.follower
     caught_up(replica, load(primary, "a"))
-    puller.stop()
+    follower.stop()
     position = [load(primary, key) for key in "bcde"][-1]
     healed_at: list[int] = []
 
@@ -277,9 +277,9 @@ def test_a_node_that_always_has_more_to_enter_is_looked_after_too(
         healed_at.append(replica.pond.position()[0])
         return []
 
-    monkeypatch.setattr(puller.healer, "heal", heal)
-    puller._peers[0] = _PageByPage(puller.peers()[0].connection)
-    puller.start()
+    monkeypatch.setattr(follower.healer, "heal", heal)
+    follower._peers[0] = _PageByPage(follower.peers()[0].connection)
+    follower.start()
     caught_up(replica, position)
     assert healed_at[0] < position
 
@@ -293,11 +293,11 @@ class _PageByPage(Peer):
 
 def test_what_was_copied_of_a_map_in_vain_goes_with_the_next_start(cluster: ClusterHere) -> None:
     replica = cluster[1]
-    replica.node.puller.stop()
+    replica.node.follower.stop()
     left = replica.pond.folder / "recopied" / "m.0" / "data.mdb.1.partial"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half")
-    replica.node.puller.start()
+    replica.node.follower.start()
     assert not left.exists()
 
 
@@ -305,26 +305,26 @@ def test_a_broken_line_is_told_and_mended(cluster: ClusterHere, serve: Callable[
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "a"))
     primary.close()
-    until(lambda: replica.node.puller.status().state == "broken")
-    status = replica.node.puller.status()
+    until(lambda: replica.node.follower.status().state == "broken")
+    status = replica.node.follower.status()
     assert status.error_kind == "node_unreachable"
     assert primary.url in str(status.error)
     with pytest.raises(Unavailable) as told:
-        replica.node.puller.pull(status.position + 1, SECONDS)
+        replica.node.follower.pull(status.position + 1, SECONDS)
     assert told.value.kind == "node_behind"
     assert "cannot be reached" in str(told.value)
     back = served_again(serve, cluster, 0)
     caught_up(replica, load(back, "b"))
-    assert replica.node.puller.status().state == "following"
+    assert replica.node.follower.status().state == "following"
 
 
 def test_who_waits_too_short_is_told_so(cluster: ClusterHere) -> None:
     replica = cluster[1]
-    answer = replica.post("/v1/log/catch-up", {"position": 1000, "timeout": 0.2})
+    answer = replica.post("/v1/log/replication", {"position": 1000, "timeout": 0.2})
     assert answer.status == 503
     assert answer.json()["kind"] == "node_behind"
     position = load(cluster[0], "a")
-    answer = replica.post("/v1/log/catch-up", {"position": position, "applied": True, "timeout": SECONDS})
+    answer = replica.post("/v1/log/replication", {"position": position, "applied": True, "timeout": SECONDS})
     assert answer.json()["position"] >= position
     assert replica.pond.map("m").get("a") == 1
 
@@ -345,30 +345,30 @@ class _Uploads:
 def test_parts_that_were_uploaded_here_are_not_fetched(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "before"))
-    replica.node.puller.stop()
+    replica.node.follower.stop()
     position = load(primary, "a")
     primary.pond.wait_applied(position, timeout=SECONDS)
-    [_, part] = primary.pond.parts(state="kept")
+    [_, part] = primary.pond.parts(state="retained")
     source = primary.pond.part_folder(part.part)
     assert source is not None
     uploads = _Uploads()
     uploads.parts[part.part] = Path(shutil.copytree(source, replica.pond.folder / "uploaded-part"))
-    puller = Puller(replica.pond, replica.node.settings, uploads, SystemClock())
-    puller.start()
+    follower = Follower(replica.pond, replica.node.settings, uploads, SystemClock())
+    follower.start()
     try:
-        puller.pull(position, SECONDS)
+        follower.pull(position, SECONDS)
     finally:
-        puller.stop()
+        follower.stop()
     assert uploads.given == [part.part]
     assert not (replica.pond.folder / "uploaded-part").exists()
 
 
 def test_a_node_that_is_alone_has_nobody_to_ask(node: Served) -> None:
     position = load(node, "a")
-    assert node.node.puller.pull(position, 0) == position
-    assert node.node.puller.status().state == "alone"
+    assert node.node.follower.pull(position, 0) == position
+    assert node.node.follower.status().state == "alone"
     with pytest.raises(Unavailable, match="does not pull"):
-        node.node.puller.pull(position + 1, 0)
+        node.node.follower.pull(position + 1, 0)
 
 
 # -- the log, as others read it -----------------------------------------------------------------------
@@ -417,6 +417,6 @@ def test_settings_name_the_peers(tmp_path: Path) -> None:
 
     nodes = ["http://n1:7433/", "http://n2:7433", "http://n3:7433"]
     with open_pond(tmp_path) as pond:
-        puller = Puller(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), SystemClock())
-    assert puller.role == "replica"
-    assert [each.url for each in puller.peers()] == ["http://n1:7433", "http://n3:7433"]
+        follower = Follower(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), SystemClock())
+    assert follower.role == "replica"
+    assert [each.url for each in follower.peers()] == ["http://n1:7433", "http://n3:7433"]

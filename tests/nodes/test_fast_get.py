@@ -11,7 +11,7 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
-from millpond.nodes.fast_get import APART_SECONDS, CPU_SECONDS_MAX, AtHand, Effort, effort_of_thread
+from millpond.nodes.fast_get import APART_SECONDS, CPU_SECONDS_MAX, Effort, FastGet, effort_of_thread
 from millpond.pond import Pond, open_pond
 from millpond.stores.lmdb.space import LmdbSpace
 
@@ -37,7 +37,7 @@ def pond(tmp_path: Path) -> Any:
 
 
 def test_only_maps_that_are_open_are_at_hand(pond: Pond) -> None:
-    hand = AtHand(pond, pond.clock)
+    hand = FastGet(pond, pond.clock)
     assert pond.map("m").get("a") == 1
     assert hand.get("m", "a", None) == {"found": True, "type": "long", "value": 1}
     assert hand.get("M", b"none", None) == {"found": False, "type": "null", "value": None}
@@ -49,7 +49,7 @@ def test_only_maps_that_are_open_are_at_hand(pond: Pond) -> None:
 
 
 def test_what_is_dropped_or_altered_is_not_at_hand(pond: Pond) -> None:
-    hand = AtHand(pond, pond.clock)
+    hand = FastGet(pond, pond.clock)
     assert hand.get("m", "a", None) is not None
     pond.alter_map("m", retain="10y", retain_by="update_time")
     assert hand.get("m", "a", None) is None, "it is opened anew"
@@ -59,7 +59,7 @@ def test_what_is_dropped_or_altered_is_not_at_hand(pond: Pond) -> None:
 
 
 def test_a_shard_that_is_switched_is_opened_by_others(pond: Pond) -> None:
-    hand = AtHand(pond, pond.clock)
+    hand = FastGet(pond, pond.clock)
     pond.map("m").get("a")
     with open_pond(pond.folder, clock=pond.clock) as other:
         other.map("m").compact()
@@ -69,7 +69,7 @@ def test_a_shard_that_is_switched_is_opened_by_others(pond: Pond) -> None:
 
 
 def test_nobody_is_waited_for(pond: Pond) -> None:
-    hand, shard = AtHand(pond, pond.clock), pond.map("m").shard
+    hand, shard = FastGet(pond, pond.clock), pond.map("m").shard
     pond.map("m").get("a")
     held, release = threading.Event(), threading.Event()
 
@@ -92,7 +92,7 @@ def test_nobody_is_waited_for(pond: Pond) -> None:
 
 @pytest.mark.parametrize("where", ["space", "shard"])
 def test_a_map_that_is_about_to_move_is_not_waited_for(pond: Pond, where: str) -> None:
-    hand = AtHand(pond, pond.clock)
+    hand = FastGet(pond, pond.clock)
     assert pond.map("m").get("a") == 1
     assert hand.get("m", "a", None) is not None
     space = pond.space
@@ -129,7 +129,7 @@ def test_maps_whose_answers_are_dear_go_to_threads_for_a_while(pond: Pond, cpu: 
     effort = Told()
     clock = pond.clock
     assert isinstance(clock, ManualClock)
-    hand = AtHand(pond, clock, effort)
+    hand = FastGet(pond, clock, effort)
     pond.create_map("n", kind="state", value="long").load(pa.table({"key": ["a"], "value": [1]}))
     for name in ("m", "n"):
         pond.map(name).get("a")
@@ -162,7 +162,7 @@ def test_what_cannot_be_asked_is_refused_as_ever(pond: Pond) -> None:
         pa.table({"key_start": [1], "key_end": [5], "value": [7]})
     )
     pond.map("ranges").get(1)
-    hand = AtHand(pond, pond.clock)
+    hand = FastGet(pond, pond.clock)
     assert hand.get("ranges", "3", None) == {"found": True, "type": "long", "value": 7}
     assert hand.get("ranges", str(1 << 70), None) == {"found": False, "type": "null", "value": None}
     with pytest.raises(Invalid):

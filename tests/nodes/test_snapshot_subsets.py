@@ -15,13 +15,13 @@ from millpond.errors import Invalid, NotFound
 from millpond.kernel.steps import listening
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.maps.snapshots import subset as narrowing_of_snapshots
-from millpond.maps.snapshots.bounds import Narrowing, narrowing_of
+from millpond.maps.snapshots import subset as subsets_of_snapshots
+from millpond.maps.snapshots.bounds import SnapshotBounds, snapshot_bounds
 from millpond.maps.snapshots.freeze import collect, freeze
 from millpond.maps.snapshots.leases import Lease, pin
 from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.maps.snapshots.subset import collect_narrowed, narrowed_objects
+from millpond.maps.snapshots.subset import collect_subsets, subset_objects
 from millpond.stores.objects import FolderObjects
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 KEEP = 600_000
 
 
-def narrowed(objects: FolderObjects, base: SnapshotManifest, narrowing: Narrowing, *, now_ms: int) -> SnapshotManifest:
+def narrowed(
+    objects: FolderObjects, base: SnapshotManifest, narrowing: SnapshotBounds, *, now_ms: int
+) -> SnapshotManifest:
     """The narrowed snapshot, its lease released at once."""
-    with narrowing_of_snapshots.narrowed(objects, base, narrowing, now_ms=now_ms) as leased:
+    with subsets_of_snapshots.narrowed(objects, base, narrowing, now_ms=now_ms) as leased:
         return leased.manifest
 
 
@@ -45,7 +47,7 @@ def frozen(objects: FolderObjects, definition: MapDefinition, model: MapModel, v
     return freeze(objects, definition, [rows], shard_version=version, created_ms=version)
 
 
-def inside(narrowing: Narrowing, question: Question) -> bool:
+def inside(narrowing: SnapshotBounds, question: Question) -> bool:
     key, at = question
     asked = key.encode() if isinstance(key, str) else key
     lower, upper = (told.encode() if isinstance(told, str) else told for told in (narrowing.lower, narrowing.upper))
@@ -58,12 +60,12 @@ def inside(narrowing: Narrowing, question: Question) -> bool:
 
 
 @st.composite
-def narrowings(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> Narrowing:
+def narrowings(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> SnapshotBounds:
     keyed = definition.kind.keyed
     keys = st.none() | (strategies.keys() | st.sampled_from(pools.keys) if keyed else st.sampled_from(pools.numbers))
     times = st.none() | st.sampled_from(pools.times) if definition.kind.timed else st.none()
     by_keys, by_times = (_ordered(draw(bounds), draw(bounds)) for bounds in (keys, times))
-    return narrowing_of(definition, by_keys, by_times) or Narrowing()
+    return snapshot_bounds(definition, by_keys, by_times) or SnapshotBounds()
 
 
 def _ordered(low: str | int | None, high: str | int | None) -> tuple[str | int | None, str | int | None]:
@@ -87,7 +89,7 @@ def test_inside_it_answers_as_the_whole_snapshot_and_outside_it_refuses(kind: Ki
         objects = FolderObjects(folder)
         base = frozen(objects, definition, model)
         manifest = narrowed(objects, base, narrowing, now_ms=1)
-        place = narrowed_objects(objects, narrowing)
+        place = subset_objects(objects, narrowing)
         with Snapshot.open(objects, base) as whole, Snapshot.open(place, manifest, verify=True) as part:
             held = [question for question in asked if inside(narrowing, question)]
             assert bits_of(ask(part, held)) == bits_of(ask(whole, held))
@@ -121,13 +123,13 @@ def weather(tmp_path: Path) -> tuple[FolderObjects, MapDefinition, MapModel]:
 def test_it_holds_what_it_must_and_no_more(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
     objects, definition, model = weather
     base = frozen(objects, definition, model)
-    narrowing = narrowing_of(definition, ("k0010", "k0020"), (10_500, 12_000))
+    narrowing = snapshot_bounds(definition, ("k0010", "k0020"), (10_500, 12_000))
     assert narrowing is not None
     manifest = narrowed(objects, base, narrowing, now_ms=1)
     assert manifest.groups == 10
     assert manifest.size < base.size / 20
     assert manifest.narrowing == narrowing
-    with Snapshot.open(narrowed_objects(objects, narrowing), manifest) as snapshot:
+    with Snapshot.open(subset_objects(objects, narrowing), manifest) as snapshot:
         told = snapshot.lookup(["k0010", "k0019", "k0010"], [10_500, 11_999, 11_000]).to_pylist()
         assert told == [100, 209, 110]
         rows = sum(len(batch.column("rows").flatten()) for batch in snapshot._open_finder().groups.batches)
@@ -138,10 +140,10 @@ def test_a_refusal_names_what_was_asked_and_the_bounds(
     weather: tuple[FolderObjects, MapDefinition, MapModel],
 ) -> None:
     objects, definition, model = weather
-    narrowing = narrowing_of(definition, ("k0010", "k0020"), ("1970-01-01T00:00:10Z", 12_000))
+    narrowing = snapshot_bounds(definition, ("k0010", "k0020"), ("1970-01-01T00:00:10Z", 12_000))
     assert narrowing is not None
     manifest = narrowed(objects, frozen(objects, definition, model), narrowing, now_ms=1)
-    with Snapshot.open(narrowed_objects(objects, narrowing), manifest) as snapshot:
+    with Snapshot.open(subset_objects(objects, narrowing), manifest) as snapshot:
         with pytest.raises(Invalid, match=r"the key is outside.*asked='k0020' lower=k0010 upper=k0020"):
             snapshot.lookup(["k0010", "k0020"], 11_000)
         with pytest.raises(Invalid, match=r"the time is outside.*asked=9999 lower=10000 upper=12000"):
@@ -173,18 +175,18 @@ def test_a_refusal_names_what_was_asked_and_the_bounds(
 def test_bounds_that_make_no_sense_are_refused(kind: Kind, keys: tuple[str, str] | None, window: object) -> None:
     definition = MapDefinition(name="m", kind=kind, incarnation="1" * 16)
     with pytest.raises(Invalid):
-        narrowing_of(definition, keys, window)  # type: ignore[arg-type]
+        snapshot_bounds(definition, keys, window)  # type: ignore[arg-type]
 
 
 def test_no_bounds_are_no_narrowing() -> None:
     definition = MapDefinition(name="m", kind=Kind.SESSION, incarnation="1" * 16)
-    assert narrowing_of(definition) is None
-    assert narrowing_of(definition, (None, None), (None, None)) is None
+    assert snapshot_bounds(definition) is None
+    assert snapshot_bounds(definition, (None, None), (None, None)) is None
 
 
 def test_numbers_may_come_as_text() -> None:
     definition = MapDefinition(name="m", kind=Kind.RANGED_STATE, incarnation="1" * 16)
-    assert narrowing_of(definition, ("-5", "7")) == Narrowing(lower=-5, upper=7)
+    assert snapshot_bounds(definition, ("-5", "7")) == SnapshotBounds(lower=-5, upper=7)
 
 
 # -- caching and collecting ---------------------------------------------------------------------------
@@ -192,7 +194,7 @@ def test_numbers_may_come_as_text() -> None:
 
 def test_it_is_made_once_for_each_version(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
     objects, definition, model = weather
-    narrowing = Narrowing(upper="k0100")
+    narrowing = SnapshotBounds(upper="k0100")
     base = frozen(objects, definition, model)
     steps: list[str] = []
     with listening(steps.append):
@@ -207,20 +209,20 @@ def test_it_is_made_once_for_each_version(weather: tuple[FolderObjects, MapDefin
 
 def test_old_ones_go_with_their_base(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
     objects, definition, model = weather
-    narrowing, other = Narrowing(upper="k0100"), Narrowing(upper="k0050")
+    narrowing, other = SnapshotBounds(upper="k0100"), SnapshotBounds(upper="k0050")
     base = frozen(objects, definition, model)
     for each in (narrowing, other):
         narrowed(objects, base, each, now_ms=1)
-    assert collect_narrowed(objects, base, now_ms=KEEP * 2) == 0
+    assert collect_subsets(objects, base, now_ms=KEEP * 2) == 0
     model.put([(("k0001", 7), 7)])
     following = frozen(objects, definition, model, 2)
     narrowed(objects, following, narrowing, now_ms=2)
-    assert collect_narrowed(objects, following, now_ms=3) == 0
-    place = narrowed_objects(objects, other)
+    assert collect_subsets(objects, following, now_ms=3) == 0
+    place = subset_objects(objects, other)
     held = Lease(place, next(list_manifests(place)).id)
-    assert collect_narrowed(objects, following, now_ms=3 + KEEP) == 0
+    assert collect_subsets(objects, following, now_ms=3 + KEEP) == 0
     held.release()
-    assert collect_narrowed(objects, following, now_ms=3 + KEEP) == 1
+    assert collect_subsets(objects, following, now_ms=3 + KEEP) == 1
     assert not (objects.root / "narrowed" / other.spec).exists()
     assert (objects.root / "narrowed" / narrowing.spec).exists()
 
@@ -229,8 +231,8 @@ def test_the_oldest_of_too_many_go(weather: tuple[FolderObjects, MapDefinition, 
     objects, definition, model = weather
     base = frozen(objects, definition, model)
     for key in range(4):
-        narrowed(objects, base, Narrowing(upper=f"k{key}"), now_ms=1)
-    assert collect_narrowed(objects, base, now_ms=1, most=1) == 3
+        narrowed(objects, base, SnapshotBounds(upper=f"k{key}"), now_ms=1)
+    assert collect_subsets(objects, base, now_ms=1, most=1) == 3
 
 
 # -- pins ---------------------------------------------------------------------------------------------
@@ -272,8 +274,8 @@ def test_narrowing_large_maps_is_arithmetic_on_columns(tmp_path: Path) -> None:
     )  # fmt: skip
     objects = FolderObjects(tmp_path)
     base = freeze(objects, definition, [rows.cast(canonical_schema(definition))], shard_version=1, created_ms=1)
-    narrowing = Narrowing(lower=995, upper=1015, since=15, until=25)
+    narrowing = SnapshotBounds(lower=995, upper=1015, since=15, until=25)
     manifest = narrowed(objects, base, narrowing, now_ms=1)
     assert manifest.groups == 3
-    with Snapshot.open(narrowed_objects(objects, narrowing), manifest) as snapshot:
+    with Snapshot.open(subset_objects(objects, narrowing), manifest) as snapshot:
         assert snapshot.lookup([995, 1000, 1014], [15, 20, 24]).to_pylist() == [397, 402, 406]

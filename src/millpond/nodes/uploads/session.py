@@ -8,15 +8,15 @@ from pathlib import Path
 
 from millpond.errors import Conflict, Corrupt, Invalid, MillpondError
 from millpond.kernel.steps import step
-from millpond.maps.parts.bundle import Apart, Named, peek_manifest
+from millpond.maps.parts.bundle import Apart, PartName, peek_manifest
 from millpond.nodes.uploads.partial_file import BundleFile
 from millpond.stores.files import disk_errors
 
-__all__ = ("Arriving", "Offer")
+__all__ = ("UploadSession", "UploadOffer")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class UploadOffer:
     """What a writer says of a bundle before sending its bytes from `offset` on."""
 
     part: str
@@ -26,11 +26,11 @@ class Offer:
     offset: int = 0
 
 
-class Arriving:
+class UploadSession:
     """The one who sends a part now. Its methods may be called from any thread, but one after another."""
 
     def __init__(
-        self, bundle: Path, offer: Offer, *, admit: Callable[[Named], None],
+        self, bundle: Path, offer: UploadOffer, *, admit: Callable[[PartName], None],
         settle: Callable[[Path, Mapping[str, Apart]], None], over: Callable[[bool], None],
     ) -> None:  # fmt: skip
         """Open the file; `over` is told at the end whether what came is worth keeping.

@@ -1,4 +1,4 @@
-"""Care beside reads and loads: bounded changes, suspended maps, disk given back, readers that go on."""
+"""Maintenance beside reads and loads: bounded changes, suspended maps, disk given back, readers that go on."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_session_that_holds_others_keeps_its_end(tmp_path: Path) -> None:
 
 
 def test_suspended_care_changes_nothing(shard: Shard) -> None:
-    suspended = replace(shard.definition, care_suspended=True)
+    suspended = replace(shard.definition, maintenance_suspended=True)
     version = shard.version
     for act in (condense, retain):
         report = act(shard, suspended, 1_000, clock=CLOCK)

@@ -1,4 +1,4 @@
-"""Care killed at every step: answers stay right, doing it again ends the same, and nothing is left over."""
+"""Maintenance killed at every step: answers stay right, doing it again ends the same, and nothing is left over."""
 
 from __future__ import annotations
 
