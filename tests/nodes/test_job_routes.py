@@ -44,7 +44,7 @@ def test_a_job_is_told_to_run_and_says_what_it_did(node: Served) -> None:
     owner(node, condense="1d")
     called = node.post(f"/v1/jobs/condense/run?wait={SECONDS}").json()
     assert called["run"] == called["runs"] == 1
-    assert called["last"]["told"] == "condensed 1 of 1 map, 1 row fewer"
+    assert called["last"]["summary"] == "condensed 1 of 1 map, 1 row fewer"
     assert called["last"]["numbers"] == {"maps": 1, "ordered": 1, "rows_removed": 1}
     assert called["last"]["error"] is None
 
@@ -53,7 +53,7 @@ def test_a_run_that_is_not_waited_for_can_be_waited_for_later(node: Served) -> N
     run = node.post("/v1/jobs/orphans/run").json()["run"]
     told = node.get(f"/v1/jobs/orphans?run={run}&wait={SECONDS}").json()
     assert told["runs"] >= run
-    assert told["last"]["told"] == "nothing to do"
+    assert told["last"]["summary"] == "nothing to do"
 
 
 def test_every_job_of_a_node_is_listed(node: Served) -> None:
@@ -111,7 +111,7 @@ def test_a_replica_sends_care_to_the_primary_but_compacts_itself(cluster: Cluste
     answer = replica.post("/v1/maps/owner/maintenance", {"what": "condense"})
     assert (answer.status, answer.json()["values"]["primary"]) == (421, cluster[0].url)
     assert replica.post("/v1/maps/owner/maintenance", {"what": "compact"}).status == 200
-    told = replica.post(f"/v1/jobs/condense/run?wait={SECONDS}").json()["last"]["told"]
+    told = replica.post(f"/v1/jobs/condense/run?wait={SECONDS}").json()["last"]["summary"]
     assert told == f"follows the log of {cluster[0].url}"
 
 

@@ -1,4 +1,4 @@
-"""Answers of a node: by whichever way they come, they are those of the map as it is now."""
+"""LookupService of a node: by whichever way they come, they are those of the map as it is now."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millpond.maps.snapshots.freeze import KEEP_MS
 from millpond.maps.snapshots.leased import current_leased, refreeze_leased
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.nodes.lookup_service import Answers, _from_shard, arrow_stream, read_arrow_stream
+from millpond.nodes.lookup_service import LookupService, _from_shard, arrow_stream, read_arrow_stream
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.pond import Pond
 from millpond.stores.objects import FolderObjects
@@ -57,7 +57,7 @@ def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> N
             "m", kind=kind, value=definition.value, scheme=definition.scheme, hash_bytes=definition.hash_bytes,
             hash_bits=definition.hash_bits, overwrite=definition.overwrite,
         )  # fmt: skip
-        answers = Answers(pond, pond.clock)
+        answers = LookupService(pond, pond.clock)
         keys = pa.array([told and told[0] for told in asked], pa.string() if kind.keyed else pa.int64())
         times = pa.array([told and told[1] for told in asked], pa.int64())
         table = pa.table({"key": keys, "at": times} if kind.timed else {"key": keys})
@@ -92,7 +92,7 @@ def test_what_was_merged_since_is_laid_over_in_memory(pond: Pond) -> None:
     each = pond.create_map("m", kind="state", value="long")
     fill(each, range(2_000), 0)
     first = each.freeze()
-    answers = Answers(pond, pond.clock)
+    answers = LookupService(pond, pond.clock)
     everything = pa.table({"key": [f"k{key:05d}" for key in range(3_000)]})
     for value in range(1, 4):
         fill(each, range(value, value + 1), value)
@@ -112,7 +112,7 @@ def test_a_layer_of_too_much_is_frozen_instead(pond: Pond, monkeypatch: pytest.M
     fill(each, range(1_000), 0)
     each.freeze()
     fill(each, range(11), 1)
-    answers = Answers(pond, pond.clock)
+    answers = LookupService(pond, pond.clock)
     told = answers.lookup("m", pa.table({"key": [f"k{key:05d}" for key in range(1_000)]}))
     assert told.to_pylist() == [1] * 11 + [0] * 989
     assert each.info()["snapshot_current"]
@@ -121,7 +121,7 @@ def test_a_layer_of_too_much_is_frozen_instead(pond: Pond, monkeypatch: pytest.M
 def test_answers_are_those_of_now_while_others_load(pond: Pond) -> None:
     each = pond.create_map("m", kind="state", value="long")
     fill(each, range(1_000), 0)
-    answers = Answers(pond, pond.clock)
+    answers = LookupService(pond, pond.clock)
     asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
 
     def look(_: int) -> int:
@@ -142,7 +142,7 @@ def test_answers_are_those_of_now_while_others_load(pond: Pond) -> None:
 def test_a_snapshot_that_nobody_asks_is_let_go(pond: Pond) -> None:
     each = pond.create_map("m", kind="state", value="long")
     fill(each, range(1_000), 0)
-    answers = Answers(pond, pond.clock, idle_ms=60_000)
+    answers = LookupService(pond, pond.clock, idle_ms=60_000)
     asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     answers.lookup("m", asked)
     assert answers.release_idle() == 0
@@ -154,7 +154,7 @@ def test_a_snapshot_that_nobody_asks_is_let_go(pond: Pond) -> None:
 
 
 def test_nothing_is_known_of_maps_that_nobody_asks_any_more(pond: Pond) -> None:
-    answers, itself = Answers(pond, pond.clock, idle_ms=60_000), LocalPeer(pond, pond.clock, "http://here")
+    answers, itself = LookupService(pond, pond.clock, idle_ms=60_000), LocalPeer(pond, pond.clock, "http://here")
     asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     for number in range(5):
         fill(pond.create_map(f"m{number}", kind="state", value="long"), range(300), number)
@@ -174,7 +174,7 @@ def test_nothing_is_known_of_maps_that_nobody_asks_any_more(pond: Pond) -> None:
 def test_what_is_closed_begins_nothing_again(pond: Pond) -> None:
     """Not even when its timer has gone off already, or a question is under way."""
     fill(pond.create_map("m", kind="state", value="long"), range(1_000), 0)
-    answers = Answers(pond, pond.clock, idle_ms=60_000)
+    answers = LookupService(pond, pond.clock, idle_ms=60_000)
     asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     begun = answers.snapshot(pond.map("m"))
     with answers._fresh._slot("m"):  # as who asks holds it
@@ -239,7 +239,7 @@ def test_a_snapshot_that_is_chosen_cannot_be_collected(pond: Pond, again: bool) 
 
 
 def test_a_map_made_again_is_another(pond: Pond) -> None:
-    answers = Answers(pond, pond.clock)
+    answers = LookupService(pond, pond.clock)
     asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     for value in (1, 2):
         each = pond.create_map("m", kind="state", value="long")
@@ -290,7 +290,7 @@ def test_large_and_small_answers_hold_the_same_rows(pond: Pond, monkeypatch: pyt
     fill(each, range(2_000), 0)
     each.freeze()
     fill(each, range(1_000), 1)
-    answers = Answers(pond, pond.clock)
+    answers = LookupService(pond, pond.clock)
     for where in (None, "value = 1", [["key", "<", "k00007"]]):
         small = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
         with monkeypatch.context() as patched:

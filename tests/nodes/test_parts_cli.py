@@ -66,7 +66,7 @@ def test_jobs_speak_json(node: Served) -> None:
     assert told["compact"]["interval_ms"] == 3_600_000
     assert {job["node"] for job in told.values()} == {node.url}
     (ran,) = objects("jobs", "run", "orphans", "--pond", node.url, "--json")
-    assert ran["last"]["told"] == "nothing to do"
+    assert ran["last"]["summary"] == "nothing to do"
     (paused,) = objects("jobs", "pause", "orphans", "--pond", node.url, "--json")
     assert paused["paused"]
 

@@ -170,7 +170,7 @@ def test_work_between_the_runs_is_told_of_pauses_also_after_a_restart(tmp_path: 
     held: list[bool] = []
 
     def begin() -> Scheduler:
-        job = Job("merge", "Merges.", 0, done, hold=held.append)
+        job = Job("merge", "Merges.", 0, done, pause=held.append)
         scheduler = Scheduler([job], state=tmp_path / "jobs.json", clock=SystemClock())
         scheduler.start()
         return scheduler

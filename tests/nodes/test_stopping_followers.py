@@ -56,7 +56,7 @@ def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, ma
     caught_up(replica, pair.primary.pond.position()[0])
     follower = replica.node.follower
     follower.stop()
-    trouble = pair.pause(match, after)
+    trouble = pair.hold(match, after)
     position = load(pair.primary, "b")
     follower.start()
     assert trouble.struck.wait(SECONDS)
@@ -76,7 +76,7 @@ def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, ma
 def test_a_node_that_is_cloning_stops(pair: Pair) -> None:
     load(pair.primary, "a")
     pair.primary.pond.wait_applied(pair.primary.pond.position()[0])
-    trouble = pair.pause(b"GET /v1/maps/m/shard", 100)
+    trouble = pair.hold(b"GET /v1/maps/m/shard", 100)
     replica = pair.replica()
     assert trouble.struck.wait(SECONDS)
     replica.close()
@@ -88,7 +88,7 @@ def test_a_node_that_repairs_or_compares_stops(pair: Pair, ask: str) -> None:
     load(pair.primary, "a")
     replica = pair.replica()
     caught_up(replica, pair.primary.pond.position()[0])
-    trouble = pair.pause(b"GET /v1/maps/m/digest")
+    trouble = pair.hold(b"GET /v1/maps/m/digest")
     asking = threading.Thread(target=replica.post, args=(ask, {}), daemon=True)
     asking.start()
     assert trouble.struck.wait(SECONDS)

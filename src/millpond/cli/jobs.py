@@ -160,7 +160,7 @@ def _tell(node: str, job: dict[str, Any], told: str, *, as_json: bool, named: bo
 
 def _ended(last: dict[str, Any]) -> str:
     error = f" · error: {last['error']}" if last["error"] else ""
-    return f"{last['told']} ({last['seconds']:.1f} s){error}"
+    return f"{last['summary']} ({last['seconds']:.1f} s){error}"
 
 
 def _table(jobs: Sequence[dict[str, Any]], now_ms: int, purpose: bool) -> tuple[list[str], list[list[str]]]:
@@ -188,7 +188,7 @@ def _result(job: dict[str, Any]) -> str:
     last = job["last"]
     if last is None:
         return ""
-    return f"{last['told']} · error: {last['error']}" if last["error"] else str(last["told"])
+    return f"{last['summary']} · error: {last['error']}" if last["error"] else str(last["summary"])
 
 
 def _next(job: dict[str, Any], now_ms: int) -> str:

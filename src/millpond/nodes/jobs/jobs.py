@@ -169,11 +169,11 @@ class _Merging:
 
 
 def _merge(node: JobContext, position: int, stopping: threading.Event) -> Outcome:
-    before, faults = _waiting(node.merger.status()), _Faults()
+    before, faults = _queued(node.merger.status()), _Faults()
     with node.merger.pause.awake(), faults.of("queued"):
         _wait_applied(node, position, stopping)
     status = node.merger.status()
-    after = _waiting(status)
+    after = _queued(status)
     faults += [f"map {each['map']}: {each['error']}" for each in status if each["error"]]
     merged = {what: max(before[what] - after[what], 0) for what in before}
     told = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
@@ -189,8 +189,8 @@ def _last_merge(node: JobContext) -> str:
     return f"nothing waited; last: {_many(last['merged_rows'], 'row')} of {last['map']}"
 
 
-def _waiting(status: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return {what: sum(each[f"{what}_waiting"] for each in status) for what in ("parts", "rows")}
+def _queued(status: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {what: sum(each[f"{what}_queued"] for each in status) for what in ("parts", "rows")}
 
 
 def _wait_applied(node: JobContext, position: int, stopping: threading.Event) -> None:
