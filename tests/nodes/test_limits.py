@@ -6,7 +6,7 @@ import http.client
 import io
 import json
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,7 +45,8 @@ class Sender:
 
     def answer(self) -> Answer:
         got = self.line.getresponse()
-        return Answer(got.status, got.headers, got.read())
+        with closing(self.line), got:
+            return Answer(got.status, got.headers, got.read())
 
     def close(self) -> None:
         self.line.close()
