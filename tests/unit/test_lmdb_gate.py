@@ -76,7 +76,8 @@ def test_a_reader_that_may_not_wait_is_let_go_while_the_map_is_to_move(space: Lm
 
 def test_a_reader_that_may_not_wait_does_not_follow_a_map_that_grew(space: LmdbSpace, path: Path) -> None:
     put(space, b"k")
-    with python("space = LmdbSpace(sys.argv[1])\nspace.write(lambda tx: tx.put(b'big', bytes(100_000)))", path) as other:
+    grow = "space = LmdbSpace(sys.argv[1])\nspace.write(lambda tx: tx.put(b'big', bytes(100_000)))"
+    with python(grow, path) as other:
         assert other.wait(60) == 0
     with pytest.raises(WouldBlock), space.read(wait=False):
         pass
