@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SHIPPED = "src/millpond/thing.py"
 
 
-def told(rule: tidy.Rule, text: str, path: str = SHIPPED) -> list[str]:
+def problems_of(rule: tidy.Rule, text: str, path: str = SHIPPED) -> list[str]:
     return list(rule(tidy.Source(path, text)))
 
 
@@ -26,31 +26,31 @@ def test_the_repository_is_tidy() -> None:
 
 def test_long_functions_are_found_and_docstrings_are_free() -> None:
     body = "    x = 1\n"
-    assert told(tidy.functions_are_short, "def f():\n" + body * 60)
-    assert not told(tidy.functions_are_short, "def f():\n" + body * 59)
-    assert not told(tidy.functions_are_short, 'def f():\n    """\n' + "    words\n" * 70 + '    """\n' + body)
+    assert problems_of(tidy.functions_are_short, "def f():\n" + body * 60)
+    assert not problems_of(tidy.functions_are_short, "def f():\n" + body * 59)
+    assert not problems_of(tidy.functions_are_short, 'def f():\n    """\n' + "    words\n" * 70 + '    """\n' + body)
 
 
 def test_long_modules_are_found() -> None:
-    assert told(tidy.modules_are_short, "x = 1\n" * 501)
-    assert not told(tidy.modules_are_short, "x = 1\n" * 500)
+    assert problems_of(tidy.modules_are_short, "x = 1\n" * 501)
+    assert not problems_of(tidy.modules_are_short, "x = 1\n" * 500)
 
 
 def test_large_classes_are_found() -> None:
     methods = "".join(f"    def m{number}(self): ...\n" for number in range(13))
-    assert told(tidy.classes_are_small, "class C:\n" + methods)
-    assert not told(tidy.classes_are_small, "class C:\n" + methods.replace("m0", "_m0"))
+    assert problems_of(tidy.classes_are_small, "class C:\n" + methods)
+    assert not problems_of(tidy.classes_are_small, "class C:\n" + methods.replace("m0", "_m0"))
 
 
 @pytest.mark.parametrize("name", ["utils.py", "helpers.py", "_common.py", "base.py", "manager.py"])
 def test_vague_names_are_found(name: str) -> None:
-    assert told(tidy.names_say_something, "", f"src/millpond/{name}")
+    assert problems_of(tidy.names_say_something, "", f"src/millpond/{name}")
 
 
 def test_missing_docstrings_are_found() -> None:
-    assert told(tidy.modules_are_introduced, "x = 1\n")
-    assert told(tidy.modules_are_introduced, '"""Here."""\ndef f(): ...\n')
-    assert not told(tidy.modules_are_introduced, '"""Here."""\ndef f():\n    """Do."""\n')
+    assert problems_of(tidy.modules_are_introduced, "x = 1\n")
+    assert problems_of(tidy.modules_are_introduced, '"""Here."""\ndef f(): ...\n')
+    assert not problems_of(tidy.modules_are_introduced, '"""Here."""\ndef f():\n    """Do."""\n')
 
 
 @pytest.mark.parametrize(
@@ -66,18 +66,56 @@ def test_missing_docstrings_are_found() -> None:
     ],
 )
 def test_doors_that_do_not_match_are_found(text: str, found: bool) -> None:
-    assert bool(told(tidy.doors_are_exact, text)) is found
+    assert bool(problems_of(tidy.doors_are_exact, text)) is found
 
 
 def test_naive_clocks_are_found() -> None:
-    assert told(tidy.clocks_are_passed_in, "import time\ntime.time()\n")
-    assert told(tidy.clocks_are_passed_in, "import datetime\ndatetime.datetime.now()\n")
-    assert not told(tidy.clocks_are_passed_in, "import time\ntime.time()\n", "src/millpond/clock.py")
+    assert problems_of(tidy.clocks_are_passed_in, "import time\ntime.time()\n")
+    assert problems_of(tidy.clocks_are_passed_in, "import datetime\ndatetime.datetime.now()\n")
+    assert not problems_of(tidy.clocks_are_passed_in, "import time\ntime.time()\n", "src/millpond/clock.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("told = 1\n", True),
+        ("def f(asked): ...\n", True),
+        ("rows = [each for each in range(3)]\n", True),
+        ("def _put_aside(): ...\n", True),
+        ("class LandingPlace: ...\n", True),
+        ("self.at_hand = 1\n", True),
+        ("waiting = 1\n", True),
+        ("parts_waiting = 1\n", False),
+        ("reach, breach, skeptic = 1, 2, 3\n", False),
+        ("def test_two_do_not_disturb_each_other(): ...\n", False),
+        ("row.told()\n", False),
+    ],
+)
+def test_names_that_are_not_the_fields_are_found(text: str, found: bool) -> None:
+    assert bool(problems_of(tidy.names_are_the_fields, text)) is found
+
+
+def test_a_found_name_comes_with_its_replacement() -> None:
+    assert problems_of(tidy.names_are_the_fields, "told = 1\n") == [
+        "line 1: told; `told`: say row, payload or response"
+    ]
+
+
+def test_docstrings_that_begin_with_a_question_are_found() -> None:
+    assert problems_of(tidy.docstrings_name_the_thing, '"""What lives here."""\n')
+    assert problems_of(tidy.docstrings_name_the_thing, 'def f():\n    """Whether it is."""\n')
+    assert not problems_of(tidy.docstrings_name_the_thing, 'def f():\n    """True when it is."""\n')
+    assert not problems_of(tidy.docstrings_name_the_thing, '"""Whatever a caller wants."""\n')
+
+
+def test_phrases_that_are_not_the_fields_are_found() -> None:
+    assert problems_of(tidy.phrases_are_plain, "# it was put aside\n")
+    assert not problems_of(tidy.phrases_are_plain, "# it was quarantined\n")
 
 
 def test_paths_of_one_machine_are_found() -> None:
-    assert told(tidy.nothing_points_elsewhere, "cd /wo" + "rk/main\n", "README.md")
-    assert not told(tidy.nothing_points_elsewhere, "cd framework/main\n", "README.md")
+    assert problems_of(tidy.nothing_points_elsewhere, "cd /wo" + "rk/main\n", "README.md")
+    assert not problems_of(tidy.nothing_points_elsewhere, "cd framework/main\n", "README.md")
 
 
 def test_names_nobody_uses_are_found() -> None:

@@ -35,6 +35,39 @@ CLOCKS = {
 }
 CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", "bench/")
 
+# this -> that: as any word of a name, `told_later` as well as `told`
+NAME_WORDS = {
+    "told": "row, payload or response",
+    "asked": "request, keys or query",
+    "each": "the noun itself: row, part, outcome",
+    "aside": "quarantined",
+    "care": "maintenance",
+    "itself": "local peer",
+    "kept": "retained",
+    "landing": "staging",
+    "landings": "staging",
+    "narrowed": "subset",
+    "narrowing": "subset or bounds",
+    "puller": "follower",
+    "refusals": "error responses",
+    "at_hand": "cached",
+    "catchup": "replication or follower",
+    "catch_up": "replication or follower",
+}
+# this -> that: as a whole name alone, for `parts_waiting` is plain English
+WHOLE_NAMES = {"waiting": "queue", "entering": "apply", "asking": "caller or query"}
+# this -> that: in docstrings, comments and messages
+PHRASES = {
+    "at hand": "cached",
+    "broken line": "lost connection",
+    "put aside": "quarantined",
+    "set aside": "quarantined",
+    "unless told": "by default",
+}
+QUESTIONS = frozenset(("who", "what", "whether", "where", "how", "when", "why", "which", "whose", "whom"))
+WORDED = ("src/",)  # folders whose words are checked
+NOT_WORDED = ("src/millpond/kernel/", "src/millpond/stores/")
+
 # Written in pieces, so that this file does not name them.
 ELSEWHERE = tuple(
     re.compile(re.escape(piece.replace("~", "")))
@@ -205,6 +238,65 @@ def clocks_are_passed_in(source: Source) -> Iterator[str]:
                 yield f"line {node.lineno}: {called}; use {CLOCKS[called]}"
 
 
+def names_are_the_fields(source: Source) -> Iterator[str]:
+    """Whatever a file names has the field's word: no pronoun, no participle where there is a noun."""
+    if not _is_worded(source):
+        return
+    for line, name in sorted(set(_given_names(source.tree))):
+        for word, instead in _banned_words(name):
+            yield f"line {line}: {name}; `{word}`: say {instead}"
+
+
+def _is_worded(source: Source) -> bool:
+    return source.python and source.path.startswith(WORDED) and not source.path.startswith(NOT_WORDED)
+
+
+def _banned_words(name: str) -> Iterator[tuple[str, str]]:
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).strip("_").lower()
+    if snake in WHOLE_NAMES:
+        yield snake, WHOLE_NAMES[snake]
+    if snake.startswith("test_"):
+        return  # a sentence
+    for word, instead in NAME_WORDS.items():
+        if f"_{word}_" in f"_{snake}_":
+            yield word, instead
+
+
+def _given_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.lineno, node.name
+            case ast.arg():
+                yield node.lineno, node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.lineno, node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.lineno, node.attr
+
+
+def docstrings_name_the_thing(source: Source) -> Iterator[str]:
+    """A docstring begins with the noun or the verb of the thing, not with a question."""
+    if not _is_worded(source):
+        return
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        first = re.match(r"\w*", ast.get_docstring(node) or "")
+        if first is not None and first[0].lower() in QUESTIONS:
+            name = "the module" if isinstance(node, ast.Module) else node.name
+            yield f"the docstring of {name} begins with '{first[0]}'; begin with the thing, or with 'True when'"
+
+
+def phrases_are_plain(source: Source) -> Iterator[str]:
+    """Prose says the field's word too."""
+    if _is_worded(source):
+        for number, line in enumerate(source.text.splitlines(), 1):
+            for phrase, instead in PHRASES.items():
+                if re.search(rf"\b{phrase}s?\b", line, re.IGNORECASE):
+                    yield f"line {number}: '{phrase}'; say {instead}"
+
+
 def nothing_points_elsewhere(source: Source) -> Iterator[str]:
     """No path of one machine and no package index is written into the repository."""
     for number, line in enumerate(source.text.splitlines(), 1):
@@ -221,6 +313,9 @@ PYTHON_RULES: tuple[Rule, ...] = (
     modules_are_introduced,
     doors_are_exact,
     clocks_are_passed_in,
+    names_are_the_fields,
+    docstrings_name_the_thing,
+    phrases_are_plain,
 )
 TEXT_RULES: tuple[Rule, ...] = (nothing_points_elsewhere,)
 
@@ -260,8 +355,8 @@ def read_sources(root: Path) -> list[Source]:
 
 def problems(sources: list[Source]) -> list[str]:
     """Everything that is not tidy, as `path: sentence`."""
-    told: list[str] = []
+    found: list[str] = []
     for source in sources:
         rules = (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES
-        told += [f"{source.path}: {problem}" for rule in rules for problem in rule(source)]
-    return told + list(dead_names(sources))
+        found += [f"{source.path}: {problem}" for rule in rules for problem in rule(source)]
+    return found + list(dead_names(sources))

@@ -90,11 +90,11 @@ def _look_up(made: Any, keys: pa.ChunkedArray, table: pa.Table) -> None:
     if column is not None:
         made.lookup(plain, at=column)
     lower = plain[0].as_py()
-    with made.snapshot(keys=[lower, None]) as narrowed:
-        narrowed.lookup(plain.slice(0, 1), HOUR)
+    with made.snapshot(keys=[lower, None]) as subset:
+        subset.lookup(plain.slice(0, 1), HOUR)
     if made.kind.timed:
-        with made.snapshot(window=["1970-01-01T00:00Z", "2100-01-01T00:00Z"]) as narrowed:
-            narrowed.lookup(plain, "1970-01-02T00:00Z")
+        with made.snapshot(window=["1970-01-01T00:00Z", "2100-01-01T00:00Z"]) as subset:
+            subset.lookup(plain, "1970-01-02T00:00Z")
 
 
 def maps_of(rows: int) -> Iterator[tuple[str, dict[str, Any], pa.Table]]:

@@ -19,7 +19,7 @@ def thread_seconds() -> float:
 
 
 class Clock(Protocol):
-    """What a component may ask of the world's time and chance."""
+    """Time and randomness, as components receive them."""
 
     def now_ms(self) -> int:
         """UTC milliseconds since 1970."""

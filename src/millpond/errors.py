@@ -47,10 +47,10 @@ class MillpondError(Exception):
         self.values = values
 
     def __str__(self) -> str:
-        told = self.message
+        text = self.message
         if self.values:
-            told += ". " + " ".join(f"{name}={value}" for name, value in self.values.items())
-        return f"{told} ({self.hint})" if self.hint else told
+            text += ". " + " ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"{text} ({self.hint})" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.kind, self.hint, self.values))

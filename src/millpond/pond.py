@@ -126,7 +126,7 @@ class Pond(PondLog, RetainedParts):
 
                 discard_snapshots(FolderObjects(place), self.clock.now_ms())
             return
-        # Handles, of other processes too, look at this file: they are told before the rest is taken away.
+        # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
         (place / "current").unlink(missing_ok=True)
         remove_tree(place)
 
@@ -258,8 +258,8 @@ class Pond(PondLog, RetainedParts):
     ) -> LoadResult:  # fmt: skip
         """Adopt sealed parts, of one map or several, as one load or not at all; then merge them, or do not `wait`.
 
-        What was entered under this `load_id`, or for this (query, epoch) of a `stream` or a later one, is told again,
-        and nothing is entered.
+        What was entered under this `load_id`, or for this (query, epoch) of a `stream` or a later one, is returned
+        again, and nothing is entered.
 
         Raises: `Corrupt`, `Conflict`, `Unavailable`, see `maps.loading.commit_load`.
         """
@@ -279,14 +279,14 @@ class Pond(PondLog, RetainedParts):
         `written` names the format where the names of the files do not. `effective_time` is the time of XML elements
         that have none. Times that name no zone are in `zone` (`UTC`, `Europe/Berlin`), or refused; times that
         are numbers count in `time_unit` (`s`, `ms`, `us`, `ns`). `null` is what CSV writes where there is no value,
-        besides nothing. `advance` is told of rows and bytes as they are read. The rest is as in `Map.load`.
+        besides nothing. `advance` is called with rows and bytes as they are read. The rest is as in `Map.load`.
 
         Raises: `NotFound` for files or a map that do not exist; else as `Map.load`.
         """
         from millpond.maps.loads.load_files import file_reading, load_files
 
         with self.space.read() as tx:
-            known = {each.name: each for each in catalogue.list_maps(tx)}
+            known = {definition.name: definition for definition in catalogue.list_maps(tx)}
             name = None if map is None else catalogue.find_map(tx, map).name
         reading = file_reading(
             known, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
@@ -323,23 +323,23 @@ class Pond(PondLog, RetainedParts):
         return verify_maps(self._loads, self.maps(), self.folder, full=full, going=going)
 
 
-def _one_of(options: Any, told: Any, name: str) -> Any:
+def _one_of(options: Any, value: Any, name: str) -> Any:
     try:
-        return options(told)
+        return options(value)
     except ValueError:
         raise Invalid(
-            f"{name} is not known", kind=f"{name}_unknown", hint=f"one of: {', '.join(options)}", value=told
+            f"{name} is not known", kind=f"{name}_unknown", hint=f"one of: {', '.join(options)}", value=value
         ) from None
 
 
 def _check_folder(folder: Path, create: bool) -> None:
     marker = folder / "pond.json"
     if marker.exists():
-        told = _read_marker(marker)
-        if told.get("format") != POND_FORMAT:
+        payload = _read_marker(marker)
+        if payload.get("format") != POND_FORMAT:
             raise Invalid(
                 "the pond has a format this version does not know", kind="pond_format", folder=folder,
-                found=told.get("format"), hint="open it with the version of Millpond that wrote it",
+                found=payload.get("format"), hint="open it with the version of Millpond that wrote it",
             )  # fmt: skip
         return
     if not create:
@@ -356,19 +356,19 @@ def _check_folder(folder: Path, create: bool) -> None:
 
 def _read_marker(marker: Path) -> dict[str, Any]:
     try:
-        told = json.loads(marker.read_bytes())
+        payload = json.loads(marker.read_bytes())
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
+        payload = None
+    if not isinstance(payload, dict):
         raise Corrupt(
             "the pond's marker cannot be read", kind="pond_damaged", file=marker,
             hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond',
         )  # fmt: skip
-    return told
+    return payload
 
 
 def _alive(written: str) -> bool:
-    """Whether the process that made a folder in `writer/` may still be writing: false only for a dead one of ours."""
+    """True when the process that made a folder in `writer/` may still be writing: false only for a dead one of ours."""
     host, pid, _ = written.rsplit("-", 2) if written.count("-") >= 2 else ("", "", "")
     if host != host_name() or not pid.isdigit():
         return True

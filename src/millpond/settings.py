@@ -51,33 +51,33 @@ _SIZES = {
 _EMPTY: Mapping[str, Any] = {}
 
 
-def _duration(told: object) -> object:
+def _duration(value: object) -> object:
     """Milliseconds of `10min`, `1500ms`, `off`; a bare number is milliseconds already."""
-    if not isinstance(told, str | bool):
-        return told
+    if not isinstance(value, str | bool):
+        return value
     try:
-        return 0 if is_off(told) else parse_duration(told)
+        return 0 if is_off(value) else parse_duration(value)
     except Invalid as error:
         raise ValueError(error.hint) from error
 
 
-def _size(told: object) -> object:
+def _size(value: object) -> object:
     """Bytes of `2GiB`, `500 MB`; a bare number is bytes already."""
-    if not isinstance(told, str):
-        return told
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", told.strip().lower())
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
     if not found or found.group(2) not in _SIZES:
         raise ValueError("write a whole number and a unit (B, KiB, MiB, GiB, KB, MB, GB), such as 2GiB")
     return int(found.group(1)) * _SIZES[found.group(2)]
 
 
-def _several(told: object) -> object:
+def _several(value: object) -> object:
     """Names from text with commas, or from a list."""
-    if not isinstance(told, str):
-        return told
-    if told.lstrip().startswith("["):
-        return json.loads(told)
-    return [piece.strip() for piece in told.split(",") if piece.strip()]
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return json.loads(value)
+    return [piece.strip() for piece in value.split(",") if piece.strip()]
 
 
 class _Unit(NamedTuple):
@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     access_log: bool = Field(False, description="whether every request is a line in the log")
 
     # -- what a node does by itself -------------------------------------------------------------------
-    merge_interval: Duration = Field(1_000, description="how often the merger looks for parts nobody told it of")
+    merge_interval: Duration = Field(1_000, description="how often the merger looks for parts without notice")
     condense_interval: Duration = Field(600_000, description="how often maps are condensed")
     retain_interval: Duration = Field(600_000, description="how often old rows are deleted")
     compact_interval: Duration = Field(3_600_000, description="how often shards are looked at that waste disk")
@@ -170,10 +170,10 @@ class Settings(BaseSettings):
     snapshot_fetch_timeout: Duration = Field(300_000, description="how long fetching a snapshot may take")
     snapshot_cache: str = Field("", description="folder for fetched snapshots; by default the user's cache folder")
     remote_rows_max: int = Field(
-        1_000_000, ge=0, description="so many keys are asked of a node at most, while there is no snapshot at hand"
+        1_000_000, ge=0, description="so many keys are asked of a node at most, while no snapshot is cached"
     )
-    send_part_attempts: int = Field(3, ge=1, le=100, description="how often a broken line is tried")
-    send_part_retry_delay: Duration = Field(1_000, description="pause before a broken line is tried again")
+    send_part_attempts: int = Field(3, ge=1, le=100, description="tries of a request whose connections are lost")
+    send_part_retry_delay: Duration = Field(1_000, description="pause before a request is tried again")
     connect_timeout: Duration = Field(5_000, ge=1, description="how long connecting to a node may take")
     read_timeout: Duration = Field(60_000, ge=1, description="how long a node may say nothing while it answers")
     synchronise: bool = Field(False, description="whether a load waits until every node has merged it")
@@ -195,7 +195,7 @@ class Settings(BaseSettings):
 
     @property
     def secure(self) -> bool:
-        """Whether the node speaks https."""
+        """True when the node speaks https."""
         return bool(self.tls_cert)
 
     def own_url(self, port: int | None = None) -> str:
@@ -305,7 +305,7 @@ def _check_known(name: str, origin: str) -> None:
 
 
 def _refused(error: ValidationError, origins: Mapping[str, str]) -> Invalid:
-    """The first thing that is wrong, in our words; a secret is not told."""
+    """The first thing that is wrong, in our words; a secret is not shown."""
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else ""
     reason = first["msg"].removeprefix("Value error, ")
@@ -324,13 +324,13 @@ def in_words(name: str, value: Any) -> Any:
     """A value as one would write it in the file; a secret masked."""
     if name in SECRET_NAMES:
         return _MASK if value else ""
-    unit = next((each.name for each in Settings.model_fields[name].metadata if isinstance(each, _Unit)), None)
+    unit = next((unit.name for unit in Settings.model_fields[name].metadata if isinstance(unit, _Unit)), None)
     if unit == "ms":
         return duration_in_words(value)
     if unit == "bytes":
         return size_in_words(value)
     if name == "tokens":
-        return [{"name": each.name, "sha256": _MASK, "rights": each.rights} for each in value]
+        return [{"name": token.name, "sha256": _MASK, "rights": token.rights} for token in value]
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -58,7 +58,7 @@ Answer = str | list[Any]
 
 
 class _LookupMap(Protocol):
-    """What a lookup needs of a map, here or on a node."""
+    """A map as a lookup needs it, here or on a node."""
 
     @property
     def name(self) -> str: ...
@@ -82,12 +82,12 @@ def functions(
         `Invalid` for a time, `Unavailable` when no node answers.
     """
     known = clock or SystemClock()
-    told = None if at is None else parse_instant(at)
+    instant = None if at is None else parse_instant(at)
 
     def lookup(context: Any, *arguments: Any) -> Answer:
         run = context.eval_context.get(_STATE)
         if run is None:
-            run = context.eval_context[_STATE] = _Run(pond, known.now_ms() if told is None else told)
+            run = context.eval_context[_STATE] = _Run(pond, known.now_ms() if instant is None else instant)
         return run.answer(_question(arguments))
 
     return {(NAMESPACE, "lookup"): lookup}
@@ -120,7 +120,7 @@ def _question(arguments: Sequence[Any]) -> _Question:
 
 
 def _text(given: Any) -> str | None:
-    """What XPath's `string()` makes of an argument; None for an empty node set."""
+    """The text that XPath's `string()` makes of an argument; None for an empty node set."""
     if isinstance(given, list):
         return _text(given[0]) if given else None
     if etree.iselement(given):
@@ -141,7 +141,7 @@ def _is_true(given: Any) -> bool:
 
 @dataclass(slots=True)
 class _Run:
-    """What one transformation has asked so far."""
+    """The lookups of one transformation so far."""
 
     pond: _Holder
     now_ms: int
@@ -191,16 +191,16 @@ class _Run:
         return self._remembered(names[-1], key, at)
 
     def _remembered(self, name: str, key: str, at: int) -> Answer:
-        asked = (name, key, at)
-        if asked in self.answers:
-            self.answers.move_to_end(asked)
-            return self.answers[asked]
-        found = self.answers[asked] = self._asked(name, key, at)
+        question = (name, key, at)
+        if question in self.answers:
+            self.answers.move_to_end(question)
+            return self.answers[question]
+        found = self.answers[question] = self._look_up(name, key, at)
         if len(self.answers) > ANSWERS_MAX:
             self.answers.popitem(last=False)
         return found
 
-    def _asked(self, name: str, key: str, at: int) -> Answer:
+    def _look_up(self, name: str, key: str, at: int) -> Answer:
         map = self.maps.get(name)
         if map is None:
             map = self.maps[name] = self.pond.map(name)
@@ -227,11 +227,13 @@ def _answer(name: str, value: Any) -> Answer:
 
 
 def _struct(name: str, value: dict[str, Any]) -> Any:
-    told = etree.Element(name)
-    for field_name, inner in value.items():
-        if inner is not None:
-            etree.SubElement(told, _element_name(field_name)).text = inner if isinstance(inner, str) else _scalar(inner)
-    return told
+    element = etree.Element(name)
+    for field_name, content in value.items():
+        if content is not None:
+            etree.SubElement(element, _element_name(field_name)).text = (
+                content if isinstance(content, str) else _scalar(content)
+            )
+    return element
 
 
 def _element_name(name: str) -> str:
@@ -240,8 +242,8 @@ def _element_name(name: str) -> str:
     >>> _element_name("wind speed"), _element_name("3d")
     ('wind_speed', '_3d')
     """
-    told = re.sub(r"[^\w.-]", "_", name)
-    return told if re.match(r"[^\W\d]", told) else f"_{told}"
+    name_ = re.sub(r"[^\w.-]", "_", name)
+    return name_ if re.match(r"[^\W\d]", name_) else f"_{name_}"
 
 
 def _scalar(value: Any) -> str:

@@ -140,21 +140,21 @@ def test_another_process_reads_its_snapshot_to_the_end(pond: Pond, held: Map) ->
 
 
 def test_nothing_stays_of_a_map_that_nobody_reads(pond: Pond, held: Map) -> None:
-    narrowed = held.snapshot(keys=["a", "b"])
-    narrowed.close()
+    subset = held.snapshot(keys=["a", "b"])
+    subset.close()
     pond.drop_map("m")
     gc.collect()
     assert (folders(pond, "shards"), folders(pond, "snapshots")) == ([], [])
 
 
-def test_pinned_and_narrowed_snapshots_outlive_their_map(pond: Pond, held: Map) -> None:
+def test_pinned_snapshots_and_subsets_outlive_their_map(pond: Pond, held: Map) -> None:
     clock = pond.clock
     assert isinstance(clock, ManualClock)
-    narrowed = held.snapshot(keys=["a", "b"])
+    subset = held.snapshot(keys=["a", "b"])
     pin(held.objects, held.snapshot().manifest.id, clock.now_ms() + 5_000)
     pond.drop_map("m")
-    assert narrowed.lookup(["a"], 5).to_pylist() == ["old"]
-    narrowed.close()
+    assert subset.lookup(["a"], 5).to_pylist() == ["old"]
+    subset.close()
     with millpond.open(pond.folder, clock=clock):
         assert len(folders(pond, "snapshots")) == 1, "a job that was planned will come for it"
         assert pond.verify().ok

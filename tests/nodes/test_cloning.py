@@ -326,8 +326,8 @@ def test_copies_that_nobody_asks_for_go(source: Served) -> None:
     first = copies.shard("plain")
     assert copies.shard("plain").checksum == first.checksum
     assert copies.expire() == 0
-    for kept in copies._cached.values():
-        kept.asked -= 10_000
+    for copy in copies._cached.values():
+        copy.used_at -= 10_000
     assert copies.expire() >= 1
     assert not first.file.exists()
     assert copies.find(first.checksum) is None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.testing.cluster_audit import told
+from millpond.testing.cluster_audit import fetch_json
 from millpond.testing.rows import table_of
 from tests.nodes.fault_story import Story, rows_of, told_story
 
@@ -33,7 +33,7 @@ def story(whole: Story) -> Iterator[Story]:
 
 def stamps_of(story: Story) -> list[int]:
     """When the primary says that its entries were made, in their order."""
-    return [each["stamp_ms"] for each in told(story.cluster, 0, "/v1/log", after=0)["entries"]]
+    return [each["stamp_ms"] for each in fetch_json(story.cluster, 0, "/v1/log", after=0)["entries"]]
 
 
 def test_a_clock_set_back_changes_no_order(story: Story) -> None:

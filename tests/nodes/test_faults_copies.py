@@ -9,7 +9,7 @@ import pytest
 
 from millpond.maps.model.definition import Kind
 from millpond.testing.cluster import wait_for
-from millpond.testing.cluster_audit import told
+from millpond.testing.cluster_audit import fetch_json
 from millpond.testing.faulty_proxy import Trouble
 from tests.nodes.fault_story import Story, rows_of, told_story
 
@@ -29,7 +29,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 def trimmed(story: Story) -> bool:
     """Whether no node has the log from its beginning."""
-    return all(told(story.cluster, number, "/v1/log", after=10**9)["first"] > 1 for number in range(3))
+    return all(fetch_json(story.cluster, number, "/v1/log", after=10**9)["first"] > 1 for number in range(3))
 
 
 @pytest.mark.parametrize("act", ["flip", "cut"])

@@ -18,7 +18,7 @@ from millpond.errors import Corrupt, Unavailable
 from millpond.maps.model.definition import Kind
 from millpond.maps.parts.bundle import write_bundle
 from millpond.testing.cluster import wait_for
-from millpond.testing.cluster_audit import parts_of, told
+from millpond.testing.cluster_audit import fetch_json, parts_of
 from millpond.testing.faults import flip_byte
 from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import canonical_of, table_of
@@ -291,7 +291,7 @@ def test_a_byte_that_changes_in_a_page_of_a_shard_is_found_by_comparing_and_mend
     for at in places:
         flip_byte(file, at + len(key) + 4)
     assert places
-    assert told(story.cluster, REPLICA, "/v1/maps/page/get", key=key.decode())["value"] != 1_000_123
+    assert fetch_json(story.cluster, REPLICA, "/v1/maps/page/get", key=key.decode())["value"] != 1_000_123
     said = json.loads(shell("verify", "--pond", story.cluster.url, "--wait", "10", "--json", code=1))
     differing = [(each["map"], each["node"], each["state"]) for each in said["agreement"]["findings"]
                  if each["state"] != "agrees"]  # fmt: skip

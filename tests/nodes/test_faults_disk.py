@@ -16,7 +16,7 @@ import millpond
 from millpond.errors import Unavailable
 from millpond.maps.model.definition import Kind
 from millpond.testing.cluster import Place, wait_for
-from millpond.testing.cluster_audit import parts_of, position_of, told
+from millpond.testing.cluster_audit import fetch_json, parts_of, position_of
 from millpond.testing.rows import table_of
 from tests.nodes.fault_story import Story, patient, rows_of, told_story
 
@@ -132,7 +132,7 @@ def test_a_full_disk_is_answered_with_507_and_nothing_is_left_of_the_upload(whol
     assert json.loads(answer.body)["kind"] == "disk_full"
     assert all(part["state"] == "retained" for part in parts_of(story.cluster, SMALL))
     # whoever only asks is answered
-    assert told(story.cluster, SMALL, "/v1/maps/refusal/get", key="nobody")["value"] is None
+    assert fetch_json(story.cluster, SMALL, "/v1/maps/refusal/get", key="nobody")["value"] is None
     ballast.unlink()
     story.cluster.wait_ready(SMALL)
     patient(story, lambda: story.load("refusal", 1))
@@ -166,7 +166,7 @@ def test_what_was_entered_waits_while_the_disk_is_full_and_is_merged_by_itself_l
         part["state"] for part in parts_of(story.cluster, SMALL) if (part["map"], part["rows"]) == ("waits", ROWS)
     }
     assert states <= {"queued", "merging"}
-    assert told(story.cluster, SMALL, "/v1/maps/waits/get", key="k00001")["value"] == 1
+    assert fetch_json(story.cluster, SMALL, "/v1/maps/waits/get", key="k00001")["value"] == 1
     ballast.unlink()
     story.check(full=False)
 
@@ -187,8 +187,8 @@ def test_a_node_that_begins_anew_waits_for_space_and_copies_the_maps_then(whole:
     wait_for(lambda: answers(story), "the node to answer", 60)
     wait_for(lambda: b"no space" in story.cluster.nodes[SMALL].log.read_bytes()[said:], "the copy not to fit", 60)
     assert story.cluster.ask(SMALL, "GET", "/readyz").status == 503
-    assert told(story.cluster, SMALL, "/v1/node")["position"] == 0
-    assert told(story.cluster, SMALL, "/v1/maps")["maps"] == []
+    assert fetch_json(story.cluster, SMALL, "/v1/node")["position"] == 0
+    assert fetch_json(story.cluster, SMALL, "/v1/maps")["maps"] == []
     ballast.unlink()
     story.cluster.wait_ready(SMALL)
     story.check(full=False)

@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 
 from millpond.errors import NotFound, Unavailable
 from millpond.testing.cluster import Cluster, wait_for
-from millpond.testing.cluster_audit import told
+from millpond.testing.cluster_audit import fetch_json
 from tests.nodes.fault_story import Story, patient, told_story
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ class Rounds:
         cluster = self.story.cluster
 
         def trimmed() -> bool:
-            return all(told(cluster, number, "/v1/log", after=10**9)["first"] > 1 for number in (PRIMARY, REPLICA))
+            return all(
+                fetch_json(cluster, number, "/v1/log", after=10**9)["first"] > 1 for number in (PRIMARY, REPLICA)
+            )
 
         try:
             wait_for(trimmed, "the log to be trimmed")

@@ -12,7 +12,7 @@ import millpond
 from millpond.cli.main import app
 from millpond.errors import Unavailable
 from millpond.testing.cluster import wait_for
-from millpond.testing.cluster_audit import position_of, told
+from millpond.testing.cluster_audit import fetch_json, position_of
 from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import table_of
 from tests.nodes.fault_story import Story, patient, rows_of, told_story
@@ -64,7 +64,7 @@ def shell(*words: str, code: int = 0) -> str:
 
 
 def roles_of(story: Story, *numbers: int) -> list[str]:
-    return [told(story.cluster, number, "/v1/node")["role"] for number in numbers]
+    return [fetch_json(story.cluster, number, "/v1/node")["role"] for number in numbers]
 
 
 def is_forked(story: Story, number: int) -> bool:
@@ -87,7 +87,7 @@ def test_a_primary_that_comes_back_with_an_entry_nobody_heard_of_is_forked_and_m
     story.cluster.start(OLD, wait=False)
     wait_for(lambda: story.cluster.nodes[OLD].runs and answers(story, OLD), "the old primary to answer")
     wait_for(lambda: is_forked(story, OLD), "the old primary to say that its log is another one")
-    assert told(story.cluster, OLD, "/v1/node")["role"] == "replica"
+    assert fetch_json(story.cluster, OLD, "/v1/node")["role"] == "replica"
     with pytest.raises(Unavailable) as caught:
         story.load("lost", 3)
     assert story.cluster.nodes[OLD].url in str(caught.value)

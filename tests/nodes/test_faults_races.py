@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import millpond
-from millpond.testing.cluster_audit import told
+from millpond.testing.cluster_audit import fetch_json
 from tests.nodes.fault_story import Story, rows_of, state_table, told_story
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_the_same_data_loaded_twice_at_once_is_there_once(story: Story) -> None:
     assert sum(result.duplicate_parts for result in results) == 3
     story.put("same", [((key,), 5) for key in keys])
     story.check()
-    assert told(story.cluster, 0, "/v1/maps/same")["rows"] == len(keys)
+    assert fetch_json(story.cluster, 0, "/v1/maps/same")["rows"] == len(keys)
 
 
 Load = dict[str, Any]
@@ -105,7 +105,7 @@ def fifty(names: Sequence[str]) -> list[Load]:
 
 def put_in_order(story: Story, loads: Sequence[Load]) -> None:
     """Put into the model what was loaded; the log says in which order, and has each once."""
-    entries = told(story.cluster, 0, "/v1/log", after=0)["entries"]
+    entries = fetch_json(story.cluster, 0, "/v1/log", after=0)["entries"]
     order = [each["body"] for each in entries if each["kind"] == "load" and each["maps"][0] in story.world]
     known = {each["source"]: each for each in loads}
     assert sorted(each["source"] for each in order) == sorted(known)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from millpond.testing.cluster import wait_for
-from millpond.testing.cluster_audit import told
+from millpond.testing.cluster_audit import fetch_json
 from tests.nodes.fault_story import Story, told_story
 from tests.spark.conftest import spark as spark
 
@@ -58,7 +58,7 @@ def test_a_job_ends_well_or_is_run_again_while_a_replica_dies(spark: SparkSessio
 
 def loads_of(story: Story, name: str) -> int:
     """How many loads of a map the log holds."""
-    entries = told(story.cluster, 0, "/v1/log", after=0)["entries"]
+    entries = fetch_json(story.cluster, 0, "/v1/log", after=0)["entries"]
     return sum(each["kind"] == "load" and name in each["maps"] for each in entries)
 
 

@@ -94,7 +94,7 @@ def test_one_value_comes_with_its_type(weather: Any, questions: Questions) -> No
         ("/v1/maps/weather/get?key=a&at=2013-01-01", 400, "time_naive"),
         ("/v1/maps/nothing/get?key=a", 404, "map_not_found"),
         ("/v1/maps/nothing/snapshot", 404, "map_not_found"),
-        ("/v1/maps/weather/snapshot?key_from=b&key_to=a", 400, "narrowing"),
+        ("/v1/maps/weather/snapshot?key_from=b&key_to=a", 400, "snapshot_bounds"),
         ("/v1/maps/weather/snapshot?pin=-1", 400, "request_invalid"),
         ("/v1/maps/weather/objects/ranges/none.arrow", 404, "snapshot_not_found"),
         ("/v1/maps/weather/objects/../../pond.json", 404, None),
@@ -255,19 +255,19 @@ def test_a_snapshot_is_frozen_when_it_is_due_or_when_one_insists(weather: Any) -
     assert weather.get("/v1/maps/weather/snapshot").headers["ETag"] == fresh
 
 
-def test_maps_here_and_there_give_narrowed_snapshots(weather: Any, tmp_path: Path) -> None:
+def test_maps_here_and_there_give_subsets_of_snapshots(weather: Any, tmp_path: Path) -> None:
     with millpond.open(weather.url, snapshot_cache=str(tmp_path / "cache")) as remote:
         for each in (remote.map("weather"), weather.pond.map("weather")):
             with each.snapshot(keys=("k00010", None), window=(None, "1970-01-01T00:00:02Z")) as snapshot:
                 assert snapshot.lookup(["k00010", "none"], 1_999).to_pylist() == [{"temp": 10.0, "code": "x"}, None]
                 for key, at in (("k00009", 1_999), ("k00010", 2_000)):
-                    with pytest.raises(Invalid, match="narrowed"):
+                    with pytest.raises(Invalid, match="outside of the bounds"):
                         snapshot.lookup([key], at)
             with each.snapshot(keys=(None, None)) as snapshot:
-                assert snapshot.manifest.narrowing is None
+                assert snapshot.manifest.bounds is None
 
 
-def test_a_narrowed_snapshot_over_the_line(weather: Any, questions: Questions) -> None:
+def test_a_subset_over_the_network(weather: Any, questions: Questions) -> None:
     reader = questions.reader("weather", keys=("k00010", "k00020"), window=(500, 2_000))
     assert reader.snapshot().lookup(["k00010", "k00019"], 1_500).to_pylist()[1] == {"temp": 19.0, "code": "x"}
     with pytest.raises(Invalid, match="upper=k00020"):

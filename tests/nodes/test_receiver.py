@@ -1,4 +1,4 @@
-"""What a node keeps of uploads: who may send, what has its room on the disk, and what expires."""
+"""Building blocks of tests of Millpond and of its drivers: contracts, models, strategies, audits, faults."""
 
 from __future__ import annotations
 

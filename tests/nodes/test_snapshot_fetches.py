@@ -148,7 +148,7 @@ def test_a_snapshot_replaced_while_it_is_fetched_is_asked_for_anew(stage: Stage)
     assert first.manifests == 2
 
 
-# -- narrowed -----------------------------------------------------------------------------------------
+# -- subsets ------------------------------------------------------------------------------------------
 
 
 def test_a_reader_of_some_keys_fetches_only_those(stage: Stage) -> None:

@@ -34,11 +34,9 @@ if TYPE_CHECKING:
 KEEP = 600_000
 
 
-def narrowed(
-    objects: FolderObjects, base: SnapshotManifest, narrowing: SnapshotBounds, *, now_ms: int
-) -> SnapshotManifest:
-    """The narrowed snapshot, its lease released at once."""
-    with subsets_of_snapshots.narrowed(objects, base, narrowing, now_ms=now_ms) as leased:
+def subset(objects: FolderObjects, base: SnapshotManifest, bounds: SnapshotBounds, *, now_ms: int) -> SnapshotManifest:
+    """The subset, its lease released at once."""
+    with subsets_of_snapshots.leased_subset(objects, base, bounds, now_ms=now_ms) as leased:
         return leased.manifest
 
 
@@ -47,20 +45,20 @@ def frozen(objects: FolderObjects, definition: MapDefinition, model: MapModel, v
     return freeze(objects, definition, [rows], shard_version=version, created_ms=version)
 
 
-def inside(narrowing: SnapshotBounds, question: Question) -> bool:
+def inside(bounds: SnapshotBounds, question: Question) -> bool:
     key, at = question
     asked = key.encode() if isinstance(key, str) else key
-    lower, upper = (told.encode() if isinstance(told, str) else told for told in (narrowing.lower, narrowing.upper))
+    lower, upper = (told.encode() if isinstance(told, str) else told for told in (bounds.lower, bounds.upper))
     return (
         (lower is None or asked >= lower)  # type: ignore[operator]
         and (upper is None or asked < upper)  # type: ignore[operator]
-        and (narrowing.since is None or at >= narrowing.since)
-        and (narrowing.until is None or at < narrowing.until)
+        and (bounds.since is None or at >= bounds.since)
+        and (bounds.until is None or at < bounds.until)
     )
 
 
 @st.composite
-def narrowings(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> SnapshotBounds:
+def subset_bounds(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> SnapshotBounds:
     keyed = definition.kind.keyed
     keys = st.none() | (strategies.keys() | st.sampled_from(pools.keys) if keyed else st.sampled_from(pools.numbers))
     times = st.none() | st.sampled_from(pools.times) if definition.kind.timed else st.none()
@@ -83,18 +81,18 @@ def test_inside_it_answers_as_the_whole_snapshot_and_outside_it_refuses(kind: Ki
     pools = data.draw(strategies.pools(definition))
     model = MapModel(kind)
     model.put(data.draw(strategies.rows(definition, pools, most=20)))
-    narrowing = data.draw(narrowings(definition, pools))
+    bounds = data.draw(subset_bounds(definition, pools))
     asked = data.draw(strategies.questions(definition, pools, most=20))
     with scratch_folder() as folder:
         objects = FolderObjects(folder)
         base = frozen(objects, definition, model)
-        manifest = narrowed(objects, base, narrowing, now_ms=1)
-        place = subset_objects(objects, narrowing)
+        manifest = subset(objects, base, bounds, now_ms=1)
+        place = subset_objects(objects, bounds)
         with Snapshot.open(objects, base) as whole, Snapshot.open(place, manifest, verify=True) as part:
-            held = [question for question in asked if inside(narrowing, question)]
+            held = [question for question in asked if inside(bounds, question)]
             assert bits_of(ask(part, held)) == bits_of(ask(whole, held))
             for question in asked:
-                if not inside(narrowing, question):
+                if not inside(bounds, question):
                     with pytest.raises(Invalid) as refused:
                         ask(part, [question])
                     assert refused.value.kind == "outside_snapshot"
@@ -123,13 +121,13 @@ def weather(tmp_path: Path) -> tuple[FolderObjects, MapDefinition, MapModel]:
 def test_it_holds_what_it_must_and_no_more(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
     objects, definition, model = weather
     base = frozen(objects, definition, model)
-    narrowing = snapshot_bounds(definition, ("k0010", "k0020"), (10_500, 12_000))
-    assert narrowing is not None
-    manifest = narrowed(objects, base, narrowing, now_ms=1)
+    bounds = snapshot_bounds(definition, ("k0010", "k0020"), (10_500, 12_000))
+    assert bounds is not None
+    manifest = subset(objects, base, bounds, now_ms=1)
     assert manifest.groups == 10
     assert manifest.size < base.size / 20
-    assert manifest.narrowing == narrowing
-    with Snapshot.open(subset_objects(objects, narrowing), manifest) as snapshot:
+    assert manifest.bounds == bounds
+    with Snapshot.open(subset_objects(objects, bounds), manifest) as snapshot:
         told = snapshot.lookup(["k0010", "k0019", "k0010"], [10_500, 11_999, 11_000]).to_pylist()
         assert told == [100, 209, 110]
         rows = sum(len(batch.column("rows").flatten()) for batch in snapshot._open_finder().groups.batches)
@@ -140,10 +138,10 @@ def test_a_refusal_names_what_was_asked_and_the_bounds(
     weather: tuple[FolderObjects, MapDefinition, MapModel],
 ) -> None:
     objects, definition, model = weather
-    narrowing = snapshot_bounds(definition, ("k0010", "k0020"), ("1970-01-01T00:00:10Z", 12_000))
-    assert narrowing is not None
-    manifest = narrowed(objects, frozen(objects, definition, model), narrowing, now_ms=1)
-    with Snapshot.open(subset_objects(objects, narrowing), manifest) as snapshot:
+    bounds = snapshot_bounds(definition, ("k0010", "k0020"), ("1970-01-01T00:00:10Z", 12_000))
+    assert bounds is not None
+    manifest = subset(objects, frozen(objects, definition, model), bounds, now_ms=1)
+    with Snapshot.open(subset_objects(objects, bounds), manifest) as snapshot:
         with pytest.raises(Invalid, match=r"the key is outside.*asked='k0020' lower=k0010 upper=k0020"):
             snapshot.lookup(["k0010", "k0020"], 11_000)
         with pytest.raises(Invalid, match=r"the time is outside.*asked=9999 lower=10000 upper=12000"):
@@ -178,7 +176,7 @@ def test_bounds_that_make_no_sense_are_refused(kind: Kind, keys: tuple[str, str]
         snapshot_bounds(definition, keys, window)  # type: ignore[arg-type]
 
 
-def test_no_bounds_are_no_narrowing() -> None:
+def test_no_bounds_are_no_subset() -> None:
     definition = MapDefinition(name="m", kind=Kind.SESSION, incarnation="1" * 16)
     assert snapshot_bounds(definition) is None
     assert snapshot_bounds(definition, (None, None), (None, None)) is None
@@ -194,44 +192,44 @@ def test_numbers_may_come_as_text() -> None:
 
 def test_it_is_made_once_for_each_version(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
     objects, definition, model = weather
-    narrowing = SnapshotBounds(upper="k0100")
+    bounds = SnapshotBounds(upper="k0100")
     base = frozen(objects, definition, model)
     steps: list[str] = []
     with listening(steps.append):
-        first = narrowed(objects, base, narrowing, now_ms=1)
-        assert narrowed(objects, base, narrowing, now_ms=1) == first
+        first = subset(objects, base, bounds, now_ms=1)
+        assert subset(objects, base, bounds, now_ms=1) == first
     assert steps.count("narrow.written") == 1
     model.put([(("k0001", 7), 7)])
-    second = narrowed(objects, frozen(objects, definition, model, 2), narrowing, now_ms=2)
+    second = subset(objects, frozen(objects, definition, model, 2), bounds, now_ms=2)
     assert second.shard_version == 2
     assert second.id != first.id
 
 
 def test_old_ones_go_with_their_base(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
     objects, definition, model = weather
-    narrowing, other = SnapshotBounds(upper="k0100"), SnapshotBounds(upper="k0050")
+    bounds, other = SnapshotBounds(upper="k0100"), SnapshotBounds(upper="k0050")
     base = frozen(objects, definition, model)
-    for each in (narrowing, other):
-        narrowed(objects, base, each, now_ms=1)
+    for each in (bounds, other):
+        subset(objects, base, each, now_ms=1)
     assert collect_subsets(objects, base, now_ms=KEEP * 2) == 0
     model.put([(("k0001", 7), 7)])
     following = frozen(objects, definition, model, 2)
-    narrowed(objects, following, narrowing, now_ms=2)
+    subset(objects, following, bounds, now_ms=2)
     assert collect_subsets(objects, following, now_ms=3) == 0
     place = subset_objects(objects, other)
     held = Lease(place, next(list_manifests(place)).id)
     assert collect_subsets(objects, following, now_ms=3 + KEEP) == 0
     held.release()
     assert collect_subsets(objects, following, now_ms=3 + KEEP) == 1
-    assert not (objects.root / "narrowed" / other.spec).exists()
-    assert (objects.root / "narrowed" / narrowing.spec).exists()
+    assert not (objects.root / "subsets" / other.spec).exists()
+    assert (objects.root / "subsets" / bounds.spec).exists()
 
 
 def test_the_oldest_of_too_many_go(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
     objects, definition, model = weather
     base = frozen(objects, definition, model)
     for key in range(4):
-        narrowed(objects, base, SnapshotBounds(upper=f"k{key}"), now_ms=1)
+        subset(objects, base, SnapshotBounds(upper=f"k{key}"), now_ms=1)
     assert collect_subsets(objects, base, now_ms=1, most=1) == 3
 
 
@@ -260,7 +258,7 @@ def test_pinning_what_is_gone_says_so(tmp_path: Path) -> None:
         pin(FolderObjects(tmp_path), "0" * 40, 1)
 
 
-def test_narrowing_large_maps_is_arithmetic_on_columns(tmp_path: Path) -> None:
+def test_subsets_of_large_maps_is_arithmetic_on_columns(tmp_path: Path) -> None:
     definition = MapDefinition(
         name="m", kind=Kind.TEMPORAL_RANGED_STATE, incarnation="1" * 16, value=parse_value_type("long")
     )
@@ -274,8 +272,8 @@ def test_narrowing_large_maps_is_arithmetic_on_columns(tmp_path: Path) -> None:
     )  # fmt: skip
     objects = FolderObjects(tmp_path)
     base = freeze(objects, definition, [rows.cast(canonical_schema(definition))], shard_version=1, created_ms=1)
-    narrowing = SnapshotBounds(lower=995, upper=1015, since=15, until=25)
-    manifest = narrowed(objects, base, narrowing, now_ms=1)
+    bounds = SnapshotBounds(lower=995, upper=1015, since=15, until=25)
+    manifest = subset(objects, base, bounds, now_ms=1)
     assert manifest.groups == 3
-    with Snapshot.open(subset_objects(objects, narrowing), manifest) as snapshot:
+    with Snapshot.open(subset_objects(objects, bounds), manifest) as snapshot:
         assert snapshot.lookup([995, 1000, 1014], [15, 20, 24]).to_pylist() == [397, 402, 406]

@@ -18,9 +18,9 @@ ODD = st.text(
 )
 PINS = st.builds(
     SnapshotPin,
-    nodes=st.lists(st.one_of(ODD, st.sampled_from(["http://n1:7433", "https://[::1]:7433/a,b#c@4/narrowed/x"])),
+    nodes=st.lists(st.one_of(ODD, st.sampled_from(["http://n1:7433", "https://[::1]:7433/a,b#c@4/subsets/x"])),
                    min_size=1, max_size=3).map(tuple),
-    map=ODD, entry=st.integers(0, 2**63 - 1), narrowing=st.one_of(st.just(""), ODD),
+    map=ODD, entry=st.integers(0, 2**63 - 1), subset=st.one_of(st.just(""), ODD),
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def test_every_place_comes_back(pin: SnapshotPin) -> None:
     assert SnapshotPin.from_json(text) == pin
     assert SnapshotPin.from_json(text).to_json() == text
     assert json.loads(text) == {
-        "nodes": list(pin.nodes), "map": pin.map, "entry": pin.entry, "narrowing": pin.narrowing
+        "nodes": list(pin.nodes), "map": pin.map, "entry": pin.entry, "subset": pin.subset
     }  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def test_what_is_left_out_is_as_in_a_plain_place() -> None:
         ({"nodes": "http://n1"}, "nodes"),
         ({"entry": -1}, "a snapshot is found"),
         ({"entry": "4"}, "entry"),
-        ({"narrowing": 3}, "narrowing"),
+        ({"subset": 3}, "subset"),
     ],
 )
 def test_what_is_not_known_or_not_one_is_refused(changed: dict[str, Any], said: str) -> None:

@@ -165,8 +165,8 @@ def take_column(column: pa.Array, order: I64) -> pa.Array:
 
 def to_list(column: Bytes) -> list[bytes]:
     """As Python byte strings, for LMDB."""
-    told: list[bytes] = column.to_arrow().to_numpy(zero_copy_only=False).tolist()
-    return told
+    values: list[bytes] = column.to_arrow().to_numpy(zero_copy_only=False).tolist()
+    return values
 
 
 def sort_order(column: Bytes) -> I64:
@@ -188,6 +188,6 @@ def _run_ends(offsets, data, tail):  # type: ignore[no-untyped-def]
 
 
 def run_ends(column: Bytes, tail: int = 0) -> npt.NDArray[np.bool_]:
-    """Which rows of a sorted column are the last of their run of rows that agree but for their last `tail` bytes."""
+    """Mask of the rows of a sorted column that end a run of rows equal but for their last `tail` bytes."""
     found: npt.NDArray[np.bool_] = _run_ends(column.offsets, column.data.ctypes.data, tail).astype(np.bool_)
     return found

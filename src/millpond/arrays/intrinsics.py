@@ -100,7 +100,7 @@ def swap_u64(context: Any, value: Any) -> _Typed:
 
 @njit(nogil=True, inline="always")
 def same_bytes(a, b, length):  # type: ignore[no-untyped-def]
-    """Whether `length` bytes at the two addresses agree."""
+    """True when `length` bytes at the two addresses agree."""
     k = 0
     while k + 8 <= length:
         if load_u64(a + k) != load_u64(b + k):

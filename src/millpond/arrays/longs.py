@@ -25,7 +25,7 @@ def pack_long(number: int, plain: bool) -> bytes:
 
 
 def unpack_long(packed: bytes, plain: bool) -> int:
-    """What `pack_long` packed."""
+    """The long that `pack_long` packed."""
     if plain:
         return int.from_bytes(packed, "big", signed=True)
     return int.from_bytes(packed, "big") - _FLIP

@@ -30,7 +30,7 @@ def ordered_u64(values: I64) -> U64:
 
 
 def unordered_i64(values: U64) -> I64:
-    """What `ordered_u64` was given."""
+    """The inverse of `ordered_u64`."""
     return (values ^ _SIGN).view(np.int64)
 
 

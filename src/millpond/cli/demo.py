@@ -56,10 +56,10 @@ def demo(
             register_views(session, sources)
             warm_up(session)
         run = _Run(session, folder, clock, quiet=json)
-        told = {"maps": _load_maps(run), "flights": _enrich_flights(run), "addresses": _place_addresses(run)}
+        results = {"maps": _load_maps(run), "flights": _enrich_flights(run), "addresses": _place_addresses(run)}
     seconds = clock.monotonic() - began
     if json:
-        console.print_json({**told, "folder": str(folder), "seconds": round(seconds, 1)})
+        console.print_json({**results, "folder": str(folder), "seconds": round(seconds, 1)})
     else:
         _say_what_next(folder, seconds)
 
@@ -84,7 +84,7 @@ def _clear(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What every step needs."""
+    """The inputs of every step."""
 
     session: SparkSession
     folder: Path
@@ -127,7 +127,7 @@ def _load_maps(run: _Run) -> list[dict[str, Any]]:
             [[e.map, e.kind, f"{e.rows:,}", f"{e.seconds:.1f}", _speed(e)] for e in loaded],
             title="Maps, loaded by Spark",
         )
-    return [asdict(each) for each in loaded]
+    return [asdict(loaded_map) for loaded_map in loaded]
 
 
 def _speed(loaded: _Loaded) -> str | None:
@@ -165,7 +165,7 @@ def _enrich_flights(run: _Run) -> dict[str, Any]:
             f"{rows / seconds:,.0f} flights a second, {rows * len(wanted) / seconds:,.0f} lookups a second\n"
         )
         _show_sample(run.session.read.parquet(str(out)))
-    return {"rows": rows, "seconds": round(seconds, 3), "found": {each.into: done[each.into] for each in wanted}}
+    return {"rows": rows, "seconds": round(seconds, 3), "found": {lookup.into: done[lookup.into] for lookup in wanted}}
 
 
 def _wanted(lookup: Lookup) -> Any:
@@ -177,7 +177,10 @@ def _wanted(lookup: Lookup) -> Any:
 def _show_lookups(lookups: tuple[Lookup, ...], done: dict[str, int]) -> None:
     console.print_table(
         ["question", "map", "found", "of all"],
-        [[each.asks, each.map, f"{done[each.into]:,}", f"{done[each.into] / done['rows']:.1%}"] for each in lookups],
+        [
+            [lookup.asks, lookup.map, f"{done[lookup.into]:,}", f"{done[lookup.into] / done['rows']:.1%}"]
+            for lookup in lookups
+        ],
         title="Every flight, looked up",
     )
 
@@ -194,7 +197,7 @@ def _show_sample(flights: DataFrame) -> None:
 
 
 def _place_addresses(run: _Run) -> dict[str, Any]:
-    """Where on earth a million addresses are: the ranged map at work."""
+    """Look up the places of a million addresses: the ranged map at work."""
     from millpond.cli.enrich.by_spark import enrich_frame
     from millpond.cli.terminal.messages import Wanted
 

@@ -55,11 +55,13 @@ def jobs(
         outcomes = nodes.all(lambda node: node.request("GET", "/v1/jobs").json())
     answers = _answered(outcomes)
     if json:
-        console.print_json_list({"node": told["node"]} | job for told in answers for job in told["jobs"])
-    for told in () if json else answers:
+        console.print_json_list({"node": answer["node"]} | job for answer in answers for job in answer["jobs"])
+    for answer in () if json else answers:
         if len(outcomes) > 1:
-            console.say(told["node"])
-        console.print_table(*_table(told["jobs"], told["clock_ms"], purpose), whole=("job", "every", "last", "next"))
+            console.say(answer["node"])
+        console.print_table(
+            *_table(answer["jobs"], answer["clock_ms"], purpose), whole=("job", "every", "last", "next")
+        )
     _raise_first(outcomes)
 
 
@@ -74,11 +76,11 @@ def run(
     with _nodes(pond, everywhere) as nodes, console.working(f"running {name}", quiet=json):
         outcomes = nodes.all(lambda node: _run(node, name, wait=wait))
     failed = False
-    for each in outcomes:
-        if each.value is not None:
-            last = each.value["last"] if wait else None
+    for outcome in outcomes:
+        if outcome.value is not None:
+            last = outcome.value["last"] if wait else None
             failed = failed or (last is not None and last["error"] is not None)
-            _tell(each.node, each.value, _ended(last) if last else "begun", as_json=json, named=len(outcomes) > 1)
+            _tell(outcome.node, outcome.value, _ended(last) if last else "begun", as_json=json, named=len(outcomes) > 1)
     _raise_first(outcomes)
     if failed:
         raise typer.Exit(exits.EXIT_NO_ANSWER)
@@ -86,7 +88,7 @@ def run(
 
 def pause(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, json: Json = False) -> None:
     """Do not run a job by itself any more, also after a restart of the node."""
-    _switch(name, "pause", "paused; it runs when it is told to", pond, everywhere, as_json=json)
+    _switch(name, "pause", "paused; it still runs on request", pond, everywhere, as_json=json)
 
 
 def resume(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, json: Json = False) -> None:
@@ -94,12 +96,12 @@ def resume(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, 
     _switch(name, "resume", "runs by itself", pond, everywhere, as_json=json)
 
 
-def _switch(name: str, act: str, told: str, pond: str | None, everywhere: bool, *, as_json: bool) -> None:
+def _switch(name: str, act: str, deed: str, pond: str | None, everywhere: bool, *, as_json: bool) -> None:
     with _nodes(pond, everywhere) as nodes:
         outcomes = nodes.all(lambda node: node.request("POST", f"/v1/jobs/{name}/{act}").json())
-    for each in outcomes:
-        if each.value is not None:
-            _tell(each.node, each.value, told, as_json=as_json, named=len(outcomes) > 1)
+    for outcome in outcomes:
+        if outcome.value is not None:
+            _tell(outcome.node, outcome.value, deed, as_json=as_json, named=len(outcomes) > 1)
     _raise_first(outcomes)
 
 
@@ -131,31 +133,31 @@ def _nodes(pond: str | None, everywhere: bool) -> Iterator[Nodes]:
 
 def _run(node: Connection, name: str, *, wait: bool) -> dict[str, Any]:
     seconds = _WAIT_SECONDS if wait else 0.0
-    told: dict[str, Any] = node.request("POST", f"/v1/jobs/{name}/run", query={"wait": seconds}).json()
-    number = told["run"]
-    while wait and told["runs"] < number:
-        told = node.request("GET", f"/v1/jobs/{name}", query={"run": number, "wait": _WAIT_SECONDS}).json()
-    return told
+    job: dict[str, Any] = node.request("POST", f"/v1/jobs/{name}/run", query={"wait": seconds}).json()
+    number = job["run"]
+    while wait and job["runs"] < number:
+        job = node.request("GET", f"/v1/jobs/{name}", query={"run": number, "wait": _WAIT_SECONDS}).json()
+    return job
 
 
 def _answered(outcomes: Sequence[Outcome[Any]]) -> list[Any]:
-    return [each.value for each in outcomes if each.value is not None]
+    return [outcome.value for outcome in outcomes if outcome.value is not None]
 
 
 def _raise_first(outcomes: Sequence[Outcome[Any]]) -> None:
-    for each in outcomes:
-        if each.error is not None:
-            raise each.error
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
 
 
 # -- telling ------------------------------------------------------------------------------------------
 
 
-def _tell(node: str, job: dict[str, Any], told: str, *, as_json: bool, named: bool) -> None:
+def _tell(node: str, job: dict[str, Any], deed: str, *, as_json: bool, named: bool) -> None:
     if as_json:
         console.print_json({"node": node} | job)
     else:
-        console.say(f"{node}: {job['name']}: {told}" if named else f"{job['name']}: {told}")
+        console.say(f"{node}: {job['name']}: {deed}" if named else f"{job['name']}: {deed}")
 
 
 def _ended(last: dict[str, Any]) -> str:
@@ -176,7 +178,7 @@ def _table(jobs: Sequence[dict[str, Any]], now_ms: int, purpose: bool) -> tuple[
     }
     if not purpose:
         del columns["for"]
-    return list(columns), [[told(job) for told in columns.values()] for job in jobs]
+    return list(columns), [[cell(job) for cell in columns.values()] for job in jobs]
 
 
 def _last(job: dict[str, Any], now_ms: int) -> str:
@@ -197,5 +199,5 @@ def _next(job: dict[str, Any], now_ms: int) -> str:
     if job["paused"]:
         return "paused"
     if job["next_ms"] is None:
-        return "when told"
+        return "on request"
     return f"in {console.human_span(job['next_ms'] - now_ms)}"

@@ -125,7 +125,9 @@ def load(
 
 
 def _by_spark(spark: bool | None, master: str | None, files: list[str], written: str | None) -> bool:
-    """Whether Spark shall read: when told so, or when there is much to read and Spark is there."""
+    """True when Spark reads the files: because the caller said so, or because there is much to read and Spark is
+    installed.
+    """
     if spark is not None or master is not None:
         return spark is not False
     return _bytes_of(files, written) > HERE_BYTES_MAX and find_spec("pyspark") is not None
@@ -141,10 +143,10 @@ def _load_here(
     pond: PondLike, files: list[str], name: str | None, options: dict[str, Any], *, quiet: bool
 ) -> LoadResult:
     with _bars(_bytes_of(files, options["written"]), quiet=quiet) as bars:
-        told = options | {"advance": bars.read}
+        arguments = options | {"advance": bars.read}
         if _remote(pond):
-            told["sent"] = bars.sent
-        return pond.load_files(files, name, **told)
+            arguments["sent"] = bars.sent
+        return pond.load_files(files, name, **arguments)
 
 
 def _remote(pond: PondLike) -> bool:
@@ -152,7 +154,7 @@ def _remote(pond: PondLike) -> bool:
 
 
 class _Bars:
-    """How far a load is: what was read, and then what was uploaded. One bar at a time."""
+    """Progress of a load: bytes read, then bytes uploaded. One bar at a time."""
 
     def __init__(self, total: int, *, quiet: bool) -> None:
         self._quiet, self._bar = quiet, ExitStack()
@@ -203,8 +205,8 @@ def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
     else:
         for name, count in result.maps.items():
             merging = "" if result.synchronised else "; the nodes are merging them"
-            told = f"loaded {count:,} {'row' if count == 1 else 'rows'} into {name} in {result.seconds:.1f} s"
-            console.say(told + merging)
+            sentence = f"loaded {count:,} {'row' if count == 1 else 'rows'} into {name} in {result.seconds:.1f} s"
+            console.say(sentence + merging)
     for path in result.empty:
         console.say(f"{path} holds no rows")
     if result.rejected:

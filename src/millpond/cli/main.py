@@ -88,15 +88,15 @@ class _Front(TyperGroup):
 
 
 def _is_control(error: Exception) -> bool:
-    """Whether it is typer's own: a usage error it words itself, an exit, an abort."""
+    """True when the error is typer's own: a usage error it words itself, an exit, an abort."""
     return isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message")
 
 
 def _tell(error: Exception, *, as_json: bool) -> int:
-    told = exits.understood(error)
-    line = json.dumps(exits.as_object(told)) if as_json else f"error: {exits.sentence(told)}"
+    reported = exits.understood(error)
+    line = json.dumps(exits.as_object(reported)) if as_json else f"error: {exits.sentence(reported)}"
     sys.stderr.write(line + "\n")
-    return exits.exit_code(told)
+    return exits.exit_code(reported)
 
 
 app = typer.Typer(
@@ -136,7 +136,7 @@ for _noun in (
 
 
 def main() -> None:
-    """What the `millpond` command runs."""
+    """The entry point of the `millpond` command."""
     app(prog_name="millpond")
 
 

@@ -44,7 +44,7 @@ def condense(
 ) -> None:  # fmt: skip
     """Drop rows that only confirm what is known; join sessions that overlap or touch."""
     _maintain_maps(
-        "condensing", lambda each: each.condense(before=before), names, all_maps, pond, as_json=json,
+        "condensing", lambda pond_map: pond_map.condense(before=before), names, all_maps, pond, as_json=json,
         setting=None if before else "condense_ms",
     )  # fmt: skip
 
@@ -55,14 +55,14 @@ def retain(
 ) -> None:  # fmt: skip
     """Delete rows that are older than the map keeps them."""
     _maintain_maps(
-        "retaining", lambda each: each.retain(before=before), names, all_maps, pond, as_json=json,
+        "retaining", lambda pond_map: pond_map.retain(before=before), names, all_maps, pond, as_json=json,
         setting=None if before else "retain_ms",
     )  # fmt: skip
 
 
 def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondPlace = _HERE, json: Json = False) -> None:
     """Rewrite the map's file so that the disk gets back what was deleted."""
-    _maintain_maps("compacting", lambda each: each.compact(), names, all_maps, pond, as_json=json)
+    _maintain_maps("compacting", lambda pond_map: pond_map.compact(), names, all_maps, pond, as_json=json)
 
 
 def _maintain_maps(
@@ -72,33 +72,39 @@ def _maintain_maps(
     """Do it to the maps named; with --all, to those whose settings ask for it."""
     if bool(names) == all_maps:
         raise typer.BadParameter("name one map or several, or say --all")
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     with existing_pond(pond) as opened:
         chosen = [opened.map(name) for name in names or ()]
         if all_maps:
             chosen = [
-                each for each in opened.maps() if setting is None or getattr(each.definition, setting) is not None
+                pond_map
+                for pond_map in opened.maps()
+                if setting is None or getattr(pond_map.definition, setting) is not None
             ]
         with console.progress(doing, total=len(chosen), unit="maps", quiet=as_json) as advance:
-            for each in chosen:
-                told.append({"map": each.name} | _facts(act(each)))
+            for pond_map in chosen:
+                reports.append({"map": pond_map.name} | _facts(act(pond_map)))
                 advance(1)
     if as_json:
-        console.print_json_list(told)
-    elif not told:
+        console.print_json_list(reports)
+    elif not reports:
         console.say("no map asks for it")
     else:
         console.print_table(
             ["map", "rows before", "removed", "rows after", "size before", "size after", ""],
             [
                 [
-                    each["map"], f"{each['rows_before']:,}", f"{each['rows_removed']:,}", f"{each['rows_after']:,}",
-                    console.human_bytes(each["bytes_before"]), console.human_bytes(each["bytes_after"]),
-                    "maintenance is suspended" if each["suspended"] else None,
+                    report["map"],
+                    f"{report['rows_before']:,}",
+                    f"{report['rows_removed']:,}",
+                    f"{report['rows_after']:,}",
+                    console.human_bytes(report["bytes_before"]),
+                    console.human_bytes(report["bytes_after"]),
+                    "maintenance is suspended" if report["suspended"] else None,
                 ]
-                for each in told
+                for report in reports
             ],
-        )  # fmt: skip
+        )
 
 
 def _facts(report: Any) -> dict[str, Any]:

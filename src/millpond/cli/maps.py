@@ -149,7 +149,7 @@ def maps(
         _show(name, pond, as_json=json)
         return
     with existing_pond(pond) as opened:
-        listed = [(each.definition, each.info()) for each in opened.maps()]
+        listed = [(pond_map.definition, pond_map.info()) for pond_map in opened.maps()]
     if json:
         console.print_json_list(definition.to_dict() | _plain(info) for definition, info in listed)
     elif not listed:
@@ -171,12 +171,12 @@ def maps(
 def _show(name: str, pond: str, *, as_json: bool) -> None:
     with existing_pond(pond) as opened:
         found = opened.map(name)
-        told = found.definition.to_dict() | _plain(found.info())
+        description = found.definition.to_dict() | _plain(found.info())
     if as_json:
-        console.print_json(told)
+        console.print_json(description)
     else:
-        told.pop("hash_bits")  # 64, but in tests
-        console.print_facts({name.removesuffix("_ms"): _readable(name, value) for name, value in told.items()})
+        description.pop("hash_bits")  # 64, but in tests
+        console.print_facts({name.removesuffix("_ms"): _readable(name, value) for name, value in description.items()})
 
 
 def _plain(info: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def _remember_json(context: typer.Context, value: bool) -> bool:
 
 
 def wants_json(context: typer.Context) -> bool:
-    """Whether the command line asked for JSON, also when a later part of it was wrong."""
+    """True when the command line asks for JSON, even if a later part of it is wrong."""
     return bool(context.find_root().meta.get(_JSON))
 
 

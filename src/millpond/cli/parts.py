@@ -22,7 +22,7 @@ _ID_LETTERS = 8
 
 
 class State(StrEnum):
-    """Where a part is in its life."""
+    """The states in the life of a part."""
 
     queued = "queued"
     merging = "merging"
@@ -81,12 +81,12 @@ def parts(
 def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> None:
     """Merge parts once more that were quarantined: those named, or all of them."""
     with existing_pond(pond) as opened:
-        told, error = _retry(opened, ids)
+        shown, error = _retry(opened, ids)
     if json:
-        console.print_json_list(({"node": node} if node else {}) | asdict(part) for node, part in told)
-    elif not told:
+        console.print_json_list(({"node": node} if node else {}) | asdict(part) for node, part in shown)
+    elif not shown:
         console.say("no part was quarantined")
-    for node, part in () if json else told:
+    for node, part in () if json else shown:
         console.say(f"{_called(node, part)}: {_became(part)}")
     if error is not None:
         raise error
@@ -105,9 +105,9 @@ def _found(opened: PondLike) -> tuple[list[tuple[str, PartStatus]], Exception | 
     outcomes = opened.nodes.all(lambda node: node.request("GET", "/v1/parts").json()["parts"])
     several = len(outcomes) > 1
     found = [
-        (each.node if several else "", PartStatus(**part)) for each in outcomes for part in each.value or ()
+        (outcome.node if several else "", PartStatus(**part)) for outcome in outcomes for part in outcome.value or ()
     ]  # fmt: skip
-    return found, next((each.error for each in outcomes if each.error is not None), None)
+    return found, next((outcome.error for outcome in outcomes if outcome.error is not None), None)
 
 
 def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str, PartStatus]], Exception | None]:
@@ -116,44 +116,44 @@ def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str,
     from millpond.maps.log.queue import PartStatus
 
     found, error = _found(opened)
-    aside = [(node, part) for node, part in found if part.state == "quarantined"]
-    known = sorted({part.part for _, part in aside})
+    quarantined = [(node, part) for node, part in found if part.state == "quarantined"]
+    known = sorted({part.part for _, part in quarantined})
     if error is not None and not known:
         raise error
-    wanted = {_one(known, told) for told in ids} if ids else set(known)
+    wanted = {_one(known, prefix) for prefix in ids} if ids else set(known)
     if not isinstance(opened, RemotePond):
-        here = [part for _, part in aside if part.part in wanted]
+        here = [part for _, part in quarantined if part.part in wanted]
         return [("", part) for part in _stand(here, opened.retry_parts(sorted(wanted) if ids else None))], None
-    told: list[tuple[str, PartStatus]] = []
+    states: list[tuple[str, PartStatus]] = []
     for node in opened.nodes.connections:
         named = node.url if len(opened.nodes.connections) > 1 else ""
-        here = [part for where, part in aside if where == named and part.part in wanted]
+        here = [part for where, part in quarantined if where == named and part.part in wanted]
         if here:
-            asked = {"parts": sorted({part.part for part in here})} if ids else {}
-            answer = node.request("POST", "/v1/parts/retry", json=asked).json()
-            told += [(named, part) for part in _stand(here, [PartStatus(**each) for each in answer["parts"]])]
-    return told, error
+            body = {"parts": sorted({part.part for part in here})} if ids else {}
+            answer = node.request("POST", "/v1/parts/retry", json=body).json()
+            states += [(named, part) for part in _stand(here, [PartStatus(**row) for row in answer["parts"]])]
+    return states, error
 
 
-def _stand(asked: Sequence[PartStatus], told: Sequence[PartStatus]) -> list[PartStatus]:
-    """How parts stand that were taken again: those that are no longer told of are merged, and not kept."""
-    known = {part.part: part for part in told}
-    return [known.get(part.part, replace(part, state="merged", reason="")) for part in asked]
+def _stand(before: Sequence[PartStatus], after: Sequence[PartStatus]) -> list[PartStatus]:
+    """The states of parts that are being retried: those no longer listed are merged, and not retained."""
+    known = {part.part: part for part in after}
+    return [known.get(part.part, replace(part, state="merged", reason="")) for part in before]
 
 
-def _one(known: Sequence[str], told: str) -> str:
+def _one(known: Sequence[str], prefix: str) -> str:
     from millpond.errors import Invalid, NotFound
 
-    meant = [part for part in known if part.startswith(told.lower())]
+    meant = [part for part in known if part.startswith(prefix.lower())]
     if len(meant) == 1:
         return meant[0]
     if meant:
         raise Invalid(
-            "several parts begin so", kind="part_ambiguous", part=told, found=", ".join(meant),
+            "several parts begin so", kind="part_ambiguous", part=prefix, found=", ".join(meant),
             hint="write more of the id",
         )  # fmt: skip
     raise NotFound(
-        "no part of that id was quarantined", kind="part_not_quarantined", part=told,
+        "no part of that id was quarantined", kind="part_not_quarantined", part=prefix,
         hint="'millpond parts --state quarantined' lists those that were",
     )  # fmt: skip
 
@@ -173,8 +173,8 @@ def _show(shown: Sequence[tuple[str, PartStatus]], now_ms: int) -> None:
             [_row(part, now_ms) for where, part in shown if where == node],
             whole=("part", "state", "rows", "size", "age"),
         )
-    waiting = {(node, part.map): part.reason for node, part in shown if part.state in ("queued", "merging")}
-    for (node, name), reason in waiting.items():
+    queue = {(node, part.map): part.reason for node, part in shown if part.state in ("queued", "merging")}
+    for (node, name), reason in queue.items():
         if reason:
             where = f" on {_short(node)}" if node else ""
             console.say(f"{name} cannot be merged{where}, and is tried again: {reason}")
@@ -200,11 +200,11 @@ def _short(node: str) -> str:
     return node.partition("://")[2]
 
 
-def _print_retained(kept: Sequence[PartStatus]) -> None:
-    if kept:
-        size = console.human_bytes(sum(part.bytes for part in kept))
-        parts = "part is" if len(kept) == 1 else "parts are"
-        console.say(f"{len(kept):,} merged {parts} kept, {size}: --state retained lists them")
+def _print_retained(retained: Sequence[PartStatus]) -> None:
+    if retained:
+        size = console.human_bytes(sum(part.bytes for part in retained))
+        parts = "part is" if len(retained) == 1 else "parts are"
+        console.say(f"{len(retained):,} merged {parts} kept, {size}: --state retained lists them")
 
 
 def _became(part: PartStatus) -> str:

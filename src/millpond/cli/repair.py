@@ -55,11 +55,11 @@ def repair(
             f"What {', '.join(urls)} entered and {source} did not is thrown away. Go on?", abort=True, err=True
         )
     for url in urls:
-        told = _repair(url, source, settings, quiet=json)
+        status = _repair(url, source, settings, quiet=json)
         if json:
-            console.print_json(told)
-        elif not told["done"]:
-            console.say(f"{told['node']}: nothing was to be done")
+            console.print_json(status)
+        elif not status["done"]:
+            console.say(f"{status['node']}: nothing was to be done")
 
 
 def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict[str, Any]:
@@ -73,25 +73,25 @@ def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict
 
     connection = Connection(node_urls(url)[0], settings)
     body = {"source": source, "over": source is not None}
-    told = connection.request("POST", "/v1/repair", json=body, repeatable=False).json()
+    status = connection.request("POST", "/v1/repair", json=body, repeatable=False).json()
     shown = 0
     never = threading.Event()
     with console.progress(f"repairing {url}", quiet=quiet):
         while True:
-            shown = _show(connection, told, shown, quiet=quiet)
-            if told["state"] != "running":
+            shown = _show(connection, status, shown, quiet=quiet)
+            if status["state"] != "running":
                 break
             never.wait(_PAUSE_SECONDS)
-            told = connection.request("GET", "/v1/repair").json()
-    if told["state"] == "failed":
-        error = from_wire(connection.url, 500, dumps(told["error"]).encode())
-        assert error is not None, told
+            status = connection.request("GET", "/v1/repair").json()
+    if status["state"] == "failed":
+        error = from_wire(connection.url, 500, dumps(status["error"]).encode())
+        assert error is not None, status
         raise error
-    return {"node": connection.url, "source": told["source"], "done": told["done"]}
+    return {"node": connection.url, "source": status["source"], "done": status["done"]}
 
 
-def _show(connection: Connection, told: dict[str, Any], shown: int, *, quiet: bool) -> int:
-    for line in told["done"][shown:]:
+def _show(connection: Connection, status: dict[str, Any], shown: int, *, quiet: bool) -> int:
+    for line in status["done"][shown:]:
         if not quiet:
             console.say(f"{connection.url}: {line}")
-    return len(told["done"])
+    return len(status["done"])

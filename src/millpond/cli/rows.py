@@ -53,21 +53,21 @@ def show(schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, as_json: bool,
     """Print rows; answers how many. On the screen at most 1,000, and it says when there were more."""
     if as_json:
         return _show_lines(batches)
-    kept: list[list[Any]] = []
+    rows: list[list[Any]] = []
     more = False
     for batch in batches:
-        room = SCREEN_ROWS_MAX - len(kept)
+        room = SCREEN_ROWS_MAX - len(rows)
         more = batch.num_rows > room
-        kept += [list(row.values()) for row in batch.slice(0, room).to_pylist()]
+        rows += [list(row.values()) for row in batch.slice(0, room).to_pylist()]
         if more:
             break
-    if not kept:
+    if not rows:
         console.note(empty)
         return 0
-    console.print_table(schema.names, ([_shown(cell) for cell in row] for row in kept))
+    console.print_table(schema.names, ([_shown(cell) for cell in row] for row in rows))
     if more:
         console.say(f"the first {SCREEN_ROWS_MAX:,} rows; --out FILE takes them all")
-    return len(kept)
+    return len(rows)
 
 
 def _show_lines(batches: Iterable[pa.RecordBatch]) -> int:
@@ -176,8 +176,8 @@ def _csv_texts(batch: pa.RecordBatch, texts: pa.Schema) -> pa.RecordBatch:
 
 
 def _csv_cell(cell: Any) -> str | None:
-    told = plain(cell)
-    return told if isinstance(told, str | None) else json.dumps(told, ensure_ascii=False)
+    value = plain(cell)
+    return value if isinstance(value, str | None) else json.dumps(value, ensure_ascii=False)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def _begin(node: Node, *, as_json: bool) -> None:
 
 
 def _log(settings: Settings) -> None:
-    """What the node says goes to standard error, in UTC; what its libraries say of every step is left out."""
+    """Send the node's log to standard error, in UTC; leave out the routine messages of its libraries."""
     import logging
 
     handler = logging.StreamHandler()
@@ -151,7 +151,7 @@ def _utc_lines() -> logging.Formatter:
 def _announce(node: Node, *, as_json: bool) -> None:
     import sys
 
-    maps = [each.name for each in node.pond.maps()]
+    maps = [pond_map.name for pond_map in node.pond.maps()]
     if as_json:
         console.print_json({"url": node.url, "data": node.settings.data, "role": node.role, "maps": maps})
     else:
@@ -161,14 +161,14 @@ def _announce(node: Node, *, as_json: bool) -> None:
 
 
 def _said(others: list[str] | None) -> dict[str, Any]:
-    """What `--set` says."""
-    told: dict[str, Any] = {}
-    for each in others or ():
-        name, equals, value = each.partition("=")
+    """The settings given by `--set`."""
+    settings: dict[str, Any] = {}
+    for assignment in others or ():
+        name, equals, value = assignment.partition("=")
         if not equals:
-            raise typer.BadParameter(f"write --set NAME=VALUE, not {each}")
-        told[name.strip()] = value.strip()
-    return told
+            raise typer.BadParameter(f"write --set NAME=VALUE, not {assignment}")
+        settings[name.strip()] = value.strip()
+    return settings
 
 
 # -- config -------------------------------------------------------------------------------------------
@@ -183,18 +183,21 @@ def config(
     """Show every setting: its value, its default, where the value came from, and what it means."""
     from millpond.settings import explain, unknown_in_environment
 
-    told = [each for each in explain(config, **_said(others)) if not changed or each.origin != "default"]
+    listed = [setting for setting in explain(config, **_said(others)) if not changed or setting.origin != "default"]
     for name in unknown_in_environment():
         typer.echo(f"{name} in the environment is no setting", err=True)
     if json:
-        console.print_json_list(each._asdict() for each in told)
+        console.print_json_list(setting._asdict() for setting in listed)
         return
-    if not told:
+    if not listed:
         console.say("every setting is its default")
         return
     console.print_table(
         ["setting", "value", "default", "from", "meaning"],
-        [[each.name, _shown(each.value), _shown(each.default), each.origin, each.meaning] for each in told],
+        [
+            [setting.name, _shown(setting.value), _shown(setting.default), setting.origin, setting.meaning]
+            for setting in listed
+        ],
     )
 
 
@@ -202,7 +205,7 @@ def _shown(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return ", ".join(each["name"] if isinstance(each, dict) else str(each) for each in value) or None
+        return ", ".join(item["name"] if isinstance(item, dict) else str(item) for item in value) or None
     return str(value) if value != "" else None
 
 
@@ -249,11 +252,11 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
     from millpond.nodes.tokens import RIGHTS, TokenFile
 
     file = TokenFile(Path(settings.data))
-    found = [(each, str(file.path)) for each in file.read()]
-    found += [(each, "settings") for each in settings.tokens]
+    found = [(token, str(file.path)) for token in file.read()]
+    found += [(token, "settings") for token in settings.tokens]
     if json:
         console.print_json_list(
-            {"name": each.name, "rights": dict(each.rights), "from": origin} for each, origin in found
+            {"name": token.name, "rights": dict(token.rights), "from": origin} for token, origin in found
         )
     elif not found:
         console.say(_nobody(wanted=file.exists(), access=settings.access))
@@ -261,8 +264,8 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
         console.print_table(
             ["token", *RIGHTS, "from"],
             [
-                [each.name, *(", ".join(each.rights.get(right, ())) or None for right in RIGHTS), origin]
-                for each, origin in found
+                [token.name, *(", ".join(token.rights.get(right, ())) or None for right in RIGHTS), origin]
+                for token, origin in found
             ],
         )
 

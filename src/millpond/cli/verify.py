@@ -46,8 +46,8 @@ def verify(
         with console.progress("comparing nodes", quiet=json):
             compared = _compare(opened, wait, problems)
     if json:
-        told = {"pond": str(pond), "checked": report.checked, "counts": dict(report.counts), "problems": problems}
-        console.print_json(told if compared is None else told | {"agreement": compared.to_dict()})
+        result = {"pond": str(pond), "checked": report.checked, "counts": dict(report.counts), "problems": problems}
+        console.print_json(result if compared is None else result | {"agreement": compared.to_dict()})
     else:
         _show(report.checked, problems, compared)
     if problems or (compared is not None and not compared.ok):
@@ -55,7 +55,7 @@ def verify(
 
 
 def _compare(opened: PondLike, wait: int, problems: list[str]) -> Agreement | None:
-    """What its nodes hold, against each other; None when it lies in a folder, or that cannot be found out."""
+    """The comparison of a pond's nodes; None for a pond in a folder, or when the nodes cannot be compared."""
     from millpond.client.pond import RemotePond
     from millpond.errors import MillpondError
     from millpond.nodes.replication.agreement import agreement
@@ -64,7 +64,7 @@ def _compare(opened: PondLike, wait: int, problems: list[str]) -> Agreement | No
     if not isinstance(opened, RemotePond) or len(opened.nodes.connections) < 2:
         return None
     try:
-        return agreement([Peer(each) for each in opened.nodes.connections], opened.clock, seconds=wait)
+        return agreement([Peer(connection) for connection in opened.nodes.connections], opened.clock, seconds=wait)
     except MillpondError as error:
         problems.append(f"the nodes cannot be compared: {exits.sentence(error)}")
         return None
@@ -81,13 +81,20 @@ def _show(checked: int, problems: list[str], compared: Agreement | None) -> None
         ["map", "node", "state", "rows", "position", "behind", "digest", "reason"],
         [
             [
-                each.map, each.node, each.state, each.rows, each.position, each.behind or None, _brief(each.digest),
-                each.reason,
+                finding.map,
+                finding.node,
+                finding.state,
+                finding.rows,
+                finding.position,
+                finding.behind or None,
+                _brief(finding.digest),
+                finding.reason,
             ]
-            for each in compared.findings
+            for finding in compared.findings
         ],
-        whole=("node", "state"), spared=("behind", "reason"),
-    )  # fmt: skip
+        whole=("node", "state"),
+        spared=("behind", "reason"),
+    )
     if compared.ok:
         console.say("all nodes agree")
     elif compared.differing:

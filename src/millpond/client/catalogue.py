@@ -34,12 +34,12 @@ class RemoteCatalogue:
 
         Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
         """
-        asked = {
+        body = {
             "name": name, "kind": str(kind), "value": None if value is None else str(value), "scheme": str(scheme),
             "hash_bytes": hash_bytes, "hash_bits": hash_bits, "overwrite": overwrite, "condense": condense,
             "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok,
         }  # fmt: skip
-        return self._change("POST", "/v1/maps", asked, repeatable=exist_ok)
+        return self._change("POST", "/v1/maps", body, repeatable=exist_ok)
 
     def map(self, name: str) -> RemoteMap:
         """The map of that name.
@@ -50,8 +50,8 @@ class RemoteCatalogue:
 
     def maps(self) -> list[RemoteMap]:
         """All maps, by name."""
-        told = self.loading.nodes.first(lambda node: node.request("GET", "/v1/maps")).json()
-        return [self._map(each) for each in told["maps"]]
+        response = self.loading.nodes.first(lambda node: node.request("GET", "/v1/maps")).json()
+        return [self._map(description) for description in response["maps"]]
 
     def alter_map(self, name: str, **settings: Any) -> RemoteMap:
         """Change settings of a map on every node, see `Pond.alter_map`.
@@ -65,25 +65,27 @@ class RemoteCatalogue:
 
         Raises: `NotFound`.
         """
-        self._told("DELETE", _path(name), None, repeatable=False)
+        self._request("DELETE", _path(name), None, repeatable=False)
         self.questions.changed(name.lower())
 
-    def _change(self, method: str, path: str, asked: Mapping[str, Any], *, repeatable: bool) -> RemoteMap:
-        return self._map(self._told(method, path, asked, repeatable=repeatable))
+    def _change(self, method: str, path: str, body: Mapping[str, Any], *, repeatable: bool) -> RemoteMap:
+        return self._map(self._request(method, path, body, repeatable=repeatable))
 
-    def _told(self, method: str, path: str, asked: Any, *, repeatable: bool) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: Any, *, repeatable: bool) -> dict[str, Any]:
         nodes = self.loading.nodes
-        answer = nodes.on_primary(lambda node: node.request(method, path, json=asked, repeatable=repeatable))
-        told: dict[str, Any] = answer.json()
+        answer = nodes.on_primary(lambda node: node.request(method, path, json=body, repeatable=repeatable))
+        response: dict[str, Any] = answer.json()
         # The next question may go to any node. One that is down learns of it later.
-        known = come_up_to(nodes, told["position"], self.loading.clock, applied=False, there=answer.node, patient=False)
-        for each in known:
-            if each.error is not None and not isinstance(each.error, Unavailable):
-                raise each.error
-        return told
+        known = come_up_to(
+            nodes, response["position"], self.loading.clock, applied=False, there=answer.node, patient=False
+        )
+        for outcome in known:
+            if outcome.error is not None and not isinstance(outcome.error, Unavailable):
+                raise outcome.error
+        return response
 
-    def _map(self, told: Mapping[str, Any]) -> RemoteMap:
-        return RemoteMap(definition_of(told), self.loading, self.questions)
+    def _map(self, description: Mapping[str, Any]) -> RemoteMap:
+        return RemoteMap(definition_of(description), self.loading, self.questions)
 
 
 def _path(name: str) -> str:

@@ -35,7 +35,7 @@ IDLE_CONNECTIONS_MAX = 8
 """Idle connections to one node that a process keeps; more may be open at once."""
 
 
-def node_urls(told: str | Iterable[str]) -> tuple[str, ...]:
+def node_urls(places: str | Iterable[str]) -> tuple[str, ...]:
     """The addresses of nodes, from text with commas or from several.
 
     >>> node_urls("http://n1:7433, http://n2:7433/")
@@ -43,7 +43,7 @@ def node_urls(told: str | Iterable[str]) -> tuple[str, ...]:
 
     Raises: `Invalid` for what is no address.
     """
-    pieces = told.split(",") if isinstance(told, str) else list(told)
+    pieces = places.split(",") if isinstance(places, str) else list(places)
     urls = tuple(dict.fromkeys(_checked(piece.strip().rstrip("/")) for piece in pieces if piece.strip()))
     if not urls:
         raise Invalid("no node is named", kind="node_url", hint="name one or more, such as http://localhost:7433")
@@ -64,7 +64,7 @@ def _checked(url: str) -> str:
 
 
 class Broken(Exception):
-    """A line broke: why, and whether what was sent can have arrived.
+    """A lost connection: why, and whether what was sent can have arrived.
 
     `lasting`: it will be so the next time. `cut`: it was open, so the other end may only have tired of a connection
     that was kept.
@@ -92,7 +92,7 @@ def unreachable(node: str, reason: object, *, attempts: int = 1, hint: str | Non
 
 
 def way_out(node: str, broken: Broken) -> str:
-    """What can be done about a line that broke before anything was done with what was sent."""
+    """Advice for a connection that was lost before the request was handled."""
     if broken.lasting and "WRONG_VERSION_NUMBER" in str(broken):
         return f"it speaks no TLS: is it http{node.removeprefix('https')}?"
     if broken.lasting:
@@ -160,18 +160,20 @@ class Sockets:
         """Connections that nobody has used."""
         parts, settings = urlsplit(self.url), self.settings
         assert parts.hostname is not None
-        told: dict[str, Any] = {
+        options: dict[str, Any] = {
             "maxsize": IDLE_CONNECTIONS_MAX, "retries": False,
             "timeout": urllib3.Timeout(connect=settings.connect_timeout / 1000, read=settings.read_timeout / 1000),
         }  # fmt: skip
         if parts.scheme == "http":
-            return _Pool(parts.hostname, parts.port, interrupt=self._interrupt, **told)
+            return _Pool(parts.hostname, parts.port, interrupt=self._interrupt, **options)
         if settings.tls_ca and not Path(settings.tls_ca).is_file():
             raise Invalid(
                 "there is no file of certificates there", kind="tls_files", tls_ca=settings.tls_ca,
                 hint="name a file in PEM: tls_ca in millpond.toml, or MILLPOND_TLS_CA",
             )  # fmt: skip
-        return _TlsPool(parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=settings.tls_ca or None, **told)
+        return _TlsPool(
+            parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=settings.tls_ca or None, **options
+        )
 
     def close(self) -> None:
         known, self._pool = self._pool, None
@@ -181,7 +183,7 @@ class Sockets:
 
 @contextmanager
 def breaking(settings: Settings) -> Iterator[None]:
-    """What urllib3 says of a line that breaks, in words."""
+    """Translate urllib3's errors about lost connections into `Unavailable`."""
     try:
         yield
     except NameResolutionError:
@@ -211,4 +213,4 @@ def _strerror(error: BaseException) -> str:
 
 
 def _inner(error: BaseException) -> BaseException | None:
-    return next((told for told in error.args if isinstance(told, BaseException)), None)
+    return next((cause for cause in error.args if isinstance(cause, BaseException)), None)

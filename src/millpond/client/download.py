@@ -1,4 +1,4 @@
-"""Fetching a file from a node: checked, and going on where a broken line stopped it.
+"""Fetching a file from a node: checked, and going on where a lost connection stopped it.
 
     <name>.<etag>.partial    what has come so far, of the file with that tag
 
@@ -72,7 +72,7 @@ def _fetch_once(
     offset = begun.stat().st_size if begun else 0
     headers = {"Range": f"bytes={offset}-", "If-Range": f'"{tag}"'} if offset else {}
     with connection.stream("GET", path, query=query, headers=headers, timeout=timeout) as answer:
-        tag, told = _tag(answer.headers), answer.headers.get(CHECKSUM)
+        tag, checksum = _tag(answer.headers), answer.headers.get(CHECKSUM)
         if answer.status != 206 and begun is not None:
             begun.unlink()
         partial = target.with_name(f"{target.name}.{tag}.partial")
@@ -87,19 +87,19 @@ def _fetch_once(
             sink.flush()
             os.fsync(sink.fileno())
         known = dict(answer.headers)
-    found = summed.hexdigest() if told else None
-    if found != told:
+    found = summed.hexdigest() if checksum else None
+    if found != checksum:
         partial.unlink()
         raise Corrupt(
             "what was fetched is not what was sent", kind="fetch_damaged", node=connection.url, path=path,
-            found=found, wanted=told, hint="try again",
+            found=found, wanted=checksum, hint="try again",
         )  # fmt: skip
     partial.replace(target)
     return Fetched(target, {name.lower(): value for name, value in known.items()}, target.stat().st_size)
 
 
 def _partial_of(target: Path) -> Path | None:
-    """What an earlier download of this file left; of several, one."""
+    """The partial file of an earlier download; one of them if there are several."""
     left = sorted(target.parent.glob(f"{target.name}.*.partial"))
     for other in left[1:]:
         other.unlink()

@@ -46,7 +46,7 @@ def sealing_folder() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class RemoteLoading:
-    """What loading needs of the nodes. `changed` is told the names of the maps that a load reached."""
+    """The parts of a client that loading needs. `changed` receives the names of the maps that a load reached."""
 
     nodes: Nodes
     settings: Settings
@@ -59,7 +59,7 @@ class RemoteLoading:
     ) -> LoadResult:  # fmt: skip
         """Bring parts to every node and enter them as one load, or not at all.
 
-        `wait`: until they are merged everywhere; as the setting `synchronise` says unless told.
+        `wait`: until they are merged everywhere; by default as the setting `synchronise` says.
 
         Raises: as `upload_parts` and `enter_load`.
         """
@@ -97,7 +97,7 @@ class RemoteLoading:
         rejects: str | Path | None = None, source: str = "", again: bool = False,
         advance: file_loads.Advance | None = None, sent: Advance | None = None,
     ) -> LoadResult:  # fmt: skip
-        """Load files, see `Pond.load_files`; `sent` is told of the bytes that are uploaded."""
+        """Load files, see `Pond.load_files`; `sent` is called with the bytes that are uploaded."""
         began = self.clock.monotonic()
         files = find_files(targets, written)
         source = source or name_of(files)

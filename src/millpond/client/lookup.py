@@ -6,7 +6,7 @@
 | rows | a node, as a stream |
 | many keys, `via="remote"` | a node, in requests of at most `REQUEST_ROWS` keys |
 | many keys, `via="snapshot"` | the snapshot of this machine, fetched when there is none |
-| many keys, `via="auto"` | a snapshot at hand; else a node, for `remote_rows_max` keys in all; then a snapshot |
+| many keys, `via="auto"` | a cached snapshot; else a node, for `remote_rows_max` keys in all; then a snapshot |
 
 A node answers from all that is applied there. A snapshot may be `min_time_to_keep_snapshots` old, but for what this
 process itself changed: after `changed` a fresh one is asked for. The next node is asked when one cannot be reached;
@@ -47,13 +47,13 @@ REQUEST_ROWS = 500_000
 
 
 class Questions:
-    """What answers questions to the maps of some nodes. Threads may share it."""
+    """Lookups on the maps of some nodes. Threads may share it."""
 
     def __init__(self, nodes: Nodes, cache: SnapshotCache | None, settings: Settings, clock: Clock) -> None:
         self.nodes, self.settings, self.clock = nodes, settings, clock
         self._cache = cache
         self._changed: set[str] = set()
-        self._asked: dict[str, int] = {}
+        self._key_counts: dict[str, int] = {}
         self._lock = threading.Lock()
 
     # -- many keys ------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ class Questions:
         self, definition: MapDefinition, keys: Any, at: Any = None, via: Via = "auto", *,
         on_invalid: OnInvalid = "error",
     ) -> pa.Array:  # fmt: skip
-        """The values of many keys at their times (now unless told), as `Snapshot.lookup` answers.
+        """The values of many keys at their times (now by default), as `Snapshot.lookup` answers.
 
         Raises: `Invalid` for keys or times that are not such, or another `via`; what a node answers; `Unavailable`
         when none can be reached.
@@ -78,12 +78,12 @@ class Questions:
         return self.snapshot(definition).lookup(keys, at, on_invalid=on_invalid)
 
     def _few(self, name: str, count: int) -> bool:
-        """Whether a node should be asked for so many keys."""
+        """True when so many keys are few enough to be sent to a node."""
         if self.reader(name).cached:
             return False
         with self._lock:
-            asked = self._asked[name] = self._asked.get(name, 0) + count
-        return asked <= self.settings.remote_rows_max
+            count_so_far = self._key_counts[name] = self._key_counts.get(name, 0) + count
+        return count_so_far <= self.settings.remote_rows_max
 
     def _remote(self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid) -> pa.Array:
         # Imported here: a single `get` needs no compiled kernels.
@@ -101,10 +101,10 @@ class Questions:
             answers += self._ask(definition, pa.RecordBatch.from_pydict(columns), query)
         return pa.concat_arrays(answers) if len(answers) != 2 else answers[1]
 
-    def _ask(self, definition: MapDefinition, asked: pa.RecordBatch, query: dict[str, str]) -> list[pa.Array]:
+    def _ask(self, definition: MapDefinition, batch: pa.RecordBatch, query: dict[str, str]) -> list[pa.Array]:
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, asked.schema) as writer:
-            writer.write_batch(asked)
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
         body = memoryview(sink.getvalue())
         path = f"/v1/maps/{quote(definition.name)}/lookup"
         headers = {"Content-Type": ARROW_STREAM} | incarnation_headers(definition)
@@ -112,13 +112,13 @@ class Questions:
         def ask(node: Connection) -> bytes:
             return node.request("POST", path, query=query, body=body, headers=headers).data
 
-        told = pa.ipc.open_stream(pa.py_buffer(self.nodes.first(ask))).read_all().column("value")
-        return list(told.chunks)
+        column = pa.ipc.open_stream(pa.py_buffer(self.nodes.first(ask))).read_all().column("value")
+        return list(column.chunks)
 
     # -- one value, and rows --------------------------------------------------------------------------
 
     def get(self, definition: MapDefinition, key: bytes | int, at: int | None = None) -> Any:
-        """The value of a key, or of a number, at an instant (UTC milliseconds; now unless told), as `Map.get` answers.
+        """The value of a key, or of a number, at an instant (UTC milliseconds; now by default), as `Map.get` answers.
 
         Raises: what a node answers; `Unavailable` when none can be reached.
         """
@@ -138,10 +138,10 @@ class Questions:
 
         Raises: what a node answers; `Unavailable` when none can be reached, or the line breaks while rows are read.
         """
-        asked = {"where": where, "columns": None if columns is None else list(columns)}
+        condition = {"where": where, "columns": None if columns is None else list(columns)}
         path = f"/v1/maps/{quote(definition.name)}/scan"
         headers = incarnation_headers(definition)
-        body = self.nodes.first(lambda node: node.stream("POST", path, json=asked, headers=headers))
+        body = self.nodes.first(lambda node: node.stream("POST", path, json=condition, headers=headers))
         try:
             stream = pa.ipc.open_stream(body)
         except BaseException:
@@ -174,7 +174,7 @@ class Questions:
         reader = self.reader(definition.name, keys=keys, window=window)
         found = reader.snapshot(fresh=fresh)
         if found.manifest.incarnation != definition.incarnation and not fresh:
-            found = reader.snapshot(fresh=True)  # the one at hand may be of the map before
+            found = reader.snapshot(fresh=True)  # the cached one may be of the map before
         if found.manifest.incarnation != definition.incarnation:
             raise dropped_map(definition.name)
         return found

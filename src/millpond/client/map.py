@@ -38,10 +38,10 @@ MAINTENANCE_SECONDS_MAX = 3600.0
 """How long maintenance is waited for; what takes longer is done all the same."""
 
 
-def definition_of(told: Mapping[str, Any]) -> MapDefinition:
+def definition_of(description: Mapping[str, Any]) -> MapDefinition:
     """The definition in what a node tells of a map."""
     known = MapDefinition.__dataclass_fields__
-    return MapDefinition.from_dict({name: value for name, value in told.items() if name in known})
+    return MapDefinition.from_dict({name: value for name, value in description.items() if name in known})
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,11 +94,11 @@ class RemoteMap:
 
         Raises: `Invalid` for a key or time the map cannot have; `Unavailable` when no node can be reached.
         """
-        asked = single_key(self.definition, key)
+        encoded = single_key(self.definition, key)
         instant = None if at is None or not self.kind.timed else parse_instant(at)
-        if asked is None:
+        if encoded is None:
             return None
-        return self._of_same_map(lambda: self.questions.get(self.definition, asked, instant))
+        return self._of_same_map(lambda: self.questions.get(self.definition, encoded, instant))
 
     def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
         """The values of many keys at their times, see `Map.lookup`: few are asked of a node, many of a snapshot.
@@ -144,32 +144,34 @@ class RemoteMap:
 
         def compact() -> Any:
             outcomes = self.loading.nodes.all(lambda node: self._order(node, {"what": "compact"}))
-            for each in outcomes:
-                if each.error is not None:
-                    raise each.error
+            for outcome in outcomes:
+                if outcome.error is not None:
+                    raise outcome.error
             return outcomes[0].value
 
-        return self._told(self._of_same_map(compact))
+        return self._report(self._of_same_map(compact))
 
     def _maintain(self, what: str, before: object) -> MaintenanceReport:
-        asked = {"what": what} | ({} if before is None else {"before": parse_instant(before)})
-        ordered = self._of_same_map(lambda: self.loading.nodes.on_primary(lambda node: self._order(node, asked)))
-        return self._told(ordered)
+        body = {"what": what} | ({} if before is None else {"before": parse_instant(before)})
+        ordered = self._of_same_map(lambda: self.loading.nodes.on_primary(lambda node: self._order(node, body)))
+        return self._report(ordered)
 
-    def _order(self, node: Connection, asked: dict[str, Any]) -> Any:
+    def _order(self, node: Connection, body: dict[str, Any]) -> Any:
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/maintenance"
-        return node.request("POST", path, json=asked, headers=headers, timeout=MAINTENANCE_SECONDS_MAX).json()
+        return node.request("POST", path, json=body, headers=headers, timeout=MAINTENANCE_SECONDS_MAX).json()
 
-    def _told(self, told: Any) -> MaintenanceReport:
+    def _report(self, response: Any) -> MaintenanceReport:
         self.loading.changed(self.name)
-        return MaintenanceReport(**told["report"])
+        return MaintenanceReport(**response["report"])
 
     def info(self) -> dict[str, Any]:
-        """What the map is and holds, as the first node that can be reached has it."""
+        """Description and counts of the map, from the first node that can be reached."""
         path, headers = f"/v1/maps/{self.name}", incarnation_headers(self.definition)
         nodes = self.loading.nodes
-        told = self._of_same_map(lambda: nodes.first(lambda node: node.request("GET", path, headers=headers))).json()
-        return {name: value for name, value in told.items() if name != "hash_bits"}
+        response = self._of_same_map(
+            lambda: nodes.first(lambda node: node.request("GET", path, headers=headers))
+        ).json()
+        return {name: value for name, value in response.items() if name != "hash_bits"}
 
     def close(self) -> None:
         """Nothing is held for one map alone."""

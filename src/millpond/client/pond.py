@@ -57,17 +57,17 @@ class RemoteLog(RemoteCatalogue):
 
     def position(self) -> tuple[int, str]:
         """The primary's last position, and the chain up to it; (0, "") for a new pond."""
-        told = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/node")).json()
-        return told["position"], told["chain"]
+        status = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/node")).json()
+        return status["position"], status["chain"]
 
     def entries(self, after: int, limit: int = 1000) -> list[Entry]:
-        """What happened after a position.
+        """Log entries after a position.
 
         Raises: `NotFound` kind `log_trimmed` when that is not kept any more; `Denied`.
         """
         query = {"after": after, "limit": limit}
-        told = self.loading.nodes.first(lambda node: node.request("GET", "/v1/log", query=query)).json()
-        return [Entry.from_dict(each) for each in told["entries"]]
+        response = self.loading.nodes.first(lambda node: node.request("GET", "/v1/log", query=query)).json()
+        return [Entry.from_dict(entry) for entry in response["entries"]]
 
     def applied(self, name: str) -> int:
         """Every entry about this map up to this position has been applied, where it is asked."""
@@ -75,18 +75,18 @@ class RemoteLog(RemoteCatalogue):
 
     def parts(self) -> list[PartStatus]:
         """The parts that wait, are merged, kept or quarantined, as the primary has them."""
-        told = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).json()
-        return [PartStatus(**each) for each in told["parts"]]
+        response = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).json()
+        return [PartStatus(**row) for row in response["parts"]]
 
     def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
         """Merge parts that were quarantined once more, on every node; what the primary retries."""
-        asked = {} if part_ids is None else {"parts": list(part_ids)}
-        outcomes = self.loading.nodes.all(lambda node: node.request("POST", "/v1/parts/retry", json=asked).json())
-        for each in outcomes:
-            if each.error is not None:
-                raise each.error
+        body = {} if part_ids is None else {"parts": list(part_ids)}
+        outcomes = self.loading.nodes.all(lambda node: node.request("POST", "/v1/parts/retry", json=body).json())
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
         first = outcomes[0].value
-        return [PartStatus(**each) for each in first["parts"]] if first is not None else []
+        return [PartStatus(**row) for row in first["parts"]] if first is not None else []
 
     def fetch_part(self, part_id: str, folder: Path) -> PartManifest:
         """Bring a part, checked, into `folder`, which is made.
@@ -120,18 +120,18 @@ class RemotePond(RemoteLog):
     def __init__(self, urls: str | Sequence[str], settings: Settings, *, clock: Clock) -> None:
         self.settings, self.clock = settings, clock
         self.nodes = Nodes(urls, settings, clock=clock)
-        told = self.nodes.learn()
-        if told.get("role") == "replica" and not told.get("position"):
+        status = self.nodes.learn()
+        if status.get("role") == "replica" and not status.get("position"):
             # It may be so new that it does not know yet whose copy it is: ask from the first of the list on.
-            told = self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()
-        self.id = str(told["pond"])
+            status = self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()
+        self.id = str(status["pond"])
         self.questions = Questions(self.nodes, None, settings, clock)
         self.loading = RemoteLoading(self.nodes, settings, clock, self.questions.changed)
         self._scratch: Path | None = None
 
     @property
     def where(self) -> str:
-        """What opens it elsewhere: the addresses of all nodes."""
+        """The place to open it from elsewhere: the addresses of all nodes."""
         return ",".join(self.nodes.urls)
 
     def __enter__(self) -> Self:
@@ -164,7 +164,7 @@ class RemotePond(RemoteLog):
     ) -> LoadResult:  # fmt: skip
         """Bring sealed parts to every node and enter them as one load, or not at all; then they are gone from here.
 
-        `wait` until they are merged everywhere, as the setting `synchronise` says unless told. `advance` is told of
+        `wait` until they are merged everywhere, by default as the setting `synchronise` says. `advance` is called with
         the bytes that are uploaded.
 
         Raises: see `RemoteMap.load`.
@@ -184,11 +184,11 @@ class RemotePond(RemoteLog):
         source: str = "", again: bool = False, advance: file_loads.Advance | None = None,
         sent: Advance | None = None,
     ) -> LoadResult:  # fmt: skip
-        """Load files as one load, see `Pond.load_files`; they are read here. `sent` is told of bytes uploaded.
+        """Load files as one load, see `Pond.load_files`; they are read here. `sent` is called with the bytes uploaded.
 
         Raises: as `Pond.load_files`, and as `RemoteMap.load`.
         """
-        known = {each.name: each.definition for each in self.maps()}
+        known = {pond_map.name: pond_map.definition for pond_map in self.maps()}
         name = None if map is None else self.map(map).name
         reading = file_reading(
             known, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
@@ -203,10 +203,10 @@ class RemotePond(RemoteLog):
 
         Raises: `Unavailable` naming a node that cannot, and why; `Corrupt` when a part was quarantined.
         """
-        for each in come_up_to(self.nodes, self.position()[0], self.clock, applied=True):
-            if each.error is not None:
-                raise each.error
-        self.questions.changed(*(each.name for each in self.maps()))
+        for outcome in come_up_to(self.nodes, self.position()[0], self.clock, applied=True):
+            if outcome.error is not None:
+                raise outcome.error
+        self.questions.changed(*(pond_map.name for pond_map in self.maps()))
 
     # -- questions to all maps ------------------------------------------------------------------------
 
@@ -225,26 +225,30 @@ class RemotePond(RemoteLog):
         Raises: `Denied` when the token may ask none of them.
         """
         outcomes = self.nodes.all(lambda node: node.request("POST", "/v1/verify", json={"full": full}, timeout=3600.0))
-        refused = [each.error for each in outcomes if isinstance(each.error, Denied)]
+        refused = [outcome.error for outcome in outcomes if isinstance(outcome.error, Denied)]
         if refused and len(refused) == len(outcomes):
             raise refused[0]
         report = Report()
-        for each in outcomes:
-            if each.value is None:
-                denied = isinstance(each.error, Denied)
-                report += problem("node", each.node, each.error, "all nodes take the same tokens" if denied else _START)
+        for outcome in outcomes:
+            if outcome.value is None:
+                denied = isinstance(outcome.error, Denied)
+                report += problem(
+                    "node", outcome.node, outcome.error, "all nodes take the same tokens" if denied else _START
+                )
             else:
-                report += _report_of(each.node, each.value.json())
+                report += _report_of(outcome.node, outcome.value.json())
         return report
 
 
 _START = "start it, or mend the line"
 
 
-def _report_of(node: str, told: Mapping[str, Any]) -> Report:
-    problems = (Problem(**each) for each in told["problems"])
-    placed = tuple(Problem(each.subject, f"{node} {each.place}", each.found, each.remedy) for each in problems)
-    return Report(tuple((str(kind), int(count)) for kind, count in told["counts"]), placed)
+def _report_of(node: str, response: Mapping[str, Any]) -> Report:
+    problems = (Problem(**problem) for problem in response["problems"])
+    placed = tuple(
+        Problem(problem.subject, f"{node} {problem.place}", problem.found, problem.remedy) for problem in problems
+    )
+    return Report(tuple((str(kind), int(count)) for kind, count in response["counts"]), placed)
 
 
 class _QueryablePond:
@@ -254,17 +258,17 @@ class _QueryablePond:
         self._pond, self.clock = pond, pond.clock
 
     def maps(self) -> list[_QueryableMap]:
-        return [_QueryableMap(each) for each in self._pond.maps()]
+        return [_QueryableMap(pond_map) for pond_map in self._pond.maps()]
 
 
 class _QueryableMap:
     """A map as SQL asks it: keys are looked up as `RemoteMap.lookup` does, some thousand at a time."""
 
-    def __init__(self, asked: RemoteMap) -> None:
-        self._asked, self.name, self.definition = asked, asked.name, asked.definition
+    def __init__(self, pond_map: RemoteMap) -> None:
+        self._map, self.name, self.definition = pond_map, pond_map.name, pond_map.definition
 
     def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        return self._asked.scan(where, columns)
+        return self._map.scan(where, columns)
 
     def snapshot(self) -> Snapshot | RemoteMap:
-        return self._asked
+        return self._map

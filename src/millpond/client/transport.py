@@ -5,7 +5,7 @@ Two things can go wrong, and they are never confused:
 * a **refusal** is any answer of a node that is not a success. It is raised as the error it was, and is final: nothing
   is tried again, and no other node is asked. A node that is busy for a moment (503 with a small Retry-After) is asked
   again; one that is not the primary is asked no more, the primary is;
-* a **broken line** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
+* a **lost connection** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
   `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
   `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead.
 
@@ -68,10 +68,10 @@ class Response:
 
 
 def _no_node(node: str, status: int) -> MillpondError:
-    told = from_wire(node, 400, b"")
-    assert told is not None
-    told.values["status"] = status
-    return told
+    error = from_wire(node, 400, b"")
+    assert error is not None
+    error.values["status"] = status
+    return error
 
 
 class Connection:
@@ -134,11 +134,11 @@ class Connection:
         headers: Mapping[str, str] | None = None, timeout: float | None = None, fresh: bool = False,
     ) -> Response:  # fmt: skip
         """Ask once, within `persist`: a line that breaks is `Broken`."""
-        told = self._told(method, path, query, json, body, headers, timeout)
+        arguments = self._arguments(method, path, query, json, body, headers, timeout)
         pool = self._sockets.fresh() if fresh else self._sockets.pool()
         try:
             with breaking(self.settings):
-                answer = pool.urlopen(**told)
+                answer = pool.urlopen(**arguments)
                 response = Response(self.url, answer.status, answer.headers, answer.data)
         finally:
             if fresh:
@@ -153,11 +153,11 @@ class Connection:
 
         Raises: as `request`, also while it is read.
         """
-        told = self._told(method, path, query, json, body, headers, timeout)
+        arguments = self._arguments(method, path, query, json, body, headers, timeout)
 
         def ask() -> Body:
             with breaking(self.settings):
-                answer = self._sockets.pool().urlopen(**told, preload_content=False)
+                answer = self._sockets.pool().urlopen(**arguments, preload_content=False)
                 data = b"" if _well(answer.status) else answer.read()
             if not _well(answer.status):
                 self._refused(Response(self.url, answer.status, answer.headers, data))
@@ -165,7 +165,7 @@ class Connection:
 
         return self.persist(ask)
 
-    def _told(
+    def _arguments(
         self, method: str, path: str, query: Mapping[str, Any] | None, json: Any, body: Sent,
         headers: Mapping[str, str] | None, timeout: float | None,
     ) -> dict[str, Any]:  # fmt: skip
@@ -175,13 +175,13 @@ class Connection:
             sent = {**sent, "Content-Type": "application/json"}
         if query:
             path += "?" + urlencode(query)
-        told: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "method": method, "url": self._prefix + path, "body": body, "headers": sent, "retries": False,
             "redirect": False,
         }  # fmt: skip
         if timeout is not None:
-            told["timeout"] = urllib3.Timeout(connect=self.settings.connect_timeout / 1000, read=timeout)
-        return told
+            arguments["timeout"] = urllib3.Timeout(connect=self.settings.connect_timeout / 1000, read=timeout)
+        return arguments
 
     def _refused(self, response: Response) -> NoReturn:
         error = from_wire(self.url, response.status, response.data)
@@ -195,7 +195,7 @@ class Connection:
     def persist(
         self, ask: Callable[[], T], *, repeatable: bool = True, enough: Callable[[int], bool] | None = None
     ) -> T:
-        """Do what asks this node until it answers, as often as is allowed; `enough` is told how often it was tried.
+        """Do what asks this node until it answers, as often as is allowed; `enough` is called with the number of tries.
 
         Raises: as `request`.
         """
@@ -291,7 +291,7 @@ class Body(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """What one of several nodes answered: a value, or an error."""
+    """The outcome of a request to one of several nodes: a value, or an error."""
 
     node: str
     value: T | None
@@ -309,39 +309,39 @@ class Nodes:
     @property
     def urls(self) -> tuple[str, ...]:
         """Their addresses."""
-        return tuple(each.url for each in self.connections)
+        return tuple(connection.url for connection in self.connections)
 
     def learn(self) -> dict[str, Any]:
         """Take the list of nodes that the first reachable one has; what it says of itself.
 
         Raises: `Unavailable` naming each, when none is reachable.
         """
-        told: dict[str, Any] = self.first(lambda node: node.request("GET", "/v1/node")).json()
-        urls = node_urls(told.get("nodes") or ()) if told.get("nodes") else (self.urls[0],)
-        known = {each.url: each for each in self.connections}
+        status: dict[str, Any] = self.first(lambda node: node.request("GET", "/v1/node")).json()
+        urls = node_urls(status.get("nodes") or ()) if status.get("nodes") else (self.urls[0],)
+        known = {connection.url: connection for connection in self.connections}
         self.connections = [known.get(url) or Connection(url, self.settings) for url in urls]
-        return told
+        return status
 
     def close(self) -> None:
         """Close idle connections."""
-        for each in self.connections:
-            each.close()
+        for connection in self.connections:
+            connection.close()
 
     # -- reading: one is enough -----------------------------------------------------------------------
 
     def first(self, ask: Callable[[Connection], T]) -> T:
-        """What the first node answers that can be reached, in their order; those that could not be, lately, last.
+        """The answer of the first node that can be reached, in order; lately unreachable ones come last.
 
         All are tried before any is tried again. What a node answers is final, also when it refuses.
 
         Raises: what the node answers; `Unavailable` naming every node when none can be reached.
         """
-        told = self.connections[0]
+        first = self.connections[0]
         if len(self.connections) == 1:
-            return ask(told)
+            return ask(first)
         pause = threading.Event()
         failed: dict[str, Unavailable] = {}
-        for attempt in range(told.attempts):
+        for attempt in range(first.attempts):
             if attempt:
                 pause.wait(self.settings.send_part_retry_delay / 1000)
             for node in self._by_hope():
@@ -356,7 +356,7 @@ class Nodes:
                     if self._avoided:
                         self._avoided.pop(node.url, None)
                     return answer
-        raise _none_reachable(failed, told.attempts)
+        raise _none_reachable(failed, first.attempts)
 
     def _by_hope(self) -> Sequence[Connection]:
         if not self._avoided:
@@ -371,7 +371,7 @@ class Nodes:
         return self.connections[0]
 
     def on_primary(self, ask: Callable[[Connection], T]) -> T:
-        """What the primary answers; a node that is not it says who is, and is believed once.
+        """The answer of the primary. A replica names the primary, and is believed once.
 
         Raises: what it answers; `Unavailable` when it cannot be reached.
         """
@@ -382,11 +382,11 @@ class Nodes:
             if error.kind != "not_primary" or not isinstance(url, str) or url == self.primary().url:
                 raise
         (url,) = node_urls(url)
-        known = {each.url: each for each in self.connections}
+        known = {connection.url: connection for connection in self.connections}
         return ask(known.get(url) or Connection(url, self.settings))
 
     def all(self, ask: Callable[[Connection], T], *, stop: threading.Event | None = None) -> list[Outcome[T]]:
-        """What every node answers, asked at once, in their order; `stop` is set when the asker is interrupted."""
+        """The answers of all nodes, requested concurrently, in order; `stop` is set when the caller is interrupted."""
         if len(self.connections) == 1:
             return [_outcome(self.connections[0], ask)]
         with ThreadPoolExecutor(len(self.connections), thread_name_prefix="node") as threads:

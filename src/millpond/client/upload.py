@@ -1,11 +1,12 @@
 """A load over the network: parts to every node, then one entry at the primary, then every node at that entry.
 
 1. `upload_parts`: the bundle of each part goes to all nodes at once, streamed from its folder, several parts at a time;
-   after a line broke it goes on where the node stopped receiving, and a node that has the part is not sent it again,
-   unless it is small. When one node fails, the others stop: nothing has been entered, and what was uploaded expires.
+   after a lost connection it goes on where the node stopped receiving, and a node that has the part is not sent it
+   again, unless it is small. When one node fails, the others stop: nothing has been entered, and what was uploaded
+   expires.
 2. `enter_load`: the primary enters the load. It is durable then, and has an id drawn here, so that asking again after
    an answer was lost enters nothing twice.
-3. every other node is told to come up to that entry; with `synchronise`, all wait until it is merged.
+3. every other node is requested to come up to that entry; with `synchronise`, all wait until it is merged.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from millpond.maps.parts.part import PartFile
 __all__ = ("Advance", "come_up_to", "discard_parts", "enter_load", "upload_parts")
 
 Advance: TypeAlias = Callable[[int, int], None]
-"""Told of progress: the bytes sent since the last time, and all that are to be sent."""
+"""A callback for progress: the bytes sent since the last time, and all that are to be sent."""
 
 PARTS_AT_ONCE = 4
 """So many parts are on their way to one node: while one is being written there, others come in."""
@@ -62,31 +63,31 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
     """
     bundles = [_Bundle(part) for part in {part.manifest.id: part for part in parts}.values()]
     stop = threading.Event()
-    told = _Progress(advance, sum(each.size for each in bundles) * len(nodes.connections))
+    progress = _Progress(advance, sum(bundle.size for bundle in bundles) * len(nodes.connections))
 
     def bring(node: Connection) -> bool:
         line = node.until(stop)
 
         def send(bundle: _Bundle) -> bool:
-            upload = _Upload(line, bundle, stop, told)
+            upload = _Upload(line, bundle, stop, progress)
             try:
                 upload.run()
             except (NotFound, Conflict) as error:
                 if error.kind not in _NOT_HEARD_OF_IT or node.url == nodes.primary().url:
                     raise
-                _catch_up(nodes, node)
+                _bring_up(nodes, node)
                 upload.run()
             return True
 
-        return _each(send, bundles, stop)
+        return _send_all(send, bundles, stop)
 
     outcomes = nodes.all(bring, stop=stop)
-    if any(each.error is not None for each in outcomes):
+    if any(outcome.error is not None for outcome in outcomes):
         raise _not_everywhere(outcomes)
     step("upload.everywhere")
 
 
-def _each(send: Callable[[_Bundle], bool], bundles: Sequence[_Bundle], stop: threading.Event) -> bool:
+def _send_all(send: Callable[[_Bundle], bool], bundles: Sequence[_Bundle], stop: threading.Event) -> bool:
     """Send several at once; False when it was stopped from elsewhere.
 
     Raises: what went wrong first; the others stop, also those on their way to other nodes.
@@ -106,7 +107,7 @@ def _each(send: Callable[[_Bundle], bool], bundles: Sequence[_Bundle], stop: thr
             return False
 
     if len(bundles) <= 1:
-        sent = [attempt(each) for each in bundles]
+        sent = [attempt(bundle) for bundle in bundles]
     else:
         with ThreadPoolExecutor(min(PARTS_AT_ONCE, len(bundles)), "send-part") as threads:
             try:
@@ -130,20 +131,22 @@ def discard_parts(nodes: Nodes, part_ids: Sequence[str]) -> None:
     nodes.all(discard)
 
 
-def _catch_up(nodes: Nodes, node: Connection) -> None:
+def _bring_up(nodes: Nodes, node: Connection) -> None:
     """Let a node hear of maps that the primary knows."""
     position = nodes.on_primary(lambda primary: primary.request("GET", "/v1/node")).json()["position"]
-    asked = {"position": position, "applied": False, "timeout": ANSWER_SECONDS}
-    node.request("POST", "/v1/log/replication", json=asked, timeout=3 * ANSWER_SECONDS)
+    body = {"position": position, "applied": False, "timeout": ANSWER_SECONDS}
+    node.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
 
 
 def _not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
     """The error for some failures. What the primary refuses, or all who were asked, is no matter of a node."""
-    failed = [each for each in outcomes if each.error is not None]
-    first = outcomes[0].error or next(each.error for each in failed)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    first = outcomes[0].error or next(outcome.error for outcome in failed)
     assert first is not None
-    alike = all(type(each.error) is type(first) and each.error.kind == first.kind for each in failed if each.error)
-    everybody = outcomes[0].error is not None or (alike and not any(each.value for each in outcomes))
+    alike = all(
+        type(outcome.error) is type(first) and outcome.error.kind == first.kind for outcome in failed if outcome.error
+    )
+    everybody = outcomes[0].error is not None or (alike and not any(outcome.value for outcome in outcomes))
     if everybody and isinstance(first, Conflict | Corrupt | Denied | Invalid | NotFound):
         return first
     return Unavailable(
@@ -153,10 +156,10 @@ def _not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
 
 
 def _reasons(failed: Sequence[Outcome[Any]]) -> str:
-    return "; ".join(f"{each.node}: {_told(each.error)}" for each in failed if each.error is not None)
+    return "; ".join(f"{outcome.node}: {_sentence(outcome.error)}" for outcome in failed if outcome.error is not None)
 
 
-def _told(error: MillpondError) -> str:
+def _sentence(error: MillpondError) -> str:
     values = ", ".join(f"{name}={value}" for name, value in error.values.items() if name != "node")
     return error.message + (f" ({values})" if values else "")
 
@@ -198,9 +201,9 @@ class _Bundle:
 class _Upload:
     """One part on its way to one node."""
 
-    def __init__(self, node: Connection, bundle: _Bundle, stop: threading.Event, told: _Progress) -> None:
-        self.node, self.bundle, self.stop, self.report = node, bundle, stop, told
-        self.counted = 0  # bytes that progress was told of
+    def __init__(self, node: Connection, bundle: _Bundle, stop: threading.Event, progress: _Progress) -> None:
+        self.node, self.bundle, self.stop, self.report = node, bundle, stop, progress
+        self.counted = 0  # bytes reported as progress
         self.reached = -1  # the furthest the node ever had
         self.tried = 0  # attempts since it had more than before
 
@@ -266,12 +269,12 @@ def enter_load(
         Corrupt: kind `part_quarantined`, with `synchronise`.
     """
     began = clock.monotonic()
-    asked = {
+    body = {
         "load_id": load_id, "parts": [part.manifest.id for part in parts], "source": source, "rejected": rejected,
         "stream": None if stream is None else list(stream),
     }  # fmt: skip
     try:
-        answer = nodes.on_primary(lambda node: node.request("POST", "/v1/loads", json=asked))
+        answer = nodes.on_primary(lambda node: node.request("POST", "/v1/loads", json=body))
     except Unavailable as error:
         if error.kind != "node_unreachable":
             raise
@@ -281,32 +284,32 @@ def enter_load(
             hint="load the same data again: what is entered is not entered twice",
         ) from error  # fmt: skip
     step("upload.entered")
-    told = answer.json()
+    response = answer.json()
     maps: dict[str, int] = {}
     for part in parts:
         maps[part.manifest.map] = maps.get(part.manifest.map, 0) + part.manifest.rows
-    _everywhere(nodes, told, clock, list(maps), there=answer.node, synchronise=synchronise)
+    _everywhere(nodes, response, clock, list(maps), there=answer.node, synchronise=synchronise)
     return LoadResult(
-        load=told["load"], rows=sum(maps.values()), rejected=rejected, parts=told["parts"],
-        duplicate_parts=told["duplicate_parts"], maps=maps, seconds=clock.monotonic() - began,
-        position=told["position"], synchronised=synchronise or bool(told.get("synchronised")),
+        load=response["load"], rows=sum(maps.values()), rejected=rejected, parts=response["parts"],
+        duplicate_parts=response["duplicate_parts"], maps=maps, seconds=clock.monotonic() - began,
+        position=response["position"], synchronised=synchronise or bool(response.get("synchronised")),
     )  # fmt: skip
 
 
 def _everywhere(
-    nodes: Nodes, told: dict[str, Any], clock: Clock, maps: Sequence[str], *, there: str, synchronise: bool
+    nodes: Nodes, response: dict[str, Any], clock: Clock, maps: Sequence[str], *, there: str, synchronise: bool
 ) -> None:
-    outcomes = come_up_to(nodes, told["position"], clock, applied=synchronise, maps=maps, there=there)
-    failed = [each for each in outcomes if each.error is not None]
-    for each in failed:
-        if each.error is not None and each.error.kind == "part_quarantined":
-            raise each.error
+    outcomes = come_up_to(nodes, response["position"], clock, applied=synchronise, maps=maps, there=there)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    for outcome in failed:
+        if outcome.error is not None and outcome.error.kind == "part_quarantined":
+            raise outcome.error
     if failed:
-        entered = ", ".join(each.node for each in outcomes if each.error is None)
+        entered = ", ".join(outcome.node for outcome in outcomes if outcome.error is None)
         raise Unavailable(
-            "the load is entered, but not every node has it yet", kind="load_behind", load=told["load"],
+            "the load is entered, but not every node has it yet", kind="load_behind", load=response["load"],
             entered=entered or nodes.primary().url, failed=_reasons(failed),
-            hint="what is named catches up by itself; loading the same data again is safe",
+            hint="the named nodes will replicate it by themselves; loading the same data again is safe",
         )  # fmt: skip
 
 
@@ -317,29 +320,29 @@ def come_up_to(
     """Let every node come up to a position of the log, and with `applied` merge what that brings to these maps, or all.
 
     A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. `there`
-    is the node that told the position. Not `patient`: a node that cannot be reached is not tried again.
+    is the node that gave the position. Not `patient`: a node that cannot be reached is not tried again.
     """
     stopped = threading.Event()
 
     def come(node: Connection) -> int:
         if not applied and node.url == there:
             return position
-        waiting = _Patience(clock, nodes.settings.read_timeout / 1000)
+        patience = _Patience(clock, nodes.settings.read_timeout / 1000)
         line = node if patient else node.once
-        asked = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
+        body = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
         while True:
             try:
-                answer = line.request("POST", "/v1/log/replication", json=asked, timeout=3 * ANSWER_SECONDS)
+                answer = line.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
                 return int(answer.json()["position"])
             except Unavailable as error:
-                if waiting.over(error) or stopped.wait(PAUSE_SECONDS):
+                if patience.over(error) or stopped.wait(PAUSE_SECONDS):
                     raise
 
     return nodes.all(come, stop=stopped)
 
 
 class _Patience:
-    """How long a node is waited for that says it is not there yet."""
+    """The time allowed for a node that says it is not ready yet."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self.clock, self.seconds = clock, seconds
@@ -348,7 +351,7 @@ class _Patience:
         self.end = clock.monotonic() + MERGED_SECONDS_MAX
 
     def over(self, error: Unavailable) -> bool:
-        """Whether what it says ends the waiting."""
+        """True when the error, or the time passed, ends the retries."""
         now, here = self.clock.monotonic(), error.values.get("position")
         if error.kind == "node_behind" and isinstance(here, int) and here > self.reached:
             self.reached, self.until = here, now + self.seconds

@@ -2,8 +2,8 @@
 
     {"error": "Invalid", "kind": "map_name", "message": …, "hint": …, "values": {…}}
 
-What a node answers is final: a *refusal*, raised as the class it was. What is no node's answer is told apart: a proxy
-that cannot reach its node (`None`: a broken line), or something else that listens at the address.
+What a node answers is final: a *refusal*, raised as the class it was. A response that is no node's is distinguished:
+a proxy that cannot reach its node (`None`: a lost connection), or something else that listens at the address.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def _plain(value: object) -> object:
 
 def from_wire(node: str, status: int, body: bytes) -> MillpondError | None:
     """The error that a node answered; None when the answer comes from a proxy that did not reach it."""
-    told = _understood(body)
-    cls = None if told is None else getattr(errors, str(told.get("error")), None)
-    if told is not None and isinstance(cls, type) and issubclass(cls, MillpondError):
-        values = told.get("values")
+    payload = _understood(body)
+    cls = None if payload is None else getattr(errors, str(payload.get("error")), None)
+    if payload is not None and isinstance(cls, type) and issubclass(cls, MillpondError):
+        values = payload.get("values")
         values = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
         for taken in ("kind", "hint", "message"):
             values.pop(taken, None)
-        return cls(str(told.get("message")), kind=told.get("kind"), hint=told.get("hint"), **values)
+        return cls(str(payload.get("message")), kind=payload.get("kind"), hint=payload.get("hint"), **values)
     if status in _GATEWAY:
         return None
     if status >= 500:
@@ -60,7 +60,7 @@ def from_wire(node: str, status: int, body: bytes) -> MillpondError | None:
 
 def _understood(body: bytes) -> Mapping[str, Any] | None:
     try:
-        told = json.loads(body)
+        payload = json.loads(body)
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return payload if isinstance(payload, dict) else None

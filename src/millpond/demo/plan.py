@@ -1,4 +1,4 @@
-"""Which maps the demo builds, and how their rows come out of the data, as Spark SQL.
+"""The maps of the demo, and the Spark SQL that makes their rows from the data.
 
 | map | kind | answers |
 |---|---|---|

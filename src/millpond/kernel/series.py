@@ -56,7 +56,7 @@ class Series:
 
     def read(self, tx: ReadTransaction) -> Manifest:
         """The manifest, with all that is known to be absorbed: it costs a look at every row."""
-        segments = tuple(each.segment for each in self.listed(tx))[::-1]
+        segments = tuple(listed.segment for listed in self.listed(tx))[::-1]
         ids = {segment.id for segment in segments}
         known = {str(self.absorbed.unpack(key)[0]) for key, _ in tx.scan(self.absorbed.range())}
         return Manifest(segments, frozenset(known - ids))
@@ -93,7 +93,7 @@ class Series:
         Raises:
             Conflict: they are not the oldest any more.
         """
-        oldest = [each.segment.position for each, _ in zip(self.listed(tx), positions, strict=False)]
+        oldest = [listed.segment.position for listed, _ in zip(self.listed(tx), positions, strict=False)]
         if oldest != list(positions):
             raise Conflict(
                 "only the oldest segments can leave", kind="segment_order", positions=tuple(positions),

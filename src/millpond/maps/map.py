@@ -91,14 +91,14 @@ class Map:
         )  # fmt: skip
 
     def get(self, key: Key, at: object = None) -> Any:
-        """The value of a key (ranged maps: of a number) at a time, now unless told.
+        """The value of a key (ranged maps: of a number) at a time, now by default.
 
         A struct is a dict, a session `{"start": …, "end": …}`; None when there is none.
 
         Raises: `Invalid` for a key or time the map cannot have.
         """
-        time, asked = self._instant(at), single_key(self.definition, key)
-        found = None if asked is None else self.shard.get(asked, time)
+        time, encoded = self._instant(at), single_key(self.definition, key)
+        found = None if encoded is None else self.shard.get(encoded, time)
         if found is None:
             return None
         if isinstance(found, tuple):
@@ -114,7 +114,7 @@ class Map:
         """The values of many keys at their times: Arrow arrays in, an Arrow array of the same length out.
 
         `keys`: a column of what may be a key (docs/inputs.md), any chunking; `at`: one instant or an array of them,
-        now unless told. A miss is null. Answers from the snapshot, which is brought up to date first.
+        now by default. A miss is null. Answers from the snapshot, which is brought up to date first.
         `on_invalid="miss"` answers null where a value is no key or no time.
 
         Raises: `Invalid` for arrays of another type or length, for values that are no key or no time.
@@ -146,7 +146,7 @@ class Map:
     ) -> Snapshot:  # fmt: skip
         """The up-to-date snapshot, open. The one given before stays usable for who still holds it.
 
-        Narrowed to `keys` `[lower, upper)` (numbers, for ranged maps), or to a `window` of time `[since, until)`, it is
+        Limited to `keys` `[lower, upper)` (numbers, for ranged maps), or to a `window` of time `[since, until)`, it is
         smaller, and refuses questions outside; None: no bound on that side.
 
         Raises: `Invalid` for bounds that the map cannot have.
@@ -206,19 +206,19 @@ class Map:
         return compact(self.shard, clock=self.loading.clock)
 
     def info(self) -> dict[str, Any]:
-        """What the map is and holds."""
+        """Description and counts of the map."""
         from millpond.maps.snapshots.refresh import current_manifest
 
         stats = self.shard.stats()
         manifest = current_manifest(self.loading.space, self.objects, self.definition)
-        waiting = self.loading.loads.queued(self.name)
+        queue = self.loading.loads.queued(self.name)
         with self.loading.space.read() as tx:
             same_map(tx, self.definition)
             position = applied_position(tx, self.name)
         return {
-            **{name: told for name, told in self.definition.to_dict().items() if name != "hash_bits"},
+            **{name: value for name, value in self.definition.to_dict().items() if name != "hash_bits"},
             "rows": stats.rows, "version": stats.version, "shard_bytes": stats.bytes, "position": position,
-            "parts_queued": len(waiting), "rows_queued": sum(each.rows for each in waiting),
+            "parts_queued": len(queue), "rows_queued": sum(part.rows for part in queue),
             "snapshot": manifest.id if manifest else None,
             "snapshot_current": manifest is not None and manifest.shard_version == stats.version,
         }  # fmt: skip

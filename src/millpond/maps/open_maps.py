@@ -27,13 +27,13 @@ class OpenMaps:
     def __init__(self, loading: Loading) -> None:
         self._loading = loading
         self._maps: dict[str, Map] = {}
-        self._asked: dict[str, float] = {}
+        self._used_at: dict[str, float] = {}
         self._lock = threading.RLock()
 
     def map(self, definition: MapDefinition) -> Map:
         """The open map of a definition; one that was open with other settings is closed."""
         with self._lock:
-            self._asked[definition.name] = self._loading.clock.monotonic()
+            self._used_at[definition.name] = self._loading.clock.monotonic()
             known = self._maps.get(definition.name)
             if known is not None and known.definition == definition:
                 return known
@@ -54,13 +54,13 @@ class OpenMaps:
             known = self._maps.get(definition.name)
             if known is None or known.definition != definition:
                 return None
-            self._asked[definition.name] = self._loading.clock.monotonic()
+            self._used_at[definition.name] = self._loading.clock.monotonic()
             return known
         finally:
             self._lock.release()
 
     def forget(self, names: Iterable[str] | None = None) -> None:
-        """Close these maps, or all: whoever asks next opens them anew."""
+        """Close these maps, or all: the next request opens them anew."""
         with self._lock:
             for name in list(self._maps) if names is None else names:
                 known = self._maps.pop(name, None)
@@ -71,8 +71,8 @@ class OpenMaps:
         """Let go of the files of maps that nobody asked for so long; how many. They open by themselves when asked."""
         due = self._loading.clock.monotonic() - seconds
         with self._lock:
-            idle = [name for name, asked in self._asked.items() if asked < due and name in self._maps]
+            idle = [name for name, last in self._used_at.items() if last < due and name in self._maps]
             for name in idle:
                 self._maps[name].close()
-                del self._asked[name]
+                del self._used_at[name]
         return len(idle)

@@ -1,4 +1,4 @@
-"""What a user may do with a pond and with a map, wherever they lie: in a folder, or on nodes.
+"""The interface of ponds and maps, the same for a pond in a folder and for one on nodes.
 
 `Pond` and `Map` keep these promises in this process, `RemotePond` and `RemoteMap` over the network; one conformance
 suite (`testing/contracts/ponds.py`) runs over both.
@@ -32,7 +32,7 @@ __all__ = ("CatalogueLike", "MapLike", "PondLike", "is_url")
 
 
 def is_url(place: object) -> bool:
-    """Whether a pond's place is the address of nodes, not a folder.
+    """True when a pond's place is the address of nodes, not a folder.
 
     >>> is_url("http://localhost:7433"), is_url("pond")
     (True, False)

@@ -50,13 +50,13 @@ _READS = frozenset(("SELECT", "EXPLAIN", "MULTI"))  # PIVOT is a statement of se
 
 
 class Lookups(Protocol):
-    """What answers many keys at their times, as `Snapshot.lookup` does."""
+    """A lookup of many keys at their times, as `Snapshot.lookup` does it."""
 
     def lookup(self, keys: Any, at: Any = None) -> pa.Array: ...
 
 
 class QueryableMap(Protocol):
-    """What SQL needs of a map. Its snapshot is taken once a query, when the first key is asked."""
+    """A map as SQL needs it. Its snapshot is taken once a query, at the first key."""
 
     @property
     def name(self) -> str: ...
@@ -67,7 +67,7 @@ class QueryableMap(Protocol):
 
 
 class QueryablePond(Protocol):
-    """What SQL needs of a pond."""
+    """A pond as SQL needs it."""
 
     @property
     def clock(self) -> Clock: ...
@@ -83,7 +83,7 @@ def query(pond: QueryablePond, text: str) -> pa.Table:
     """
     if not is_utf8(text):
         raise Invalid("the query is no text", kind="sql", query=shown(text))
-    maps = {each.name: each for each in pond.maps()}
+    maps = {pond_map.name: pond_map for pond_map in pond.maps()}
     with duckdb.connect(config=_LOCKED) as connection:
         connection.execute("set timezone = 'UTC'")
         run = _Run(maps, pond.clock.now_ms())
@@ -97,8 +97,8 @@ def query(pond: QueryablePond, text: str) -> pa.Table:
             table = connection.sql(text).to_arrow_table()
             return table.rename_columns([_as_written(name) for name in table.column_names])
         except duckdb.Error as error:
-            # What went wrong within a scan or a lookup is told as it was, not as DuckDB tells it.
-            raise (run.failures[0] if run.failures else _told(error, maps)) from error
+            # What went wrong within a scan or a lookup is raised as it was, not as DuckDB words it.
+            raise (run.failures[0] if run.failures else _as_ours(error, maps)) from error
 
 
 def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
@@ -114,7 +114,7 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
     return kind
 
 
-def _told(error: duckdb.Error, maps: Mapping[str, QueryableMap]) -> MillpondError:
+def _as_ours(error: duckdb.Error, maps: Mapping[str, QueryableMap]) -> MillpondError:
     lines = [line.strip() for line in str(error).split("\n\nLINE")[0].splitlines() if line.strip()]
     reason = _as_written(" ".join(lines[:3])) or type(error).__name__
     if isinstance(error, duckdb.OutOfMemoryException):
@@ -141,8 +141,8 @@ class _Run:
 
     def add_tables(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make every map a table."""
-        for each in self.maps.values():
-            connection.register(each.name, _MapTable(self, each))
+        for pond_map in self.maps.values():
+            connection.register(pond_map.name, _MapTable(self, pond_map))
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches; what they raise is kept."""
@@ -178,18 +178,20 @@ class _Run:
 
         return _TOKEN.sub(retargeted, text)
 
-    def _add_lookup(self, connection: Any, asked: QueryableMap) -> None:
+    def _add_lookup(self, connection: Any, pond_map: QueryableMap) -> None:
         """Make `get_state:<map>`, of a key or of a key and a time."""
-        add_macro(connection, asked.definition, _duckdb_type(answer_type(asked.definition)), self._lookup(asked))
+        add_macro(
+            connection, pond_map.definition, _duckdb_type(answer_type(pond_map.definition)), self._lookup(pond_map)
+        )
 
-    def _lookup(self, asked: QueryableMap) -> Callable[[Any, Any], Any]:
+    def _lookup(self, pond_map: QueryableMap) -> Callable[[Any, Any], Any]:
         opened: list[Lookups] = []
-        timed = asked.definition.kind.timed
+        timed = pond_map.definition.kind.timed
 
         def lookup(keys: Any, at: Any) -> Any:
             try:
                 if not opened:
-                    opened.append(asked.snapshot())
+                    opened.append(pond_map.snapshot())
                 return opened[0].lookup(keys, (self.now_ms if at is None else at) if timed else None)
             except Exception as error:
                 self.failures.append(error)
@@ -209,7 +211,7 @@ def _as_written(text: str) -> str:
 
 def _duckdb_type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
-        fields = (f'"{each.name}" {_duckdb_type(each.type)}' for each in kind)
+        fields = (f'"{field.name}" {_duckdb_type(field.type)}' for field in kind)
         return f"STRUCT({', '.join(fields)})"
     return {
         pa.string(): "VARCHAR", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.bool_(): "BOOLEAN",
@@ -220,15 +222,15 @@ def _duckdb_type(kind: pa.DataType) -> str:
 class _MapTable(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """A map as the dataset that DuckDB reads: it asks for a scanner, once for each place the table is named."""
 
-    def __init__(self, run: _Run, asked: QueryableMap) -> None:
-        self._run, self._asked = run, asked
+    def __init__(self, run: _Run, pond_map: QueryableMap) -> None:
+        self._run, self._map = run, pond_map
 
     @property
     def schema(self) -> pa.Schema:
-        return presented_schema(self._asked.definition)
+        return presented_schema(self._map.definition)
 
     def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _MapScan:
-        reader = self._asked.scan(filter, columns)
+        reader = self._map.scan(filter, columns)
         batches = self._run.noting(iter(reader))
         return _MapScan(pa.RecordBatchReader.from_batches(reader.schema, batches))
 

@@ -47,38 +47,38 @@ def verify_maps(
 ) -> Report:
     """Check everything; `full` also decodes every row of every shard, instead of a sample of each table.
 
-    `going` is asked before each map: when it says no, what was found until then is told.
+    `going` is asked before each map: when it says no, the problems found until then are returned.
     """
     report = attempt("space", folder / "space", lambda: _check_space(loads, folder), "restore the folder from a copy")
-    # What was quarantined before is told before anything is quarantined now.
+    # Earlier quarantine is reported before anything is quarantined now.
     report += (
         _sum(check_retained(loads, full=full)) + _sum(_check_quarantine(loads)) + _sum(_check_folders(maps, folder))
     )
-    for each in maps:
+    for pond_map in maps:
         if not going():
             break
-        report += _check_map(loads, each, full=full)
+        report += _check_map(loads, pond_map, full=full)
     return report
 
 
 def _sum(reports: Iterable[Report]) -> Report:
     total = Report()
-    for each in reports:
-        total += each
+    for report in reports:
+        total += report
     return total
 
 
-def _check_map(loads: Loads, each: Map, *, full: bool) -> Report:
-    report = _sum(_check_part(loads, each, queued) for queued in loads.queued(each.name))
+def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
+    report = _sum(_check_part(loads, pond_map, queued) for queued in loads.queued(pond_map.name))
     shard = attempt(
         "shard",
-        each.shard.folder,
-        lambda: check_shard(each.shard, last_load=_counter(loads), full=full),
+        pond_map.shard.folder,
+        lambda: check_shard(pond_map.shard, last_load=_counter(loads), full=full),
         "restore the folder from a copy, or drop the map and load it again",
     )
     # Of a shard that is damaged nothing more is asked: it may end the process.
-    version = each.shard.version if shard.ok else None
-    return report + shard + check_snapshot(loads.space, each, version)
+    version = pond_map.shard.version if shard.ok else None
+    return report + shard + check_snapshot(loads.space, pond_map, version)
 
 
 # -- the space ----------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _is_cleared(tx: ReadTransaction, name: str) -> bool:
 
 def _check_queue(tx: ReadTransaction) -> Iterator[Report]:
     last = int.from_bytes(tx.get(NUMBER) or b"", "big")
-    for name in (each.name for each in list_maps(tx)):
+    for name in (definition.name for definition in list_maps(tx)):
         series = series_of(name)
         for listed in series.listed(tx):
             yield checked("queue")
@@ -145,22 +145,22 @@ def _counter(loads: Loads) -> int:
 # -- parts --------------------------------------------------------------------------------------------
 
 
-def _check_part(loads: Loads, each: Map, queued: Queued) -> Report:
-    if _whole(loads, each, queued) is None:
+def _check_part(loads: Loads, pond_map: Map, queued: Queued) -> Report:
+    if _whole(loads, pond_map, queued) is None:
         return checked("part")
     # Looked at again where nobody merges: it may have been merged, or moved, while it was read.
-    with each.shard.exclusive():
-        if queued not in loads.queued(each.name):
+    with pond_map.shard.exclusive():
+        if queued not in loads.queued(pond_map.name):
             return Report()
-        damage = _whole(loads, each, queued)
+        damage = _whole(loads, pond_map, queued)
         if damage is None:
             return checked("part")
-        aside = loads.quarantine(queued, str(damage))
-    return problem("part", aside.folder, damage, f"it was quarantined; {_again(queued.source)}")
+        quarantined = loads.quarantine(queued, str(damage))
+    return problem("part", quarantined.folder, damage, f"it was quarantined; {_again(queued.source)}")
 
 
-def _whole(loads: Loads, each: Map, queued: Queued) -> Corrupt | None:
-    """What is wrong with a part that waits; None when nothing is."""
+def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
+    """The fault of a queued part; None when there is none."""
     places = loads.places(queued)
     place = next((place for place in places if place.exists()), None)
     if place is None:
@@ -173,8 +173,8 @@ def _whole(loads: Loads, each: Map, queued: Queued) -> Corrupt | None:
         manifest = read_manifest(place) if became_shard else verify_part(place)
     except Corrupt as error:
         return error
-    told = (manifest.id, manifest.map, manifest.incarnation, manifest.rows)
-    if told != (queued.part, queued.map, each.definition.incarnation, queued.rows):
+    found = (manifest.id, manifest.map, manifest.incarnation, manifest.rows)
+    if found != (queued.part, queued.map, pond_map.definition.incarnation, queued.rows):
         return Corrupt("the part is another one than was queued", kind="part_damaged", folder=place)
     return None
 
@@ -184,17 +184,17 @@ def _again(source: str) -> str:
 
 
 def _check_quarantine(loads: Loads) -> Iterator[Report]:
-    for aside in loads.quarantined():
+    for quarantined in loads.quarantined():
         yield problem(
             "quarantine",
-            aside.folder,
-            f"a part of map {aside.map} was quarantined: {aside.reason}",
+            quarantined.folder,
+            f"a part of map {quarantined.map} was quarantined: {quarantined.reason}",
             "load its rows again, then delete the folder",
         )
 
 
 def _check_folders(maps: Sequence[Map], folder: Path) -> Iterator[Report]:
-    known = {f"{each.name}.{each.definition.incarnation}" for each in maps}
+    known = {f"{pond_map.name}.{pond_map.definition.incarnation}" for pond_map in maps}
     for parent in ("shards", "snapshots"):
         for entry in sorted((folder / parent).iterdir()):
             if entry.is_dir() and not entry.name.startswith(".") and entry.name not in known:

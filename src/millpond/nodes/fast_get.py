@@ -1,6 +1,6 @@
-"""Single values that a node has at hand: what one thread can answer for all who ask, because it never waits.
+"""Single values that a node has cached: one thread can answer all such requests, because it never waits.
 
-An answer is at hand when the map and the file of its shard are open, nobody is about to move them, and the last answers
+An answer is cached when the map and the file of its shard are open, nobody is about to move them, and the last answers
 were cheap. Answers that had to be read from the disk, or that took long to find, make those of their map go to threads
 for a while: there they wait beside each other, and nobody else waits for them.
 """
@@ -35,7 +35,7 @@ _THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class Effort(NamedTuple):
-    """What a thread has spent: seconds of CPU, and pages of memory that it had to wait for."""
+    """The cost of a thread's work: seconds of CPU, and pages of memory it had to wait for."""
 
     cpu: float
     pages: int
@@ -47,7 +47,7 @@ def effort_of_thread() -> Effort:
 
 
 class FastGet:
-    """Answers that are at hand, of one pond: for one thread."""
+    """Cached answers of one pond: for one thread."""
 
     def __init__(self, pond: Pond, clock: Clock, effort: Callable[[], Effort] = effort_of_thread) -> None:
         self.pond, self.clock = pond, clock
@@ -63,18 +63,18 @@ class FastGet:
         Raises: `Invalid` for a key or time the map cannot have.
         """
         try:
-            each = self._map(name)
-            if each is None or self._is_apart(each.name):
+            pond_map = self._map(name)
+            if pond_map is None or self._is_apart(pond_map.name):
                 return None
-            if incarnation is not None and incarnation != each.definition.incarnation:
+            if incarnation is not None and incarnation != pond_map.definition.incarnation:
                 return None
-            asked, instant = single_question(each.definition, key, at, self.clock)
+            encoded, instant = single_question(pond_map.definition, key, at, self.clock)
             before = self._effort()
-            told = _found(each, asked, instant)
+            found = _found(pond_map, encoded, instant)
         except (WouldBlock, Closed):
             return None  # a file is being moved, or was switched to another just now
-        self._judge(each.name, before, self._effort())
-        return told
+        self._judge(pond_map.name, before, self._effort())
+        return found
 
     def _map(self, name: str) -> Map | None:
         with self.pond.space.read(wait=False) as tx:
@@ -101,12 +101,12 @@ class FastGet:
         return False
 
 
-def _found(each: Map, asked: bytes | int | None, instant: int | None) -> dict[str, Any] | None:
-    if asked is None:
-        return typed_value(None, each.definition.value)
-    generation = each.shard.cached
+def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> dict[str, Any] | None:
+    if encoded is None:
+        return typed_value(None, pond_map.definition.value)
+    generation = pond_map.shard.cached
     if generation is None or generation.env is None:
         return None
     with generation.env.read(wait=False) as tx:
-        found = generation.get(tx, asked, instant)
-    return typed_value(found, each.definition.value)
+        found = generation.get(tx, encoded, instant)
+    return typed_value(found, pond_map.definition.value)

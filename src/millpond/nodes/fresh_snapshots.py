@@ -54,7 +54,9 @@ class Fresh:
 
 @dataclass(slots=True)
 class _Slot:
-    """What is known of one map. `making` is held by who makes its snapshot; the rest belongs to the owner's lock."""
+    """The snapshot state of one map. `making` is held by the thread that makes its snapshot; the rest belongs to the
+    owner's lock.
+    """
 
     making: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0

@@ -1,4 +1,4 @@
-"""What a node answers to questions about its maps: always from all that has been applied there.
+"""Answers of a node to lookups and scans of its maps: always from all entries applied there.
 
 | asked for | answered from |
 |---|---|
@@ -66,36 +66,36 @@ class LookupService:
 
     # -- one value ------------------------------------------------------------------------------------
 
-    def get(self, each: Map, key: str | bytes, at: str | None) -> dict[str, Any]:
+    def get(self, pond_map: Map, key: str | bytes, at: str | None) -> dict[str, Any]:
         """The value of a key (of a number, for ranged maps) at a time, in the form of `maps/model/json_values.py`.
 
         Raises: `Invalid` for a key or time the map cannot have.
         """
-        asked, instant = single_question(each.definition, key, at, self.clock)
-        return typed_value(None if asked is None else each.shard.get(asked, instant), each.definition.value)
+        encoded, instant = single_question(pond_map.definition, key, at, self.clock)
+        return typed_value(None if encoded is None else pond_map.shard.get(encoded, instant), pond_map.definition.value)
 
     # -- many -----------------------------------------------------------------------------------------
 
-    def lookup(self, name: str, asked: pa.Table, at: str | None = None) -> pa.Array:
-        """The answers to the column `key`, at the column `at`, or all at one instant, now unless told.
+    def lookup(self, name: str, table: pa.Table, at: str | None = None) -> pa.Array:
+        """The answers to the column `key`, at the column `at`, or all at one instant, now by default.
 
         Raises: `NotFound` for a map that is not there, `Invalid` for columns that are no keys or times.
         """
-        each = self.pond.map(name)
-        keys = _column(asked, "key")
-        times: Any = _column(asked, "at") if "at" in asked.column_names else None
-        if times is None and each.kind.timed:
+        pond_map = self.pond.map(name)
+        keys = _column(table, "key")
+        times: Any = _column(table, "at") if "at" in table.column_names else None
+        if times is None and pond_map.kind.timed:
             times = self.clock.now_ms() if at is None else parse_instant(_whole(at))
-        if len(keys) <= SHARD_KEYS_MAX and self._fresh.known(each) is None:
-            return _from_shard(each, keys, times)
-        return self.snapshot(each).lookup(keys, times)
+        if len(keys) <= SHARD_KEYS_MAX and self._fresh.known(pond_map) is None:
+            return _from_shard(pond_map, keys, times)
+        return self.snapshot(pond_map).lookup(keys, times)
 
-    def snapshot(self, each: Map) -> Snapshot:
+    def snapshot(self, pond_map: Map) -> Snapshot:
         """A snapshot of all that is applied to a map, open; one thread makes it, others wait for it.
 
         Raises: `Closed`; `Unavailable` when the disk is full, or another process freezes the map for long.
         """
-        return self._fresh.of(each).snapshot
+        return self._fresh.of(pond_map).snapshot
 
     def release_idle(self) -> int:
         """Let go of the snapshots that nobody asked lately; how many."""
@@ -108,24 +108,24 @@ class LookupService:
 
         Raises: `NotFound` for a map that is not there, `Invalid` for a condition or columns it cannot have.
         """
-        each = self.pond.map(name)
-        told = [tuple(one) for one in where] if isinstance(where, list) else where
-        with closing(each.scan(told, columns)) as reader:
+        pond_map = self.pond.map(name)
+        condition = [tuple(one) for one in where] if isinstance(where, list) else where
+        with closing(pond_map.scan(condition, columns)) as reader:
             schema, few = reader.schema, _few(reader)
         if few is not None:
             return pa.RecordBatchReader.from_batches(schema, few)
-        return pa.RecordBatchReader.from_batches(schema, self._rows(each, told, schema.names))
+        return pa.RecordBatchReader.from_batches(schema, self._rows(pond_map, condition, schema.names))
 
-    def _rows(self, each: Map, where: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, pond_map: Map, where: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
         from millpond.maps.model.display import present
         from millpond.maps.predicates.predicate import predicate
         from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
 
-        wanted = predicate(each.definition, where)
+        wanted = predicate(pond_map.definition, where)
         needed = names + [name for name in wanted.columns if name not in names]
-        newest = self._fresh.of(each)  # held until the last row: its files stay
+        newest = self._fresh.of(pond_map)  # held until the last row: its files stay
         for rows in thaw(newest.objects, newest.snapshot.manifest, GroupSpan()):
-            batch = present(each.definition, rows, needed)
+            batch = present(pond_map.definition, rows, needed)
             if wanted.expression is not None:
                 batch = batch.filter(wanted.expression)
             for start in range(0, batch.num_rows, BATCH_ROWS):
@@ -163,18 +163,18 @@ def _few(reader: pa.RecordBatchReader) -> list[pa.RecordBatch] | None:
 # -- from the shard -----------------------------------------------------------------------------------
 
 
-def _from_shard(each: Map, keys: pa.Array, times: Any) -> pa.Array:
+def _from_shard(pond_map: Map, keys: pa.Array, times: Any) -> pa.Array:
     from millpond.arrays.byte_columns import bytes_of
     from millpond.maps.snapshots.snapshot import answer_type
 
-    definition = each.definition
+    definition = pond_map.definition
     instants, known = instants_of(definition, times, len(keys))
-    asked = [key.encode() if isinstance(key, str) else key for key in keys_of(definition, keys).to_pylist()]
+    wanted = [key.encode() if isinstance(key, str) else key for key in keys_of(definition, keys).to_pylist()]
     found: list[Any] = []
-    for row, key in enumerate(asked):
+    for row, key in enumerate(wanted):
         missing = key is None or (len(known) and not known[row])
         at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
-        found.append(None if missing else each.shard.get(key, at))
+        found.append(None if missing else pond_map.shard.get(key, at))
     kind = answer_type(definition)
     if definition.kind is Kind.SESSION:
         sessions = [None if one is None else {"start": one[0], "end": one[1]} for one in found]
@@ -190,7 +190,7 @@ def _from_shard(each: Map, keys: pa.Array, times: Any) -> pa.Array:
 
 
 def read_arrow_stream(body: bytes | bytearray) -> pa.Table:
-    """What somebody sent, checked to the last offset: kernels read it by its addresses.
+    """The table of an Arrow stream, checked to the last offset: kernels read it by its addresses.
 
     Raises: `Invalid` when it is no Arrow stream, or one that contradicts itself.
     """
@@ -227,10 +227,10 @@ def arrow_stream(reader: pa.RecordBatchReader) -> Iterator[bytes]:
 
 
 def _taken(sink: io.BytesIO) -> bytes:
-    told = sink.getvalue()
+    data = sink.getvalue()
     sink.seek(0)
     sink.truncate()
-    return told
+    return data
 
 
 def _whole(at: str) -> str | int:

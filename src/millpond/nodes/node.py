@@ -74,7 +74,7 @@ class Node:
         return "primary" if self.leads() else "replica"
 
     def leads(self) -> bool:
-        """Whether changes are entered here."""
+        """True when this node appends the entries of the log."""
         return self.primary == self.url
 
     def need_primary(self) -> None:
@@ -126,7 +126,7 @@ class Node:
     # -- how it stands --------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """What the node says of itself to everybody."""
+        """The public status of the node."""
         position, chain = self.pond.position()
         return {
             "id": self.pond.id, "url": self.url, "version": version("millpond"), "pond": self.pond.id,
@@ -139,20 +139,20 @@ class Node:
         return shutil.disk_usage(self.pond.folder).free
 
     def reasons(self) -> list[str]:
-        """Why the node must not be sent work, in words; none when it may."""
-        told = []
+        """The reasons why the node must not be sent work; empty when it is ready."""
+        reasons = []
         if self.stopping:
-            told.append("it is stopping")
+            reasons.append("it is stopping")
         elif not self.started:
-            told.append("it is starting")
+            reasons.append("it is starting")
         if self.started and not self.merger.alive and not self.stopping:
-            told.append("the merger has ended")
+            reasons.append("the merger has ended")
         if self.merger.error:
-            told.append(f"the merger cannot see what waits: {self.merger.error}")
+            reasons.append(f"the merger cannot see what waits: {self.merger.error}")
         stuck = self.follower.ready()
         if stuck is not None:
-            told.append(str(stuck))
-        return told + self.comparing.reasons() + self._disk_reasons()
+            reasons.append(str(stuck))
+        return reasons + self.comparing.reasons() + self._disk_reasons()
 
     def _disk_reasons(self) -> list[str]:
         try:
@@ -166,7 +166,7 @@ class Node:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """True when only this machine can reach an address."""
     if host == "localhost":
         return True
     try:

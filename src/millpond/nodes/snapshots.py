@@ -1,4 +1,4 @@
-"""What a node gives out of its maps: the snapshot that counts, and the files that it names.
+"""Publication of a node's maps: the current snapshot, and the files that it names.
 
 A snapshot is frozen when somebody asks for one, the map moved on, and the last freeze is `min_time_to_keep_snapshots`
 ago; or at once, for who says that only the newest will do. Everybody else gets the one that counts, so however many
@@ -22,7 +22,7 @@ from millpond.maps.snapshots.bounds import snapshot_bounds
 from millpond.maps.snapshots.leased import current_leased, refreeze_leased
 from millpond.maps.snapshots.leases import Leased, pin, pinned_at, pinned_entry
 from millpond.maps.snapshots.manifest import load_manifest
-from millpond.maps.snapshots.subset import narrowed, subset_objects
+from millpond.maps.snapshots.subset import leased_subset, subset_objects
 from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ PIN_MS_MAX = 24 * 3_600_000
 """The longest time that a reader may keep a snapshot from being removed."""
 
 _FILE = re.compile(
-    r"(narrowed/[0-9a-f]{16}/)?"
+    r"(subsets/[0-9a-f]{16}/)?"
     r"((ranges|indexes)/[0-9a-f]{64}\.arrow|intervals/[0-9a-f]{40}\.arrow|manifests/[0-9a-f]{40}\.json)"
 )
 
@@ -56,22 +56,22 @@ class Publisher:
     clock: Clock
     keep_ms: int
     shaped: Callable[[str, int], int] = _unknown
-    """The last entry of the log that shaped a version of a map, 0 when it cannot be told: see `LocalPeer.shaped`."""
+    """The last entry of the log that shaped a version of a map, 0 when it is unknown: see `LocalPeer.shaped`."""
 
     def same_rows(self, name: str, entry: int, *, pin_ms: int) -> SnapshotManifest:
         """A snapshot of a map as it was after an entry of the log and before the next about it; kept for `pin_ms`.
 
         Raises: `NotFound`, kind `snapshot_moved`, when the map moved on, or has not come so far; as `manifest`.
         """
-        each = self.pond.map(name)
-        objects, now = _folder(each), self.clock.now_ms()
+        pond_map = self.pond.map(name)
+        objects, now = _folder(pond_map), self.clock.now_ms()
         until = now + min(pin_ms, PIN_MS_MAX)
         for id_ in pinned_at(objects, entry, now):
             with suppress(NotFound):
                 pin(objects, id_, until, entry)
                 return load_manifest(objects, id_)
-        with self._whole(each, fresh=True) as leased:
-            if self.shaped(each.name, leased.manifest.shard_version) != entry:
+        with self._whole(pond_map, fresh=True) as leased:
+            if self.shaped(pond_map.name, leased.manifest.shard_version) != entry:
                 raise NotFound(
                     "the map is not as it was after that entry of the log", kind="snapshot_moved", map=name,
                     entry=entry, hint="begin the job again: it will be planned on the map as it is now",
@@ -83,22 +83,22 @@ class Publisher:
         self, name: str, *, keys: Sequence[str | None] | None = None, window: Sequence[object] | None = None,
         fresh: bool = False, pin_ms: int = 0,
     ) -> SnapshotManifest:  # fmt: skip
-        """The snapshot of a map that counts, narrowed or not; kept for `pin_ms` (at most `PIN_MS_MAX`) from now on.
+        """The current snapshot of a map, or a subset of it; retained for `pin_ms` (at most `PIN_MS_MAX`) from now on.
 
         Raises: `NotFound` for a map that is not there; `Invalid` for bounds it cannot have; `Unavailable` when the
         disk is full, or somebody else freezes for long.
         """
-        each = self.pond.map(name)
-        narrowing = snapshot_bounds(each.definition, keys, window)
-        with self._whole(each, fresh) as whole:
-            if narrowing is None:
+        pond_map = self.pond.map(name)
+        subset = snapshot_bounds(pond_map.definition, keys, window)
+        with self._whole(pond_map, fresh) as whole:
+            if subset is None:
                 if pin_ms > 0:
-                    entry = self.shaped(each.name, whole.manifest.shard_version)
-                    self._pin(_folder(each), whole.manifest, pin_ms, entry)
+                    entry = self.shaped(pond_map.name, whole.manifest.shard_version)
+                    self._pin(_folder(pond_map), whole.manifest, pin_ms, entry)
                 return whole.manifest
-            with narrowed(_folder(each), whole.manifest, narrowing, now_ms=self.clock.now_ms()) as leased:
+            with leased_subset(_folder(pond_map), whole.manifest, subset, now_ms=self.clock.now_ms()) as leased:
                 if pin_ms > 0:
-                    self._pin(subset_objects(_folder(each), narrowing), leased.manifest, pin_ms, 0)
+                    self._pin(subset_objects(_folder(pond_map), subset), leased.manifest, pin_ms, 0)
                 return leased.manifest
 
     def _pin(self, objects: FolderObjects, manifest: SnapshotManifest, pin_ms: int, entry: int) -> None:
@@ -106,19 +106,23 @@ class Publisher:
 
     def entry(self, name: str, manifest: SnapshotManifest) -> int:
         """The last entry of the log that shaped a snapshot that is pinned; 0 when that is not known."""
-        return 0 if manifest.narrowing else pinned_entry(_folder(self.pond.map(name)), manifest.id)
+        return 0 if manifest.bounds else pinned_entry(_folder(self.pond.map(name)), manifest.id)
 
-    def _whole(self, each: Map, fresh: bool) -> Leased:
+    def _whole(self, pond_map: Map, fresh: bool) -> Leased:
         """The snapshot that counts, kept from being collected."""
-        current = current_leased(each.loading.space, each.objects, each.definition)
+        current = current_leased(pond_map.loading.space, pond_map.objects, pond_map.definition)
         if current is None:
-            return refreeze_leased(each.loading.space, each.loading.clock, each.objects, each.shard)
+            return refreeze_leased(pond_map.loading.space, pond_map.loading.clock, pond_map.objects, pond_map.shard)
         age = self.clock.now_ms() - current.manifest.created_ms
-        if current.manifest.shard_version == each.shard.version or (0 <= age < self.keep_ms and not fresh):
+        if current.manifest.shard_version == pond_map.shard.version or (0 <= age < self.keep_ms and not fresh):
             return current
         try:
             newer = refreeze_leased(
-                each.loading.space, each.loading.clock, each.objects, each.shard, wait_seconds=None if fresh else 0
+                pond_map.loading.space,
+                pond_map.loading.clock,
+                pond_map.objects,
+                pond_map.shard,
+                wait_seconds=None if fresh else 0,
             )
         except Unavailable as error:
             if fresh or error.kind != "map_busy":
@@ -132,7 +136,7 @@ class Publisher:
         return newer
 
     def file(self, name: str, file: str) -> Path:
-        """Where a file of a map's snapshots lies. Nothing but such files can be named.
+        """Path of a file of a map's snapshots. No other file can be named.
 
         Raises: `NotFound` for any other name, for a file that is not there, and for a map that is not.
         """
@@ -146,7 +150,7 @@ class Publisher:
         return place
 
 
-def _folder(each: Map) -> FolderObjects:
-    objects = each.objects
+def _folder(pond_map: Map) -> FolderObjects:
+    objects = pond_map.objects
     assert isinstance(objects, FolderObjects), "a pond is a folder"
     return objects

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, and the rights each carries.
+"""Access control: tokens, and the rights each carries.
 
     tokens.json     in the data folder: [{"name", "sha256", "rights": {"read": [pattern…], "write": …, "admin": …}}]
 
@@ -45,18 +45,18 @@ _LISTED = TypeAdapter(list[TokenSetting])
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what they may do: right → patterns of names of maps."""
+    """The sender of a request, and their rights: right → patterns of names of maps."""
 
     name: str
     rights: Mapping[str, tuple[str, ...]]
 
     def may(self, right: str, map: str | None = None) -> bool:
-        """Whether this right is theirs: on a map, or, without one, on everything."""
+        """True when the caller has this right: on a map, or, without one, on everything."""
         patterns = self._patterns(right)
-        return "*" in patterns if map is None else any(fnmatchcase(map.lower(), each) for each in patterns)
+        return "*" in patterns if map is None else any(fnmatchcase(map.lower(), pattern) for pattern in patterns)
 
     def may_somewhere(self, right: str) -> bool:
-        """Whether this right is theirs on any map at all."""
+        """True when the caller has this right on any map at all."""
         return bool(self._patterns(right))
 
     def need(self, right: str, *maps: str) -> None:
@@ -78,7 +78,7 @@ class Caller:
 
     def _patterns(self, right: str) -> list[str]:
         enough = RIGHTS[RIGHTS.index(right) :]
-        return [pattern for each in enough for pattern in self.rights.get(each, ())]
+        return [pattern for right_ in enough for pattern in self.rights.get(right_, ())]
 
     def _denied(self, right: str, what: str) -> Denied:
         return Denied(
@@ -92,7 +92,7 @@ ANYBODY = Caller("anybody", {"admin": ("*",)})
 
 
 def hash_token(token: str) -> str:
-    """What is stored of a token."""
+    """The hash that is stored of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -200,12 +200,12 @@ class TokenFile:
 
 
 def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]]) -> TokenSetting:
-    told = {right: tuple(patterns) for right, patterns in rights.items() if patterns}
-    if not told:
+    granted = {right: tuple(patterns) for right, patterns in rights.items() if patterns}
+    if not granted:
         raise Invalid(
             "a token needs a right", kind="token_rights", token=name, hint="such as --read '*' or --write 'weather*'"
         )
-    return TokenSetting(name=name, sha256=hash_token(token), rights=told)
+    return TokenSetting(name=name, sha256=hash_token(token), rights=granted)
 
 
 class Tokens:
@@ -263,7 +263,7 @@ class Tokens:
         return self._known
 
 
-def _as_caller(told: TokenSetting) -> tuple[bytes, Caller]:
-    return told.sha256.encode(), Caller(
-        told.name, {right: tuple(p.lower() for p in patterns) for right, patterns in told.rights.items()}
+def _as_caller(token: TokenSetting) -> tuple[bytes, Caller]:
+    return token.sha256.encode(), Caller(
+        token.name, {right: tuple(p.lower() for p in patterns) for right, patterns in token.rights.items()}
     )

@@ -39,7 +39,7 @@ def check_types(schema: pa.Schema) -> None:
     if "key" not in schema.names or schema.field("key").type != pa.binary():
         raise Invalid("entries need a column `key` of type binary", kind="range_schema", schema=schema.names)
     for field in schema:
-        if not _kept(field.type):
+        if not _is_canonical(field.type):
             raise Invalid(
                 "ranges do not keep columns of this type", kind="range_column_type", column=field.name,
                 type=field.type,
@@ -47,13 +47,13 @@ def check_types(schema: pa.Schema) -> None:
             )  # fmt: skip
 
 
-def _kept(kind: pa.DataType) -> bool:
+def _is_canonical(kind: pa.DataType) -> bool:
     if is_type.is_fixed_size_list(kind) and kind.list_size == 0:
         return False
     if is_type.is_list(kind) or is_type.is_large_list(kind) or is_type.is_fixed_size_list(kind):
-        return _kept(kind.value_type)
+        return _is_canonical(kind.value_type)
     if is_type.is_struct(kind):
-        return all(_kept(field.type) for field in kind)
+        return all(_is_canonical(field.type) for field in kind)
     if isinstance(kind, pa.BaseExtensionType) or is_type.is_dictionary(kind):
         return False
     if _is_bytes(kind) or is_type.is_null(kind) or is_type.is_boolean(kind):
@@ -182,11 +182,11 @@ def _offsets(array: pa.Array, alive: _Mask | None) -> tuple[npt.NDArray[Any], pa
         lengths = np.diff(raw)
         if lengths[~alive].any():
             array = array.filter(pa.array(alive))
-            kept = _raw_offsets(array)
+            raw_offsets = _raw_offsets(array)
             lengths[~alive] = 0
             offsets = np.zeros(len(raw), raw.dtype)
             np.cumsum(lengths, out=offsets[1:])
-            return offsets, array, int(kept[0]), int(kept[-1])
+            return offsets, array, int(raw_offsets[0]), int(raw_offsets[-1])
     return (raw - raw[0] if raw[0] else raw), array, int(raw[0]), int(raw[-1])
 
 
@@ -225,12 +225,12 @@ def _sizes(array: pa.Array) -> Any:
     if not (_is_bytes(kind) or is_type.is_list(kind) or is_type.is_large_list(kind)):
         return kind.bit_width // 8
     offsets = _raw_offsets(array).astype(np.int64)
-    each = _offset_type(kind)().itemsize
+    offset_bytes = _offset_type(kind)().itemsize
     inner = 1 if _is_bytes(kind) else _sizes(array.values)
     if np.isscalar(inner):
-        return each + np.diff(offsets) * inner
+        return offset_bytes + np.diff(offsets) * inner
     summed = np.concatenate(([0], np.cumsum(inner)))
-    return each + summed[offsets[1:]] - summed[offsets[:-1]]
+    return offset_bytes + summed[offsets[1:]] - summed[offsets[:-1]]
 
 
 def equal_rows(a: pa.RecordBatch, b: pa.RecordBatch) -> _Mask:

@@ -1,4 +1,4 @@
-"""What differs between two indexes, read side by side; ranges they share are never opened."""
+"""The differences between two indexes, read side by side; ranges they share are never opened."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def diff(
     after: bytes | None = None,
     limit: int | None = None,
 ) -> Iterator[Difference]:
-    """What turns `a` into `b`, stretch by stretch in the order of keys; nothing where they are the same.
+    """The changes that turn `a` into `b`, range by range in the order of keys; none where they are the same.
 
     Only keys that begin with `prefix` and are above `after`; at most `limit` of them. A page goes on where the last
     ended: `after` is its `last_key`. Pages joined are the whole, and each opens no more than it shows.

@@ -154,7 +154,7 @@ def _checksum(data: pa.Buffer, zeroed: Sequence[int]) -> str:
 
 
 def _places(data: pa.Buffer, seal: bytes) -> list[int]:
-    """Where the digits of the checksum stand: one place in the schema's message, one in the footer."""
+    """The offsets of the checksum's digits: one in the schema's message, one in the footer."""
     front, back = _ends(data)
     found = ((0, front.find(seal)), (data.size - len(back), back.find(seal)))
     places = [start + at + len(seal) - len(_ZEROS) for start, at in found if at >= 0]

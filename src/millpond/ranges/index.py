@@ -52,7 +52,7 @@ _BOUNDARIES = struct.Struct("<4Q")
 
 
 class Source(Protocol):
-    """What reading a whole file needs of a place: objects, or a node at the other end of a line."""
+    """A place that files can be read from as a whole: objects, or a node at the other end of a connection."""
 
     @property
     def where(self) -> str:
@@ -67,7 +67,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Where ranges end. Smaller ranges: a change rewrites less; larger ones: fewer files and fewer look-ups.
+    """The rule for the ends of ranges. Smaller ranges: a change rewrites less; larger ones: fewer files and fewer
+    look-ups.
 
     From `rows_min` rows on, a range ends after the first key whose hash ends in `bits` zero bits. When it is half
     full (of `rows_max` rows or of `bytes_max` bytes) half as many bits suffice, however few its rows; when it is

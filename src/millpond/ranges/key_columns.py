@@ -42,7 +42,7 @@ class KeyColumn:
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def sound(self) -> bool:
-        """Whether no key lies outside of the data: so a damaged file is found before a kernel follows it."""
+        """True when no key lies outside of the data: so a damaged file is found before a kernel follows it."""
         if self.offsets[0] < 0 or self.offsets[-1] > len(self.data):
             return False
         return bool(np.all(self.offsets[1:] >= self.offsets[:-1]))
@@ -70,7 +70,7 @@ def starting(prefix: bytes | str) -> KeyRange:
 
 
 def text_prefix(text: str, *before: Part) -> bytes:
-    """What encoded keys (`kernel/keys.py`) begin with whose parts are those `before` and then a text that begins so.
+    """The prefix of encoded keys (`kernel/keys.py`) whose parts are `before` and then a text that begins so.
 
     >>> starting(text_prefix("a/", "main")).holds(encode(("main", "a/b", 7)))
     True

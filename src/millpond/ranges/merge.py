@@ -65,7 +65,7 @@ def merge(
 
 
 def _untouched(cursor: Cursor, live: Sequence[Cursor], writer: RangeWriter) -> bool:
-    """Whether the current range would be written anew as it is."""
+    """True when the current range would be written anew as it is."""
     return (
         cursor.at_start
         and writer.at_boundary

@@ -105,9 +105,9 @@ class RangeReader:
             raise self._damaged(range_no, "keys lie outside of the range")
         return keys
 
-    def _damaged(self, range_no: int, told: str) -> Corrupt:
+    def _damaged(self, range_no: int, reason: str) -> Corrupt:
         name = range_name(self.index.entries[range_no].id)
-        return Corrupt(told, kind="range_damaged", object=name, where=self.objects.where)
+        return Corrupt(reason, kind="range_damaged", object=name, where=self.objects.where)
 
     def find(self, keys: pa.Array | pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """For each key its range and its row there; both -1 where it is not. Nulls are nowhere.
@@ -122,22 +122,22 @@ class RangeReader:
         order = np.argsort(places, kind="stable")
         starts = np.searchsorted(places[order], np.arange(len(self.index.entries) + 1))
         for range_no in np.flatnonzero(np.diff(starts)).tolist():
-            asked = order[starts[range_no] : starts[range_no + 1]]
-            found = self._find_in(range_no, columns, asked)
-            here = asked[found >= 0]
+            rows_wanted = order[starts[range_no] : starts[range_no + 1]]
+            found = self._find_in(range_no, columns, rows_wanted)
+            here = rows_wanted[found >= 0]
             range_nos[here], rows[here] = range_no, found[found >= 0]
         return range_nos, rows
 
     def _places(self, wanted: KeyColumn, valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """The range whose span holds each key; -1 for none."""
         firsts, lasts = self._fence()
-        asked = np.flatnonzero(valid)
-        place = np.empty(len(asked), np.int64)
-        search(lasts.offsets, lasts.data, wanted.offsets, wanted.data, asked, False, place)
-        below = np.empty(len(asked), np.int64)
-        search(firsts.offsets, firsts.data, wanted.offsets, wanted.data, asked, True, below)
+        wanted_rows = np.flatnonzero(valid)
+        place = np.empty(len(wanted_rows), np.int64)
+        search(lasts.offsets, lasts.data, wanted.offsets, wanted.data, wanted_rows, False, place)
+        below = np.empty(len(wanted_rows), np.int64)
+        search(firsts.offsets, firsts.data, wanted.offsets, wanted.data, wanted_rows, True, below)
         places = np.full(len(wanted), -1, np.int64)
-        places[asked] = np.where(below > place, place, -1)  # first ≤ key ≤ last
+        places[wanted_rows] = np.where(below > place, place, -1)  # first ≤ key ≤ last
         return places
 
     def _fence(self) -> tuple[KeyColumn, KeyColumn]:
@@ -147,10 +147,10 @@ class RangeReader:
             self._fences = key_column(firsts), key_column(lasts)
         return self._fences
 
-    def _find_in(self, range_no: int, wanted: KeyColumn, asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _find_in(self, range_no: int, wanted: KeyColumn, wanted_rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         keys = self.keys(range_no)
-        rows = np.empty(len(asked), np.int64)
-        find_rows(keys.offsets, keys.data, wanted.offsets, wanted.data, asked, rows)
+        rows = np.empty(len(wanted_rows), np.int64)
+        find_rows(keys.offsets, keys.data, wanted.offsets, wanted.data, wanted_rows, rows)
         return rows
 
     def get(self, key: bytes) -> pa.RecordBatch | None:

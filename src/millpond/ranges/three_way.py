@@ -51,7 +51,7 @@ _I64: TypeAlias = npt.NDArray[np.int64]
 
 
 class Choice(IntEnum):
-    """What becomes of a key that both sides changed. A side without the key makes an end of it, as `NONE` does."""
+    """The resolution of a key that both sides changed. A side without the key deletes it, as `NONE` does."""
 
     BASE = 0
     OURS = 1
@@ -62,7 +62,7 @@ class Choice(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one index holds of some keys: the row of each in `batch`, -1 where it has none."""
+    """The rows one index holds of some keys: the row of each in `batch`, -1 where it has none."""
 
     batch: pa.RecordBatch
     rows: _I64
@@ -251,7 +251,8 @@ def _picked(batches: list[pa.RecordBatch], rows: _I64) -> pa.RecordBatch:
 
 @dataclass(slots=True)
 class _Agreement:
-    """How far base and one side are known to list the same ranges: through `last`, and to before `difference`.
+    """The stretch over which base and one side are known to list the same ranges: through `last`, and to before
+    `difference`.
 
     A `last` of None: not at all. A `difference` of None: to the end of both.
     """

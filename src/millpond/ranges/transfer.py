@@ -32,7 +32,9 @@ _FETCHING_MAX = 4  # ranges on their way at once
 
 @dataclass(frozen=True, slots=True)
 class FetchReport:
-    """What was transferred, and what lay in the target already. The index counts in bytes, not in ranges."""
+    """Counts of what was transferred, and of what lay in the target already. The index counts in bytes, not in
+    ranges.
+    """
 
     ranges: int
     bytes: int
@@ -95,14 +97,14 @@ def _held_index(target: Objects, index_id: str) -> pa.Buffer | None:
 def _fetch_ranges(source: Source, target: Objects, wanted: Iterable[RangeEntry], verify: bool) -> None:
     """A few at once, so that no more than those are in memory."""
     with ThreadPoolExecutor(_FETCHING_MAX, thread_name_prefix="fetch") as threads:
-        waiting: deque[Future[None]] = deque()
+        pending: deque[Future[None]] = deque()
         try:
             for entry in wanted:
-                waiting.append(threads.submit(_fetch_range, source, target, entry, verify))
-                if len(waiting) > _FETCHING_MAX:
-                    waiting.popleft().result()
-            while waiting:
-                waiting.popleft().result()
+                pending.append(threads.submit(_fetch_range, source, target, entry, verify))
+                if len(pending) > _FETCHING_MAX:
+                    pending.popleft().result()
+            while pending:
+                pending.popleft().result()
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise

@@ -1,8 +1,8 @@
 """Checking files that are named by their content, and above all an index and its ranges: bytes and columns.
 
-What is damaged is told by its name and can be quarantined: then it lies under `quarantine/`, and who wants it is told
-that it is missing. Nothing damaged is read by mistake, and nothing is passed over in silence. `fetch` brings it again
-from a place that has it.
+A damaged file is reported by its name and can be quarantined: then it lies under `quarantine/`, and who wants it is
+told that it is missing. Nothing damaged is read by mistake, and nothing is passed over in silence. `fetch` brings it
+again from a place that has it.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def quarantine(objects: Objects, name: str) -> str:
 
     Raises: `NotFound`.
     """
-    aside = f"quarantine/{PurePosixPath(name).name}"
-    objects.rename(name, aside)
-    return aside
+    target = f"quarantine/{PurePosixPath(name).name}"
+    objects.rename(name, target)
+    return target
 
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """How files of one place are checked, and what is done about those that are damaged.
+    """A check of the files of one place, with the treatment of damaged ones.
 
     `subject` and `remedy` are what the report says of them; `quarantine_folder` moves damaged ones into quarantine.
     """
@@ -127,8 +127,8 @@ class Verifier:
         # a missing file cannot be moved; one of a newer format is not damaged
         if self.quarantine_folder and not isinstance(found, NotFound | Invalid):
             name = quarantine(self.objects, name)
-        told = found if isinstance(found, str) else found.message
-        return problem(self.subject, f"{self.objects.where}/{name}", told, self.remedy)
+        reason = found if isinstance(found, str) else found.message
+        return problem(self.subject, f"{self.objects.where}/{name}", reason, self.remedy)
 
 
 def _faults_of_index(index: Index) -> Iterator[str]:
@@ -138,7 +138,9 @@ def _faults_of_index(index: Index) -> Iterator[str]:
 
 
 def _faults_of_range(batch: pa.RecordBatch, index: Index, entry: RangeEntry) -> Iterator[str]:
-    """What a right checksum does not tell: that the range was written wrong."""
+    """Semantic checks: order, boundaries, counts; a right checksum does not exclude that the range was written
+    wrong.
+    """
     try:
         batch.validate(full=True)
     except ValueError as error:

@@ -135,7 +135,7 @@ def unfinished(cursors: Sequence[Cursor]) -> list[Cursor]:
 
 
 def shared_bound(live: Sequence[Cursor]) -> bytes:
-    """How far all may go without leaving their current ranges."""
+    """The key up to which all may go without leaving their current ranges."""
     return min(cursor.entry.last for cursor in live)
 
 

@@ -76,7 +76,7 @@ class RangeWriter:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether a range has just ended, so that another may be adopted."""
+        """True when a range has just ended, so that another may be adopted."""
         return self._rows == 0
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -126,9 +126,9 @@ class RangeWriter:
 
     def _end_range(self) -> None:
         pieces, self._pending = self._pending, []
-        waiting = [entry for entry in self._entries[-_WRITING_MAX:] if isinstance(entry, Future)]
-        if len(waiting) == _WRITING_MAX:
-            waiting[0].result()  # its error, if any, is ours now
+        pending = [entry for entry in self._entries[-_WRITING_MAX:] if isinstance(entry, Future)]
+        if len(pending) == _WRITING_MAX:
+            pending[0].result()  # its error, if any, is ours now
         self._entries.append(self._threads.submit(self._store, pieces))
 
     def _store(self, pieces: list[pa.RecordBatch]) -> RangeEntry:

@@ -1,4 +1,4 @@
-"""Who asks: a dependency of every route that needs a right.
+"""The caller of a request: a dependency of every route that needs a right.
 
     def maps(asking: RequestCaller) -> …:
         asking.need("read", name)
@@ -23,7 +23,7 @@ _BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `m
 async def caller_of(
     request: Request, shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 ) -> Caller:
-    """Who asks.
+    """The caller of a request.
 
     Raises: `Denied` when nobody we know does.
     """

@@ -40,7 +40,7 @@ def make_app(node: Node) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
-        app.state.waiting = thread_queue()
+        app.state.thread_queue = thread_queue()
         yield
         node.lookups.close()  # all requests have ended
 

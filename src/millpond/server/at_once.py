@@ -1,9 +1,9 @@
-"""`GET /v1/maps/{name}/get` without a detour: what is at hand is answered before anything is routed.
+"""`GET /v1/maps/{name}/get` without a detour: a cached answer is sent before anything is routed.
 
 For one value, finding the route, working out its parameters and handing the question to a thread takes longer than the
 answer. So whatever can be answered well and at once is answered here. Everything else goes on to the route of that
 path, which answers the same to the same question: a map that is not open, a value that lies on the disk, and every
-refusal, which is found again there and told in words.
+error, which is found again there and described.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _TEMPLATE = SimpleNamespace(path_format=f"{_BEFORE}{{name}}{_AFTER}")  # what me
 
 
 def answering_at_once(app: ASGIApp, node: Node) -> ASGIApp:
-    """The application, which is asked only what is not at hand."""
+    """The application, called only for what is not cached."""
     cached = FastGet(node.pond, node.clock)
 
     async def quick(scope: Scope, receive: Receive, send: Send) -> None:
-        told = _answer(scope, node, cached) if scope["type"] == "http" and scope["method"] == "GET" else None
-        if told is None:
+        body = _answer(scope, node, cached) if scope["type"] == "http" and scope["method"] == "GET" else None
+        if body is None:
             await app(scope, receive, send)
             return
         scope["route"] = _TEMPLATE
-        headers = [(b"content-length", b"%d" % len(told)), (b"content-type", b"application/json")]
+        headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": told})
+        await send({"type": "http.response.body", "body": body})
 
     return quick
 
@@ -52,10 +52,10 @@ def _answer(scope: Scope, node: Node, cached: FastGet) -> bytes | None:
         return None
     try:
         node.tokens.caller(_token(scope)).need("read", name)
-        told = cached.get(name, *request_in(scope), incarnation=incarnation_of(scope["headers"]))
+        answer = cached.get(name, *request_in(scope), incarnation=incarnation_of(scope["headers"]))
     except Exception:
         return None  # the route finds it again, and tells it
-    return None if told is None else json.dumps(told).encode()
+    return None if answer is None else json.dumps(answer).encode()
 
 
 def _token(scope: Scope) -> str | None:
@@ -85,7 +85,7 @@ def request_in(scope: Scope) -> tuple[str | bytes, str | None]:
 
 
 def key_of(key: str | None, key_hex: str | None) -> str | bytes:
-    """The key that is told in one way or the other.
+    """The key, given in one way or the other.
 
     Raises: `Invalid` when it is not.
     """

@@ -1,4 +1,4 @@
-"""How a node stands: for whoever watches it, and for clients that look for the primary."""
+"""Health of a node: for monitoring, and for clients that look for the primary."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Alive(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether the node may be sent work, and why not."""
+    """Readiness of the node for work, with the reasons when it is not."""
 
     ready: bool
     reasons: list[str]
 
 
 class NodeResponse(BaseModel):
-    """What a node says of itself."""
+    """The status document of a node."""
 
     id: str
     url: str

@@ -4,7 +4,7 @@
 |---|---|---|
 | `GET /v1/jobs` | read on any map | every job as it stands |
 | `GET /v1/jobs/{name}?run&wait` | read on any map | one job; when a run has ended, or so many seconds have passed |
-| `POST /v1/jobs/{name}/run` | admin | begins a run, and waits for its end when told to |
+| `POST /v1/jobs/{name}/run` | admin | begins a run, and with `wait` waits for its end |
 | `POST /v1/jobs/{name}/pause`, `/resume` | admin | the job as it stands |
 | `POST /v1/maps/{m}/maintenance` | admin on the map | condenses, retains or compacts now |
 | `GET /v1/parts?map&state` | read on their maps | parts that wait, are merged, were quarantined or are kept |
@@ -60,7 +60,7 @@ class JobResponse(BaseModel):
 
     name: str
     purpose: str
-    interval_ms: int = Field(description="how often it runs by itself; 0: only when told")
+    interval_ms: int = Field(description="how often it runs by itself; 0: only on request")
     paused: bool
     running_since_ms: int | None
     next_ms: int | None = Field(description="when it runs next by itself; null while it is paused")
@@ -78,13 +78,13 @@ class Jobs(BaseModel):
 
 
 class Called(JobResponse):
-    """A job that was told to run."""
+    """A requested run of a job."""
 
     run: int = Field(description="the number of this run: it has ended when `runs` has come to it")
 
 
 class Maintenance(StrEnum):
-    """What can be done to a map."""
+    """The acts of maintenance on a map."""
 
     condense = "condense"
     retain = "retain"
@@ -92,14 +92,16 @@ class Maintenance(StrEnum):
 
 
 class MaintenanceRequest(BaseModel):
-    """What to do, and before which time: UTC milliseconds, or text with a zone. By default, the map's setting."""
+    """An act of maintenance, and its time limit: UTC milliseconds, or text with a zone. By default, the map's
+    setting.
+    """
 
     what: Maintenance
     before: int | str | None = None
 
 
 class MaintenanceResponse(BaseModel):
-    """What maintenance did, and where the log stands."""
+    """The result of maintenance, and the position of the log."""
 
     position: int
     report: dict[str, Any]
@@ -112,7 +114,7 @@ class Parts(BaseModel):
 
 
 class Retry(BaseModel):
-    """Which parts to merge once more; null: all that were quarantined."""
+    """The parts to merge once more; null: all quarantined ones."""
 
     parts: list[str] | None = None
 
@@ -128,37 +130,37 @@ def routes(node: Node) -> APIRouter:
 
 def _add_jobs(router: APIRouter, node: Node) -> None:
     @router.get("/jobs", summary="What the node does by itself", response_model=Jobs, tags=["jobs"])
-    def list_jobs(asking: RequestCaller) -> dict[str, Any]:
-        asking.need_somewhere("read")
-        jobs = [_job(each) for each in node.scheduler.status()]
+    def list_jobs(caller: RequestCaller) -> dict[str, Any]:
+        caller.need_somewhere("read")
+        jobs = [_job(job) for job in node.scheduler.status()]
         return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs}
 
     @router.get(
         "/jobs/{name}", summary="One job, or the end of one of its runs", response_model=JobResponse, tags=["jobs"]
     )
     async def get_job(
-        request: Request, asking: RequestCaller, name: str, run: int = Query(0, ge=0),
+        request: Request, caller: RequestCaller, name: str, run: int = Query(0, ge=0),
         wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX),
     ) -> dict[str, Any]:  # fmt: skip
-        asking.need_somewhere("read")
+        caller.need_somewhere("read")
         return _job(await in_thread(request, node.scheduler.wait, name, run, wait))
 
     @router.post("/jobs/{name}/run", summary="Run a job now, also a paused one", response_model=Called, tags=["jobs"])
     async def run_job(
-        request: Request, asking: RequestCaller, name: str, wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX)
+        request: Request, caller: RequestCaller, name: str, wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX)
     ) -> dict[str, Any]:
-        asking.need("admin")
+        caller.need("admin")
         number = node.scheduler.call(name)
         return _job(await in_thread(request, node.scheduler.wait, name, number, wait)) | {"run": number}
 
     @router.post("/jobs/{name}/pause", summary="Do not run it by itself", response_model=JobResponse, tags=["jobs"])
-    def pause_job(asking: RequestCaller, name: str) -> dict[str, Any]:
-        asking.need("admin")
+    def pause_job(caller: RequestCaller, name: str) -> dict[str, Any]:
+        caller.need("admin")
         return _job(node.scheduler.pause(name))
 
     @router.post("/jobs/{name}/resume", summary="Run it by itself again", response_model=JobResponse, tags=["jobs"])
-    def resume_job(asking: RequestCaller, name: str) -> dict[str, Any]:
-        asking.need("admin")
+    def resume_job(caller: RequestCaller, name: str) -> dict[str, Any]:
+        caller.need("admin")
         return _job(node.scheduler.resume(name))
 
 
@@ -167,14 +169,14 @@ def _job(status: JobStatus) -> dict[str, Any]:
 
 
 def _add_maintenance(router: APIRouter, node: Node) -> None:
-    def tend(name: str, asked: MaintenanceRequest) -> dict[str, Any]:
+    def tend(name: str, order: MaintenanceRequest) -> dict[str, Any]:
         opened = node.pond.map(name)
-        if asked.what is Maintenance.compact:
+        if order.what is Maintenance.compact:
             report = opened.compact()
         else:
             node.need_primary()
-            act = opened.condense if asked.what is Maintenance.condense else opened.retain
-            report = act(before=asked.before)
+            act = opened.condense if order.what is Maintenance.condense else opened.retain
+            report = act(before=order.before)
         return {"position": node.pond.position()[0], "report": asdict(report)}
 
     @router.post(
@@ -184,21 +186,21 @@ def _add_maintenance(router: APIRouter, node: Node) -> None:
         tags=["maps"],
     )
     async def maintenance(
-        request: Request, asking: RequestCaller, name: str, asked: MaintenanceRequest
+        request: Request, caller: RequestCaller, name: str, order: MaintenanceRequest
     ) -> dict[str, Any]:
-        asking.need("admin", name)
-        return await in_thread(request, tend, name, asked)
+        caller.need("admin", name)
+        return await in_thread(request, tend, name, order)
 
 
 def _add_parts(router: APIRouter, node: Node) -> None:
     @router.get("/parts", summary="Parts that wait, were quarantined or are kept", response_model=Parts, tags=["parts"])
-    def list_parts(asking: RequestCaller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
-        asking.need_somewhere("read")
+    def list_parts(caller: RequestCaller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
+        caller.need_somewhere("read")
         name = None if map is None else node.pond.map(map).name
         found = node.pond.parts(name, state)
-        return {"parts": [asdict(each) for each in found if asking.may("read", each.map)]}
+        return {"parts": [asdict(part) for part in found if caller.may("read", part.map)]}
 
     @router.post("/parts/retry", summary="Merge once more what was quarantined", response_model=Parts, tags=["parts"])
-    def retry_parts(asking: RequestCaller, retry: Retry) -> dict[str, Any]:
-        asking.need("admin")
-        return {"parts": [asdict(each) for each in node.pond.retry_parts(retry.parts)]}
+    def retry_parts(caller: RequestCaller, retry: Retry) -> dict[str, Any]:
+        caller.need("admin")
+        return {"parts": [asdict(part) for part in node.pond.retry_parts(retry.parts)]}

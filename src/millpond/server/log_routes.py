@@ -1,4 +1,4 @@
-"""What nodes ask each other, and who watches over them: the log, catching up, digests, copies, parts, repairs.
+"""Routes of a node's own work: jobs, maintenance of a map, quarantined parts.
 
 | route | right | answers |
 |---|---|---|
@@ -67,7 +67,7 @@ def routes(node: Node) -> APIRouter:
 def _add_log(router: APIRouter, node: Node) -> None:
     @router.get("/log", tags=["nodes"], summary="Entries after a position")
     async def log(
-        asking: RequestCaller,
+        caller: RequestCaller,
         request: Request,
         after: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 1000,
@@ -78,36 +78,36 @@ def _add_log(router: APIRouter, node: Node) -> None:
 
         With `map`, the right to read that map is enough, and `applied` says up to where it is merged here.
         """
-        asking.need("read" if map is not None else "admin", *([] if map is None else [map]))
+        caller.need("read" if map is not None else "admin", *([] if map is None else [map]))
         return await in_thread(request, _log, node, after, limit, wait, map)
 
     @router.post("/log/replication", tags=["nodes"], summary="Wait until this node has caught up")
     async def replicate(
-        asking: RequestCaller,
+        caller: RequestCaller,
         request: Request,
         position: Annotated[int, Body(ge=0)],
         applied: Annotated[bool, Body(description="wait until it is merged, too")] = False,
-        maps: Annotated[list[str] | None, Body(description="into these maps; into all unless told")] = None,
+        maps: Annotated[list[str] | None, Body(description="into these maps; into all by default")] = None,
         timeout: Annotated[float, Body(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = 60.0,
     ) -> dict[str, int]:
         """Answers with where the node is; 503 `node_behind` or `merge_slow` when it does not get there in time.
 
         503 `merge_failed`, at once, when merging fails.
         """
-        asking.need_somewhere("write")
-        return await in_thread(request, _catch_up, node, position, timeout, applied=applied, maps=maps)
+        caller.need_somewhere("write")
+        return await in_thread(request, _replicate, node, position, timeout, applied=applied, maps=maps)
 
 
 def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> dict[str, Any]:
     if wait:
         _wait_for_next(node, after, wait)
-    told = _page(node, after, limit, name)
+    page = _page(node, after, limit, name)
     position, chain = node.pond.position()
-    told |= {"last": {"position": position, "chain": chain}, "first": _first(node)}
-    return told if name is None else told | {"applied": node.pond.applied(name)}
+    page |= {"last": {"position": position, "chain": chain}, "first": _first(node)}
+    return page if name is None else page | {"applied": node.pond.applied(name)}
 
 
-def _catch_up(node: Node, wanted: int, timeout: float, *, applied: bool, maps: Sequence[str] | None) -> dict[str, int]:
+def _replicate(node: Node, wanted: int, timeout: float, *, applied: bool, maps: Sequence[str] | None) -> dict[str, int]:
     until = node.clock.monotonic() + timeout
     position = node.follower.pull(wanted, timeout)
     if applied:
@@ -138,8 +138,8 @@ def _page(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any
         after = found[-1].position if len(about) <= room else entries[-1].position
         if len(entries) >= limit or len(found) < limit or name is None:
             break
-    told = [entry.to_dict() if name is None else _only(entry, name.lower()) for entry in entries]
-    return {"entries": told, "next": after}
+    entries_ = [entry.to_dict() if name is None else _only(entry, name.lower()) for entry in entries]
+    return {"entries": entries_, "next": after}
 
 
 def _only(entry: Entry, name: str) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
     body = dict(entry.body)
     for part in ("rows", "maps"):
         if part in body:
-            body[part] = {each: value for each, value in body[part].items() if each == name}
+            body[part] = {other: value for other, value in body[part].items() if other == name}
     if "parts" in body:
         body["parts"] = [part for part in body["parts"] if part["map"] == name]
     return {**entry.to_dict(), "maps": [name], "body": body}
@@ -158,21 +158,21 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
 
 def _add_copies(router: APIRouter, node: Node) -> None:
     @router.get("/log/state", tags=["nodes"], summary="What a clone takes of the space", response_class=Response)
-    def state(asking: RequestCaller, request: Request) -> Response:
+    def state(caller: RequestCaller, request: Request) -> Response:
         """Rows of the space as an Arrow stream. Headers: `State-Position`, `Millpond-Pond`."""
-        asking.need("admin")
-        copy = _asked_again(node, request, 0) or node.copies.state()
+        caller.need("admin")
+        copy = _resumed(node, request, 0) or node.copies.state()
         return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.id})
 
     @router.get("/log/quarantine", tags=["nodes"], summary="Which parts were quarantined", response_class=Response)
-    def quarantine(asking: RequestCaller, request: Request) -> Response:
+    def quarantine(caller: RequestCaller, request: Request) -> Response:
         """Rows of the space as an Arrow stream."""
-        asking.need("admin")
-        return _sent(request, _asked_again(node, request, 0) or node.copies.quarantine(), {})
+        caller.need("admin")
+        return _sent(request, _resumed(node, request, 0) or node.copies.quarantine(), {})
 
     @router.get("/maps/{name}/shard", tags=["nodes"], summary="A compact copy of a shard", response_class=Response)
     async def shard(
-        asking: RequestCaller,
+        caller: RequestCaller,
         request: Request,
         name: str,
         position: Annotated[int, Query(ge=0, description="at least up to there")] = 0,
@@ -180,18 +180,18 @@ def _add_copies(router: APIRouter, node: Node) -> None:
         timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX)] = WAIT_SECONDS_MAX,
     ) -> Response:
         """The LMDB file. Headers: `Shard-Position`, `Shard-Rows`, `Content-Checksum` (xxh3_128)."""
-        asking.need("admin")
-        copy = _asked_again(node, request, position)
+        caller.need("admin")
+        copy = _resumed(node, request, position)
         if copy is None:
             copy = await in_thread(request, _shard, node, name, position, incarnation, timeout)
         return _sent(request, copy, {"Shard-Position": str(copy.position), "Shard-Rows": str(copy.rows)})
 
     @router.get("/parts/{part_id}/bundle", tags=["parts"], summary="A part, zipped", response_class=Response)
-    def bundle(asking: RequestCaller, request: Request, part_id: str) -> Response:
+    def bundle(caller: RequestCaller, request: Request, part_id: str) -> Response:
         """The same bytes wherever the part lies; what was sent is checked by its manifest."""
-        asking.need_somewhere("read")
+        caller.need_somewhere("read")
         manifest, size, tag = _where_it_lies(node, part_id, _looked_at)
-        asking.need("read", manifest.map)
+        caller.need("read", manifest.map)
         return ranged(
             request, size=size, tag=tag, headers={}, media_type="application/zip",
             chunks=lambda start, stop: _bundle_chunks(node, part_id, start, stop),
@@ -216,7 +216,7 @@ def _looked_at(folder: Path) -> tuple[PartManifest, int, str]:
 
 
 def _where_it_lies(node: Node, part_id: str, act: Callable[[Path], Answer]) -> Answer:
-    """What `act` finds in the folder of a part, which may move on while it looks: to be merged, to be kept."""
+    """The result of `act` on the folder of a part, which may move meanwhile: to be merged, to be retained."""
     for last in (*[False] * _MOVES_MAX, True):
         folder = node.pond.part_folder(part_id)
         if folder is None:
@@ -244,7 +244,7 @@ def _begun(folder: Path, start: int, stop: int) -> Iterator[bytes]:
     return chain([next(chunks)], chunks)
 
 
-def _asked_again(node: Node, request: Request, position: int) -> Copy | None:
+def _resumed(node: Node, request: Request, position: int) -> Copy | None:
     """The copy that somebody has a part of already, when it reaches far enough."""
     tag = tag_wanted(request)
     copy = node.copies.find(tag) if tag else None
@@ -267,42 +267,45 @@ def _sent(request: Request, copy: Copy, headers: dict[str, str]) -> Response:
 def _add_checks(router: APIRouter, node: Node) -> None:
     @router.get("/maps/{name}/digest", tags=["nodes"], summary="Rows and content digest of a map")
     async def digest(
-        asking: RequestCaller,
+        caller: RequestCaller,
         request: Request,
         name: str,
         position: Annotated[int, Query(ge=0, description="when everything up to there is applied")] = 0,
         timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = WAIT_SECONDS_MAX,
     ) -> dict[str, Any]:
         """`position`: all entries up to it are applied; `entry`: the last that shaped the rows; 503 `merge_slow`."""
-        asking.need("read", name)
+        caller.need("read", name)
         return await in_thread(request, node.local_peer.digest, name, position, timeout)
 
     @router.post("/verify", tags=["nodes"], summary="Check every invariant on the data")
     async def verify(
-        asking: RequestCaller,
+        caller: RequestCaller,
         request: Request,
         full: Annotated[bool, Body(embed=True, description="decode every row, not only a sample of each map")] = False,
     ) -> dict[str, Any]:
-        """What was counted, and what is wrong."""
-        asking.need("admin")
-        return _told(await in_thread(request, node.pond.verify, full=full))
+        """Counts of the check, and the problems found."""
+        caller.need("admin")
+        return _as_json(await in_thread(request, node.pond.verify, full=full))
 
     @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
     def repair(
-        asking: RequestCaller,
-        source: Annotated[str | None, Body(description="the node to repair from; the primary unless told")] = None,
+        caller: RequestCaller,
+        source: Annotated[str | None, Body(description="the node to repair from; the primary by default")] = None,
         over: Annotated[bool, Body(description="whether a log of its own may be thrown away for it")] = False,
     ) -> dict[str, Any]:
         """Pull, fetch parts that were quarantined, clone maps that differ; `GET` says what became of it."""
-        asking.need("admin")
+        caller.need("admin")
         return node.repairs.begin(source, over=over)
 
     @router.get("/repair", tags=["nodes"], summary="What became of the last repair")
-    def repaired(asking: RequestCaller) -> dict[str, Any]:
+    def repaired(caller: RequestCaller) -> dict[str, Any]:
         """`state` is never, running, done or failed."""
-        asking.need("admin")
+        caller.need("admin")
         return node.repairs.status()
 
 
-def _told(report: Report) -> dict[str, Any]:
-    return {"counts": [list(each) for each in report.counts], "problems": [asdict(each) for each in report.problems]}
+def _as_json(report: Report) -> dict[str, Any]:
+    return {
+        "counts": [list(count) for count in report.counts],
+        "problems": [asdict(problem) for problem in report.problems],
+    }

@@ -64,7 +64,7 @@ class Dropped(BaseModel):
 
 
 class NewMap(BaseModel):
-    """What `create_map` takes."""
+    """The body of `create_map`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -81,7 +81,7 @@ class NewMap(BaseModel):
     exist_ok: bool = Field(False, description="accept a map that is there already and alike")
 
 
-def _told(opened: Map) -> dict[str, Any]:
+def _as_json(opened: Map) -> dict[str, Any]:
     """A map as JSON."""
     return opened.definition.to_dict() | opened.info()
 
@@ -91,31 +91,31 @@ def routes(node: Node) -> APIRouter:
     router = APIRouter(route_class=BoundedRoute, prefix="/v1/maps", tags=["maps"])
 
     @router.get("", summary="All maps that you may read", response_model=Maps)
-    def list_maps(asking: RequestCaller) -> dict[str, Any]:
-        return {"maps": [_told(each) for each in node.pond.maps() if asking.may("read", each.name)]}
+    def list_maps(caller: RequestCaller) -> dict[str, Any]:
+        return {"maps": [_as_json(pond_map) for pond_map in node.pond.maps() if caller.may("read", pond_map.name)]}
 
     @router.get("/{name}", summary="One map", response_model=MapResponse)
-    def get_map(name: str, asking: RequestCaller) -> dict[str, Any]:
-        asking.need("read", name)
-        return _told(node.pond.map(name))
+    def get_map(name: str, caller: RequestCaller) -> dict[str, Any]:
+        caller.need("read", name)
+        return _as_json(node.pond.map(name))
 
     @router.post("", summary="Make a map", response_model=MapChanged)
-    def create_map(made: NewMap, asking: RequestCaller) -> dict[str, Any]:
-        asking.need("admin", made.name)
+    def create_map(made: NewMap, caller: RequestCaller) -> dict[str, Any]:
+        caller.need("admin", made.name)
         node.need_primary()
         opened = node.pond.create_map(**made.model_dump())
-        return _told(opened) | {"position": node.pond.position()[0]}
+        return _as_json(opened) | {"position": node.pond.position()[0]}
 
     @router.patch("/{name}", summary="Change the settings of a map", response_model=MapChanged)
-    def alter_map(name: str, settings: dict[str, Any], asking: RequestCaller) -> dict[str, Any]:
-        asking.need("admin", name)
+    def alter_map(name: str, settings: dict[str, Any], caller: RequestCaller) -> dict[str, Any]:
+        caller.need("admin", name)
         node.need_primary()
         opened = node.pond.alter_map(name, **settings)
-        return _told(opened) | {"position": node.pond.position()[0]}
+        return _as_json(opened) | {"position": node.pond.position()[0]}
 
     @router.delete("/{name}", summary="Drop a map with all its rows", response_model=Dropped)
-    def drop_map(name: str, asking: RequestCaller) -> dict[str, Any]:
-        asking.need("admin", name)
+    def drop_map(name: str, caller: RequestCaller) -> dict[str, Any]:
+        caller.need("admin", name)
         node.need_primary()
         node.pond.drop_map(name)
         return {"position": node.pond.position()[0]}

@@ -1,4 +1,4 @@
-"""What a node counts and measures, for Prometheus.
+"""Metrics of a node, for Prometheus.
 
 | metric | labels | |
 |---|---|---|
@@ -18,9 +18,9 @@
 | `millpond_job_runs_total`, `millpond_job_failures_total` | job | since the node started |
 | `millpond_ready` | | 1 when it may be sent work |
 
-Routes are told by their template (`/v1/maps/{name}`), so that names of maps make no new series; what no route takes is
-`none`. State is read when it is asked for. The page is in Prometheus' text format, or in OpenMetrics where that is
-accepted.
+Routes are labelled with their template (`/v1/maps/{name}`), so that names of maps make no new series; what no route
+takes is `none`. State is read when it is asked for. The page is in Prometheus' text format, or in OpenMetrics where
+that is accepted.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _template(scope: Scope) -> str:
 
 
 class _State(Collector):
-    """How a node stands, read when it is asked for."""
+    """The state of a node, read at every scrape."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -136,35 +136,35 @@ class _State(Collector):
             ("rows_queued", "Rows of those parts.", "rows_queued"),
             ("applied_position", "Everything up to there is applied.", "position"),
         ):
-            yield _gauges(name, said, "map", {each["map"]: each[column] for each in status})
+            yield _gauges(name, said, "map", {row["map"]: row[column] for row in status})
         yield _gauges(
-            "merge_failing", "Whether merging fails.", "map", {each["map"]: bool(each["error"]) for each in status}
+            "merge_failing", "Whether merging fails.", "map", {row["map"]: bool(row["error"]) for row in status}
         )
-        yield _counters("parts_merged", "Parts merged.", "map", {each["map"]: each["parts_total"] for each in status})
-        yield _counters("rows_merged", "Rows merged.", "map", {each["map"]: each["rows_total"] for each in status})
-        aside = {each["map"]: 0 for each in status}
+        yield _counters("parts_merged", "Parts merged.", "map", {row["map"]: row["parts_total"] for row in status})
+        yield _counters("rows_merged", "Rows merged.", "map", {row["map"]: row["rows_total"] for row in status})
+        quarantined = {row["map"]: 0 for row in status}
         for part in self._node.pond.parts(state="quarantined"):
-            aside[part.map] = aside.get(part.map, 0) + 1
-        yield _gauges("parts_quarantined", "Parts that were quarantined.", "map", aside)
+            quarantined[part.map] = quarantined.get(part.map, 0) + 1
+        yield _gauges("parts_quarantined", "Parts that were quarantined.", "map", quarantined)
         yield _gauges("snapshot_age_seconds", "Since the snapshot was frozen.", "map", self._snapshot_ages())
 
     def _snapshot_ages(self) -> dict[str, float]:
         pond, now = self._node.pond, self._node.clock.now_ms()
         ages = {}
-        for each in pond.maps():
+        for pond_map in pond.maps():
             try:
-                manifest = current_manifest(pond.space, each.objects, each.definition)
+                manifest = current_manifest(pond.space, pond_map.objects, pond_map.definition)
             except MillpondError:
                 continue  # `verify` tells of it
             if manifest is not None:
-                ages[each.name] = max(0.0, (now - manifest.created_ms) / 1000)
+                ages[pond_map.name] = max(0.0, (now - manifest.created_ms) / 1000)
         return ages
 
     def _of_jobs(self) -> Iterator[Metric]:
         jobs = self._node.scheduler.status()
-        yield _counters("job_runs", "Runs that ended.", "job", {each.name: each.runs for each in jobs})
+        yield _counters("job_runs", "Runs that ended.", "job", {job.name: job.runs for job in jobs})
         yield _counters(
-            "job_failures", "Runs in which something failed.", "job", {each.name: each.failures for each in jobs}
+            "job_failures", "Runs in which something failed.", "job", {job.name: job.failures for job in jobs}
         )
 
 
@@ -173,17 +173,17 @@ def _gauge(name: str, said: str, value: float) -> Metric:
 
 
 def _gauges(name: str, said: str, label: str, values: dict[str, Any]) -> Metric:
-    told = GaugeMetricFamily(f"millpond_{name}", said, labels=(label,))
-    for each, value in values.items():
-        told.add_metric((each,), float(value))
-    return told
+    family = GaugeMetricFamily(f"millpond_{name}", said, labels=(label,))
+    for value_label, value in values.items():
+        family.add_metric((value_label,), float(value))
+    return family
 
 
 def _counters(name: str, said: str, label: str, values: dict[str, Any]) -> Metric:
-    told = CounterMetricFamily(f"millpond_{name}", said, labels=(label,))
-    for each, value in values.items():
-        told.add_metric((each,), float(value))
-    return told
+    family = CounterMetricFamily(f"millpond_{name}", said, labels=(label,))
+    for value_label, value in values.items():
+        family.add_metric((value_label,), float(value))
+    return family
 
 
 def routes(node: Node, metrics: Metrics) -> APIRouter:
@@ -191,12 +191,14 @@ def routes(node: Node, metrics: Metrics) -> APIRouter:
     router = APIRouter(route_class=BoundedRoute, tags=["health"])
     metrics.registry.register(_State(node))
 
-    formats: dict[str, Any] = {each.partition(";")[0]: {} for each in (CONTENT_TYPE, openmetrics.CONTENT_TYPE_LATEST)}
+    formats: dict[str, Any] = {
+        media_type.partition(";")[0]: {} for media_type in (CONTENT_TYPE, openmetrics.CONTENT_TYPE_LATEST)
+    }
 
     @router.get("/metrics", summary="Counters and measurements, for Prometheus", response_class=Response,
                 responses={200: {"content": formats}})  # fmt: skip
-    def told(asking: RequestCaller, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
-        asking.need("read")
+    def scrape(caller: RequestCaller, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
+        caller.need("read")
         if "application/openmetrics-text" in accept:
             page = openmetrics.generate_latest(metrics.registry)  # type: ignore[no-untyped-call]
             return Response(page, media_type=openmetrics.CONTENT_TYPE_LATEST)

@@ -41,13 +41,13 @@ def add_pages(app: FastAPI) -> None:
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
-            told = get_openapi(
+            document = get_openapi(
                 title=app.title, version=app.version, summary=app.summary, description=app.description,
                 routes=app.routes, tags=_TAGS,
             )  # fmt: skip
-            told["openapi"] = OPENAPI
-            told["info"]["description"] = f"{told['info'].pop('summary', '')}\n\n{_ABOUT}".strip()
-            app.openapi_schema = in_older_words(told)
+            document["openapi"] = OPENAPI
+            document["info"]["description"] = f"{document['info'].pop('summary', '')}\n\n{_ABOUT}".strip()
+            app.openapi_schema = in_older_words(document)
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
@@ -66,19 +66,19 @@ def add_pages(app: FastAPI) -> None:
         return RedirectResponse("/docs")
 
 
-def in_older_words(told: Any) -> Any:
+def in_older_words(schema: Any) -> Any:
     """A description in OpenAPI 3.1 in the words of 3.0.
 
     >>> in_older_words({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["a"]})
     {'type': 'string', 'nullable': True, 'example': 'a'}
     """
-    if isinstance(told, list):
-        return [in_older_words(each) for each in told]
-    if not isinstance(told, dict):
-        return told
-    told = dict(told)
-    _write_null(told)
-    words = {name: in_older_words(value) for name, value in told.items()}
+    if isinstance(schema, list):
+        return [in_older_words(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = dict(schema)
+    _write_null(schema)
+    words = {name: in_older_words(value) for name, value in schema.items()}
     if isinstance(words.get("examples"), list):
         first, *_ = words.pop("examples")
         words["example"] = first
@@ -99,7 +99,7 @@ def _write_null(words: dict[str, Any]) -> None:
     """`null` is no type of 3.0, but a property of others."""
     options = words.get("anyOf")
     if isinstance(options, list) and {"type": "null"} in options:
-        left = [each for each in options if each != {"type": "null"}]
+        left = [option for option in options if option != {"type": "null"}]
         del words["anyOf"]
         words["nullable"] = True
         if len(left) > 1:

@@ -40,26 +40,26 @@ _DONE = object()
 _ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
 _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {ARROW_STREAM: {"schema": {"type": "string"}}}}}
 _GET = [
-    {"name": name, "in": place, "required": place == "path", "description": told, "schema": {"type": "string"}}
-    for name, place, told in (
+    {"name": name, "in": place, "required": place == "path", "description": description, "schema": {"type": "string"}}
+    for name, place, description in (
         ("name", "path", "the map"),
         ("key", "query", "text; a number, for ranged maps"),
         ("key_hex", "query", "instead, the bytes of a key that is no text"),
-        ("at", "query", "UTC milliseconds, or ISO 8601 with a zone; now unless told"),
+        ("at", "query", "UTC milliseconds, or ISO 8601 with a zone; now by default"),
     )
 ]
 
 
 class LongKey(BaseModel):
-    """What `GET` takes of its URL."""
+    """The parameters of `GET`, for keys too long for a URL."""
 
     key: str | None = Field(None, description="text; a number, for ranged maps")
     key_hex: str | None = Field(None, description="instead, the bytes of a key that is no text")
-    at: str | None = Field(None, description="UTC milliseconds, or ISO 8601 with a zone; now unless told")
+    at: str | None = Field(None, description="UTC milliseconds, or ISO 8601 with a zone; now by default")
 
 
 class Scan(BaseModel):
-    """Which rows, and which of their columns: all, unless told."""
+    """The rows of a scan, and their columns: all by default."""
 
     where: str | list[tuple[str, str, Any]] | None = Field(None, examples=["key = 'JFK' and temp > 80"])
     columns: list[str] | None = None
@@ -73,39 +73,39 @@ def routes(node: Node) -> APIRouter:
     answers = node.lookups
 
     @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
-    def get(request: Request, asking: RequestCaller) -> Response:
+    def get(request: Request, caller: RequestCaller) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
         # Most questions are answered before they come here: see `server/at_once.py`.
         name = request.path_params["name"]
-        asking.need("read", name)
-        told = answers.get(node.pond.map(name), *request_in(request.scope))
-        return Response(json.dumps(told), media_type="application/json")
+        caller.need("read", name)
+        answer = answers.get(node.pond.map(name), *request_in(request.scope))
+        return Response(json.dumps(answer), media_type="application/json")
 
     @router.post("/get", summary="The value of a key that is too long for a URL")
-    def get_long(asking: RequestCaller, name: str, asked: LongKey) -> Response:
+    def get_long(caller: RequestCaller, name: str, question: LongKey) -> Response:
         """As GET."""
-        asking.need("read", name)
-        told = answers.get(node.pond.map(name), key_of(asked.key, asked.key_hex), asked.at)
-        return Response(json.dumps(told), media_type="application/json")
+        caller.need("read", name)
+        answer = answers.get(node.pond.map(name), key_of(question.key, question.key_hex), question.at)
+        return Response(json.dumps(answer), media_type="application/json")
 
     @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)
     @takes_body(LOOKUP_BYTES_MAX, "ask in several requests, or read a snapshot")
     async def lookup(
-        request: Request, asking: RequestCaller, name: str,
+        request: Request, caller: RequestCaller, name: str,
         at: Annotated[str | None, Query(description="one instant for all keys; a column `at` has one for each")] = None,
     ) -> Response:  # fmt: skip
         """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is."""
-        asking.need("read", name)
+        caller.need("read", name)
         body = bytearray()  # grows in place: joining pieces would hold them twice
         async for piece in request.stream():
             body += piece
-        told = await run_sync(_looked_up, answers, name, body, at)
-        return Response(told, media_type=ARROW_STREAM)
+        answer = await run_sync(_looked_up, answers, name, body, at)
+        return Response(answer, media_type=ARROW_STREAM)
 
     @router.post("/scan", summary="Rows that a condition takes", responses=_ARROW)
-    async def scan(asking: RequestCaller, name: str, wanted: Scan) -> Response:
+    async def scan(caller: RequestCaller, name: str, wanted: Scan) -> Response:
         """Rows that a condition takes, as they are read."""
-        asking.need("read", name)
+        caller.need("read", name)
         # What is wrong with the question shows before the first batch, while it can still be said.
         rows, first = await run_sync(_begun, answers, name, wanted)
         return _Rows(_rows(first, rows), media_type=ARROW_STREAM)
@@ -114,8 +114,8 @@ def routes(node: Node) -> APIRouter:
 
 
 def _looked_up(lookups: LookupService, name: str, body: bytearray, at: str | None) -> bytes:
-    told = lookups.lookup(name, read_arrow_stream(body), at)
-    batch = pa.record_batch([told], names=["value"])
+    values = lookups.lookup(name, read_arrow_stream(body), at)
+    batch = pa.record_batch([values], names=["value"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -128,7 +128,7 @@ def _begun(lookups: LookupService, name: str, wanted: Scan) -> tuple[Iterator[by
 
 
 async def _rows(first: bytes, rows: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Batches, each read in a thread when the one before was taken; the read ends with the asker."""
+    """Batches, each read in a thread when the one before was taken; the read ends with the request."""
     try:
         yield first
         while (chunk := await run_sync(partial(next, rows, _DONE))) is not _DONE:

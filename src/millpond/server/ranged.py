@@ -22,8 +22,8 @@ CHUNK_BYTES = 4 << 20
 
 def tag_wanted(request: Request) -> str | None:
     """The tag of the bytes that somebody wants to have more of."""
-    told = request.headers.get("if-range")
-    return told.strip('"') if told and request.headers.get("range") else None
+    tag = request.headers.get("if-range")
+    return tag.strip('"') if tag and request.headers.get("range") else None
 
 
 def ranged(
@@ -33,12 +33,12 @@ def ranged(
     """The bytes that were asked for; `chunks(start, stop)` gives them. A range that cannot be had is not honoured."""
     can_be_continued(request)
     start, stop = _range(request, size, tag)
-    told = {**headers, "ETag": f'"{tag}"', "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
+    fields = {**headers, "ETag": f'"{tag}"', "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
     whole = (start, stop) == (0, size)
     if not whole:
-        told["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+        fields["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
     body = chunks(start, stop) if request.method != "HEAD" else iter(())
-    return StreamingResponse(body, status_code=200 if whole else 206, headers=told, media_type=media_type)
+    return StreamingResponse(body, status_code=200 if whole else 206, headers=fields, media_type=media_type)
 
 
 def _range(request: Request, size: int, tag: str) -> tuple[int, int]:

@@ -51,7 +51,7 @@ class _Server(uvicorn.Server):
         self._node = node
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let requests finish; those that wait for something are told that the node is stopping.
+        """Let requests finish; those that wait for something fail, because the node is stopping.
 
         What can be continued later is cut off soon, see `transfers.py`.
         """
@@ -68,12 +68,12 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 class Service:
@@ -117,7 +117,7 @@ class Service:
         )  # fmt: skip
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
-        """Serve until told to stop, by `stop` or, in the main thread, by SIGINT or SIGTERM.
+        """Serve until stopped, by `stop` or, in the main thread, by SIGINT or SIGTERM.
 
         Raises: what kept the node from starting.
         """

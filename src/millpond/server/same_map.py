@@ -24,7 +24,7 @@ def incarnation_of(headers: list[tuple[bytes, bytes]]) -> str | None:
 async def check_incarnation(request: Request) -> None:
     """A dependency of every route; it acts on requests about one map that name an incarnation.
 
-    Raises: `NotFound`, kind `map_dropped`; as `Caller.need`, because only who may read a map is told of it.
+    Raises: `NotFound`, kind `map_dropped`; as `Caller.need`, because only callers that may read a map learn of it.
     """
     wanted = request.headers.get(INCARNATION_HEADER)
     name = request.path_params.get("name")

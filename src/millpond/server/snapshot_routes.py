@@ -7,7 +7,7 @@
 
 `key_from, key_to, since, until` narrow the snapshot (lower bounds are held, upper ones are not), `fresh=1` freezes what
 was applied up to now, `pin` keeps the files for so many seconds. What is pinned whole comes with `Snapshot-Entry`, the
-last entry of the log that shaped it, where that can be told: with `entry` another node is asked for the same rows.
+last entry of the log that shaped it, where it is known: with `entry` another node can be asked for the same rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def routes(node: Node) -> APIRouter:
         "/snapshot", summary="The manifest of the snapshot", responses={304: {"description": "it is still the same"}}
     )
     async def manifest(
-        request: Request, asking: RequestCaller, name: str,
+        request: Request, caller: RequestCaller, name: str,
         key_from: Annotated[str | None, _LOWER] = None, key_to: Annotated[str | None, _UPPER] = None,
         since: Annotated[str | None, _SINCE] = None, until: Annotated[str | None, _UNTIL] = None,
         fresh: Annotated[bool, Query(description="with all that is applied now")] = False,
@@ -63,7 +63,7 @@ def routes(node: Node) -> APIRouter:
         entry: Annotated[int, Query(ge=0, description="of the whole map, as this entry of the log left it")] = 0,
     ) -> Response:  # fmt: skip
         """The manifest of the snapshot that counts; docs/format/snapshot.md says how to read it."""
-        asking.need("read", name)
+        caller.need("read", name)
         window = (_instant(since), _instant(until))
         if entry:
             chosen = await in_thread(request, same_rows, name, entry, pin * 1000)
@@ -81,9 +81,9 @@ def routes(node: Node) -> APIRouter:
 
     @router.head("/objects/{file:path}", include_in_schema=False)
     @router.get("/objects/{file:path}", summary="A file of a snapshot", response_class=Response)
-    async def file(request: Request, asking: RequestCaller, name: str, file: str) -> Response:
+    async def file(request: Request, caller: RequestCaller, name: str, file: str) -> Response:
         """A file of a snapshot. It is named by its content, so it may be kept for ever."""
-        asking.need("read", name)
+        caller.need("read", name)
         tag = PurePosixPath(file).stem
         place = await run_sync(publisher.file, name, file)
         headers = {"Cache-Control": FOR_EVER, POND_HEADER: node.pond.id}
@@ -101,11 +101,11 @@ def routes(node: Node) -> APIRouter:
     return router
 
 
-def _instant(told: str | None) -> str | int | None:
-    return int(told) if told is not None and told.lstrip("-").isdecimal() else told
+def _instant(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else text
 
 
 def _has(request: Request, tag: str) -> bool:
-    """Whether the asker holds what has this tag."""
+    """True when `If-None-Match` matches the ETag."""
     held = request.headers.get("if-none-match", "")
-    return any(each.strip().removeprefix("W/").strip('"') in (tag, "*") for each in held.split(",") if each.strip())
+    return any(tag_.strip().removeprefix("W/").strip('"') in (tag, "*") for tag_ in held.split(",") if tag_.strip())

@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 def thread_queue() -> anyio.CapacityLimiter:
-    """For the life of one application: `app.state.waiting`."""
+    """For the life of one application: `app.state.thread_queue`."""
     return anyio.CapacityLimiter(WAITERS_MAX)
 
 
@@ -29,4 +29,4 @@ async def in_thread(
     request: Request, act: Callable[Params, Answer], *args: Params.args, **options: Params.kwargs
 ) -> Answer:
     """Do what may wait long."""
-    return await anyio.to_thread.run_sync(lambda: act(*args, **options), limiter=request.app.state.waiting)
+    return await anyio.to_thread.run_sync(lambda: act(*args, **options), limiter=request.app.state.thread_queue)

@@ -1,7 +1,8 @@
 """Transfers that can be continued: a node that stops does not wait for their end.
 
-Whoever sends a part or fetches a file goes on where the line broke, here after the next start or at another node. So a
-node that stops lets what is nearly done be done, and then cuts the rest off, however slow the other end is.
+A client that sends a part or fetches a file goes on where the connection was lost, here after the next start or at
+another node. So a node that stops lets what is nearly done be done, and then cuts the rest off, however slow the
+other end is.
 
 uvicorn has no public way to do so, or to see what a connection is at. These names of its HTTP protocols (as of 0.54)
 are used here, and `Server.server_state`, `shutdown`, `capture_signals` and `handle_exit` in `run.py`; another version

@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 
 class Upload(BaseModel):
-    """Where a part stands on this node."""
+    """The state of a part on this node."""
 
     state: str = Field(description="absent, partial, here, or known: entered before", examples=["partial"])
     offset: int = Field(description="bytes of the bundle that came: go on from there")
 
 
 class Discarded(BaseModel):
-    """Whether there was something to forget."""
+    """True if an upload was deleted."""
 
     discarded: bool
 
@@ -64,7 +64,7 @@ class NewLoad(BaseModel):
 
 
 class Entered(BaseModel):
-    """What a load did."""
+    """The result of a load."""
 
     load: str
     position: int = Field(description="of its entry in the log")
@@ -84,8 +84,8 @@ def routes(node: Node) -> APIRouter:
     pieces = _Pieces()
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
-    async def state(request: Request, part_id: str, asking: RequestCaller) -> dict[str, Any]:
-        asking.need_somewhere("write")
+    async def state(request: Request, part_id: str, caller: RequestCaller) -> dict[str, Any]:
+        caller.need_somewhere("write")
         return asdict(await in_thread(request, node.receiver.state_between, part_id))
 
     @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
@@ -93,7 +93,7 @@ def routes(node: Node) -> APIRouter:
     async def upload(
         request: Request,
         part_id: str,
-        asking: RequestCaller,
+        caller: RequestCaller,
         upload_map: Annotated[str, Header(description="the map the part is for")],
         upload_checksum: Annotated[str, Header(description="xxh3_128 of the whole bundle, hexadecimal")],
         upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
@@ -104,7 +104,7 @@ def routes(node: Node) -> APIRouter:
         Answers when the part is on the disk and was checked. 409 `upload_offset` names the offset wanted; 422 is for
         damaged bytes, 413 for too many, 507 for a full disk.
         """
-        asking.need("write", upload_map)
+        caller.need("write", upload_map)
         can_be_continued(request)
         sent = _content_length(request)
         length = upload_length if upload_length is not None else upload_offset + (sent or 0)
@@ -118,17 +118,17 @@ def routes(node: Node) -> APIRouter:
         return asdict(await _in_thread(node.receiver.state, part_id))
 
     @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
-    def discard(part_id: str, asking: RequestCaller) -> dict[str, bool]:
-        asking.need_somewhere("write")
+    def discard(part_id: str, caller: RequestCaller) -> dict[str, bool]:
+        caller.need_somewhere("write")
         return {"discarded": node.receiver.discard(part_id)}
 
     @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
-    def load(wanted: NewLoad, asking: RequestCaller) -> dict[str, Any]:
+    def load(wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
         node.need_primary()
         result = node.load_commit.enter(
             wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
-            allowed=lambda map: asking.need("write", map),
+            allowed=lambda map: caller.need("write", map),
         )  # fmt: skip
         return asdict(result)
 
@@ -144,8 +144,8 @@ _BODY: dict[str, Any] = {
 
 
 def _content_length(request: Request) -> int | None:
-    told = request.headers.get("content-length", "")
-    return int(told) if told.isdigit() else None
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isdigit() else None
 
 
 async def _in_thread(act: Callable[Params, T], *args: Params.args, **options: Params.kwargs) -> T:
@@ -153,7 +153,7 @@ async def _in_thread(act: Callable[Params, T], *args: Params.args, **options: Pa
 
 
 class _Pieces:
-    """How much each of those who send may collect; of the event loop alone."""
+    """The bytes that each sender may buffer; used by the event loop alone."""
 
     def __init__(self) -> None:
         self._senders = 0
@@ -193,7 +193,7 @@ async def _receive(request: Request, arriving: UploadSession, sent: int | None, 
 
 
 def _end(arriving: UploadSession, last: list[bytes]) -> None:
-    """What is done in one go when all bytes are there: a small part needs no more than this one turn of a thread."""
+    """Finish an upload when all bytes are there: a small part needs only this one turn of a thread."""
     if last:
         arriving.write(last)
     arriving.finish()

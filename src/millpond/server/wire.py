@@ -1,4 +1,4 @@
-"""What crosses the wire: errors as JSON with their status, and the forms of bodies.
+"""The wire format: errors as JSON with their status, and the forms of bodies.
 
 | class | status | but |
 |---|---|---|
@@ -110,10 +110,10 @@ def add_error_handlers(app: FastAPI) -> None:
     """Let every error leave the node in one form."""
 
     async def ours(request: Request, error: Exception) -> JSONResponse:
-        told = understood(error)
-        if isinstance(told, Closed) and request.app.state.node.stopping:
-            told = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
-        return error_answer(told)
+        reported = understood(error)
+        if isinstance(reported, Closed) and request.app.state.node.stopping:
+            reported = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
+        return error_answer(reported)
 
     async def refusal(_request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestError)
@@ -141,7 +141,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def _unsound(request: Request, error: RequestValidationError) -> Invalid:
     first = error.errors()[0]
-    where, hint = ".".join(str(each) for each in first["loc"]), "/docs shows what this route takes"
+    where, hint = ".".join(str(place) for place in first["loc"]), "/docs shows what this route takes"
     if where == "body" and "json" not in request.headers.get("content-type", ""):
         hint = "send the body with Content-Type: application/json"
     return Invalid("the request is not understood", kind="request_invalid", where=where, reason=first["msg"], hint=hint)

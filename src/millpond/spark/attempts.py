@@ -40,7 +40,7 @@ BATCH_ROWS = 131_072
 
 @dataclass(frozen=True)
 class TaskParts(WriterCommitMessage):
-    """What one attempt at a partition sealed; `rejects` is a file of `faults.REJECTED`, or its bytes."""
+    """The parts sealed by one attempt at a partition; `rejects` is a file of `faults.REJECTED`, or its bytes."""
 
     partition: int
     parts: tuple[PartFile, ...]
@@ -76,8 +76,8 @@ def rejects_of(task: TaskParts) -> Iterator[pa.RecordBatch]:
     """The rows an attempt rejected, in batches of `faults.REJECTED`."""
     if task.rejects is None:
         return
-    told = task.rejects
-    with pa.OSFile(told, "rb") if isinstance(told, str) else pa.BufferReader(told) as source:
+    rejects = task.rejects
+    with pa.OSFile(rejects, "rb") if isinstance(rejects, str) else pa.BufferReader(rejects) as source:
         file = pa.ipc.open_file(source)
         for number in range(file.num_record_batches):
             yield file.get_batch(number)
@@ -113,7 +113,7 @@ class Attempt:
 
     @property
     def hopeless(self) -> bool:
-        """Whether this attempt alone has more rejects than the job may have: reading on changes nothing."""
+        """True when this attempt alone has more rejects than the job may have: reading on changes nothing."""
         return self._rejected > self.enough
 
     def take(
@@ -124,9 +124,9 @@ class Attempt:
 
         Raises: `Invalid` when a column is missing, or as a whole cannot hold what it is mapped to.
         """
-        told = normalise(batch, definition, columns, times)
-        self.put(told.rows, definition)
-        self.reject(told.rejected, first_row=self._rows)
+        normalised = normalise(batch, definition, columns, times)
+        self.put(normalised.rows, definition)
+        self.reject(normalised.rejected, first_row=self._rows)
         self._rows += batch.num_rows
 
     def put(self, rows: pa.RecordBatch, definition: MapDefinition) -> None:

@@ -38,7 +38,7 @@ BEHIND_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesSettings:
-    """Where a new query starts, how much a micro-batch takes, and what becomes of changes that are gone.
+    """The start of a new query, the size of a micro-batch, and the treatment of changes that are gone.
 
     `start`: `earliest` (what is still kept), `latest`, or the position of the log that a new query begins after.
     """
@@ -70,7 +70,7 @@ class Log(Protocol):
         """The oldest position that the log has."""
 
     def entries(self, after: int, until: int) -> Iterator[Entry]:
-        """What happened after a position, as one tells it who has merged everything up to `until`.
+        """Log entries after a position, for a reader that has merged everything up to `until`.
 
         Raises: `NotFound`, kind `log_trimmed`; `Unavailable` when nobody has, or can be reached.
         """
@@ -118,7 +118,7 @@ class _FolderLog:
         return None if folder is None else replace(change, folder=str(folder))
 
     def quarantined(self) -> frozenset[str]:
-        return frozenset(each.part for each in self._pond.parts(self.name, "quarantined"))
+        return frozenset(part.part for part in self._pond.parts(self.name, "quarantined"))
 
 
 class _NodesLog:
@@ -129,22 +129,22 @@ class _NodesLog:
         self._nodes, self._clock = place.nodes(), clock
         self.pond_id = str(self._nodes.learn()["pond"])
         self._head: dict[str, Any] = {}
-        self._asked = 0.0
+        self._polled_at = 0.0
 
     def close(self) -> None:
         self._nodes.close()
 
     def applied(self) -> int:
-        return int(self._told()["applied"])
+        return int(self._latest_page()["applied"])
 
     def first(self) -> int:
-        return int(self._told()["first"])
+        return int(self._latest_page()["first"])
 
-    def _told(self) -> dict[str, Any]:
+    def _latest_page(self) -> dict[str, Any]:
         now = self._clock.monotonic()
-        if not self._head or now - self._asked >= POLL_SECONDS:
+        if not self._head or now - self._polled_at >= POLL_SECONDS:
             last = self._head["last"]["position"] if self._head else 0
-            self._head, self._asked = self._page(last, 1), now
+            self._head, self._polled_at = self._page(last, 1), now
         return self._head
 
     def _page(self, after: int, limit: int = ENTRIES_AT_ONCE, until: int = 0) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class _NodesLog:
         def ask(node: Connection) -> dict[str, Any]:
             page: dict[str, Any] = node.request("GET", "/v1/log", query=query).json()
             if page["applied"] < until:
-                # Another has told of more: what this one does not know yet must not be taken for nothing.
+                # Another node has more: entries that this one does not have yet must not be taken for nothing.
                 raise unreachable(node.url, f"it has merged up to position {page['applied']}, not to {until}")
             return page
 
@@ -164,7 +164,7 @@ class _NodesLog:
     def entries(self, after: int, until: int) -> Iterator[Entry]:
         while True:
             page = self._page_of_one_who_knows(after, until)
-            yield from (Entry.from_dict(each) for each in page["entries"])
+            yield from (Entry.from_dict(entry) for entry in page["entries"])
             if int(page["next"]) <= after or len(page["entries"]) < ENTRIES_AT_ONCE:
                 return
             after = int(page["next"])
@@ -196,7 +196,9 @@ class FollowedMap:
     def earliest(self) -> int:
         """The position after which every change of the map is still there."""
         before = self.log.first() - 1
-        gone = [each.position for each in self.changes(before, self.log.applied()) if self.log.retained(each) is None]
+        gone = [
+            change.position for change in self.changes(before, self.log.applied()) if self.log.retained(change) is None
+        ]
         return max(gone, default=before)
 
     def changes(self, after: int, end: int) -> list[Change]:

@@ -5,10 +5,10 @@ that the map has merged. Rows come as they were loaded, also those that changed 
 keeps (`part_retention`): of a folder directly, of nodes fetched by the task that reads them.
 
 * A checkpoint belongs to one pond, by the pond's id; and of a map that was dropped and made anew, what was loaded into
-  the old one is not told.
+  the old one is not reported.
 * What is asked for and gone is an error that says so, unless `failOnTrimmed` is false: then reading goes on with what
   is left.
-* Maintenance (condense, retain) is no change that is told: it takes rows away that a later row or an age made needless.
+* Maintenance (condense, retain) is no reported change: it takes rows away that a later row or an age made needless.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Show: TypeAlias = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 
 
 class ChangedParts(InputPartition):
-    """What one task reads: parts, in the order of the log."""
+    """The input of one task: parts, in the order of the log."""
 
     def __init__(self, changes: tuple[Change, ...]) -> None:
         super().__init__(changes)
@@ -57,7 +57,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: FollowedMap | None = None
         self._target: int | None = None
         self._seen = 0
-        self._told_at = self.clock.monotonic()
+        self._reported_at = self.clock.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
@@ -71,7 +71,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- offsets, on the driver -----------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
+        """The start of a new query."""
         start = self.settings.start
         if start == "earliest":
             return self._offset(self._map.earliest())
@@ -96,12 +96,12 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end, rows = change.position, rows + change.rows
         if end > after:
             return self._tell(end)
-        if self._seen > after and self.clock.monotonic() - self._told_at >= QUIET_SECONDS:
+        if self._seen > after and self.clock.monotonic() - self._reported_at >= QUIET_SECONDS:
             return self._tell(self._seen)
         return self._offset(after)
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """How far the map has got."""
+        """The latest position of the map."""
         return self._offset(self._map.log.applied())
 
     def _head(self) -> int:
@@ -109,7 +109,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return head if self._target is None else min(head, self._target)
 
     def _tell(self, end: int) -> Offset:
-        self._told_at = self.clock.monotonic()
+        self._reported_at = self.clock.monotonic()
         return self._offset(end)
 
     def _offset(self, position: int) -> Offset:
@@ -150,11 +150,11 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises: `NotFound` when parts are kept no more; `Corrupt` when one was quarantined.
         """
         changes = self._changes(self._position(start), self._position(end))
-        kept = [change for change in (self._map.log.retained(each) for each in changes) if change is not None]
-        if len(kept) < len(changes) and self.settings.fail_on_trimmed:
-            there = {each.part for each in kept}
-            raise self._missing(next(each for each in changes if each.part not in there))
-        return [ChangedParts(tuple(group)) for group in _grouped(kept)]
+        retained = [change for change in (self._map.log.retained(change) for change in changes) if change is not None]
+        if len(retained) < len(changes) and self.settings.fail_on_trimmed:
+            there = {change.part for change in retained}
+            raise self._missing(next(change for change in changes if change.part not in there))
+        return [ChangedParts(tuple(group)) for group in _grouped(retained)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, on an executor.

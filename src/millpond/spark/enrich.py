@@ -32,7 +32,7 @@ class Lookup:
     """One question for every row: what `map` knows of `key` (a number, for ranged maps), as of `at`.
 
     `key` and `at` are columns or their names; without `at` it is now. `into` names the answer's column, the map's
-    name unless told. A null key or time is a miss. `on_invalid` says what becomes of a row whose key or time has the
+    name by default. A null key or time is a miss. `on_invalid` says what becomes of a row whose key or time has the
     right type and a value that is none, such as text that is no number for a ranged map: `error` fails the query and
     names column and value, `miss` answers null.
     """
@@ -66,9 +66,9 @@ def enrich(
     """
     single = None if map is None or key is None else Lookup(map, key, at, into, on_invalid)
     if single is None and not (map is None and key is None and at is None and into is None):
-        raise _nothing_asked()
-    asked = _lookups(lookups, single)
-    for lookup in asked:
+        raise _no_lookups()
+    wanted = _lookups(lookups, single)
+    for lookup in wanted:
         check_on_invalid(lookup.on_invalid)
     place = place_of(pond, frame.sparkSession)
     with opened(pond, place) as open_:
@@ -77,13 +77,13 @@ def enrich(
                 question_to(open_, place, lookup.map), on_invalid=lookup.on_invalid, key=_named(lookup.key),
                 time=None if lookup.at is None else _named(lookup.at),
             )
-            for lookup in asked
+            for lookup in wanted
         ]  # fmt: skip
-    for lookup, question in zip(asked, questions, strict=True):
+    for lookup, question in zip(wanted, questions, strict=True):
         _check_types(frame, lookup, question)
     if not overwrite:
-        _check_new(frame, asked)
-    return _with_answers(frame, asked, questions)
+        _check_new(frame, wanted)
+    return _with_answers(frame, wanted, questions)
 
 
 def _check_new(frame: DataFrame, lookups: Sequence[Lookup]) -> None:
@@ -102,7 +102,7 @@ def _lookups(lookups: Lookup | Iterable[Lookup] | None, single: Lookup | None) -
     if single is not None:
         given.append(single)
     if not given:
-        raise _nothing_asked()
+        raise _no_lookups()
     names = [lookup.name for lookup in given]
     if len(set(names)) < len(names):
         raise Invalid(
@@ -111,7 +111,7 @@ def _lookups(lookups: Lookup | Iterable[Lookup] | None, single: Lookup | None) -
     return given
 
 
-def _nothing_asked() -> Invalid:
+def _no_lookups() -> Invalid:
     return Invalid(
         "nothing is asked", kind="lookup_missing", hint="say map= and key=, or give lookups: Lookup(map, key, at, into)"
     )
@@ -152,7 +152,7 @@ def _with_answers(frame: DataFrame, lookups: Sequence[Lookup], questions: Sequen
 
 
 def _place(columns: list[ColumnLike], wanted: ColumnLike) -> int:
-    """Where a column stands among those that are sent; each name is sent once."""
+    """The index of a column among those that are sent; each name is sent once."""
     for place, column in enumerate(columns):
         if column is wanted or (isinstance(wanted, str) and isinstance(column, str) and column == wanted):
             return place

@@ -39,7 +39,7 @@ _EPOCH = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class EpochParts(WriterCommitMessage):
-    """What one attempt at a partition of an epoch sealed, and where."""
+    """The parts sealed by one attempt at a partition of an epoch, and their place."""
 
     query: str
     staging_dir: StagingDir
@@ -70,14 +70,14 @@ class EpochWriter(DataSourceStreamArrowWriter):
 
         Raises: as `jobs.adopt`; then the query fails, and begins with this epoch when it is started again.
         """
-        told = _told(messages)
-        if not told:
+        attempts = _sealed(messages)
+        if not attempts:
             return
         step("epoch.tasks_done")
-        staging_dir, tasks = told[0].staging_dir, [each.task for each in told]
+        staging_dir, tasks = attempts[0].staging_dir, [attempt.task for attempt in attempts]
         rejected = any(task.rejected for task in tasks)
         rejects = epoch_rejects(self.settings.rejects, batchId) if rejected else None
-        settings = replace(self.settings, rejects=rejects, epoch=epoch_of(told[0].query, batchId, self.definition))
+        settings = replace(self.settings, rejects=rejects, epoch=epoch_of(attempts[0].query, batchId, self.definition))
         if any(task.parts for task in tasks):
             with opened(None, self.place) as pond:
                 adopt(pond, staging_dir, tasks, settings)
@@ -88,12 +88,12 @@ class EpochWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Remove what the attempts at this epoch wrote or uploaded; those that failed did so themselves."""
-        for each in _told(messages):
-            each.staging_dir.give_up(each.task.parts)
+        for attempt in _sealed(messages):
+            attempt.staging_dir.give_up(attempt.task.parts)
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[EpochParts]:
-    return [each for each in messages if isinstance(each, EpochParts)]
+def _sealed(messages: Sequence[WriterCommitMessage | None]) -> list[EpochParts]:
+    return [message for message in messages if isinstance(message, EpochParts)]
 
 
 def _this_epoch() -> tuple[str, int]:

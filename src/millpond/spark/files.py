@@ -47,7 +47,9 @@ PIECE_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class _PieceRead:
-    """What became of one piece: parts and rejects, its last record's position, its rows; or why it cannot be read."""
+    """The result of reading one piece: parts and rejects, its last record's position, its rows; or why it cannot be
+    read.
+    """
 
     number: int
     parts: TaskParts | None
@@ -57,7 +59,7 @@ class _PieceRead:
 
 
 _Settings = tuple[str, str, int]
-"""What every attempt is told: the source, the salt of its parts, and how many rejects are enough."""
+"""The settings of every attempt: the source, the salt of its parts, and how many rejects are enough."""
 
 
 def load_files(
@@ -82,7 +84,7 @@ def load_files(
     found = [replace(file, path=str(Path(file.path).absolute())) for file in found]
     guard_rejects(rejects, found)
     with opened(pond, place) as open_:
-        known = {each.name: each.definition for each in open_.maps()}
+        known = {pond_map.name: pond_map.definition for pond_map in open_.maps()}
         reading = file_reading(
             known, map, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
         )
@@ -92,29 +94,29 @@ def load_files(
         source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
         staging_dir = begin_job(place, clock, os.getpid())
         salt = clock.random_id() if again else ""
-        told: list[_PieceRead] = []
+        reads: list[_PieceRead] = []
         try:
             enough = max_rejects if rejects is None else max_rejects + ENOUGH
-            told = _read_all(session, pieces, reading, staging_dir, (source, salt, enough))
+            reads = _read_all(session, pieces, reading, staging_dir, (source, salt, enough))
             with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
-                _tell_rejects(told, pieces, rejected)
+                _tell_rejects(reads, pieces, rejected)
             entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise)
-            result = staging_dir.enter(open_, _parts(told), entered)
+            result = staging_dir.enter(open_, _parts(reads), entered)
         except BaseException:
-            staging_dir.give_up(_parts(told))
+            staging_dir.give_up(_parts(reads))
             raise
         staging_dir.end()
         if freeze and isinstance(open_, Pond):
             for name in result.maps:
                 open_.map(name).freeze()
-        return replace(result, empty=_without_rows(told, pieces), seconds=clock.monotonic() - began)
+        return replace(result, empty=_without_rows(reads, pieces), seconds=clock.monotonic() - began)
 
 
-def _without_rows(told: Sequence[_PieceRead], pieces: Sequence[Piece]) -> tuple[str, ...]:
+def _without_rows(reads: Sequence[_PieceRead], pieces: Sequence[Piece]) -> tuple[str, ...]:
     counts: dict[str, int] = {}
-    for each in told:
-        path = pieces[each.number].file.path
-        counts[path] = counts.get(path, 0) + each.count
+    for read in reads:
+        path = pieces[read.number].file.path
+        counts[path] = counts.get(path, 0) + read.count
     return tuple(path for path, count in counts.items() if not count)
 
 
@@ -129,16 +131,16 @@ def _read_all(
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                told = _read(number, pieces[number], reading, staging_dir, settings)
-                yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
+                read = _read(number, pieces[number], reading, staging_dir, settings)
+                yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(read)]})
 
     numbers = session.range(0, len(pieces), 1, len(pieces))
     messages = numbers.mapInArrow(attempt, "message binary").collect()
-    told = sorted((pickle.loads(row.message) for row in messages), key=lambda each: each.number)
-    for each in told:
-        if each.error is not None:
-            raise each.error
-    return told
+    reads = sorted((pickle.loads(row.message) for row in messages), key=lambda read: read.number)
+    for read in reads:
+        if read.error is not None:
+            raise read.error
+    return reads
 
 
 def _read(number: int, piece: Piece, reading: Reading, staging_dir: StagingDir, settings: _Settings) -> _PieceRead:
@@ -165,18 +167,18 @@ def _read(number: int, piece: Piece, reading: Reading, staging_dir: StagingDir, 
     return _PieceRead(number, parts, last, count)
 
 
-def _tell_rejects(told: Sequence[_PieceRead], pieces: Sequence[Piece], rejected: RejectWriter) -> None:
+def _tell_rejects(reads: Sequence[_PieceRead], pieces: Sequence[Piece], rejected: RejectWriter) -> None:
     """Write the rejects of all pieces, with their positions in the whole file."""
     path, done = "", 0
-    for each in told:
-        piece = pieces[each.number]
+    for read in reads:
+        piece = pieces[read.number]
         if piece.file.path != path:
             path, done = piece.file.path, 0
-        for batch in rejects_of(each.parts) if each.parts else ():
+        for batch in rejects_of(read.parts) if read.parts else ():
             placed = batch.set_column(0, REJECTED.field("row"), pc.add(batch.column("row"), done))
             rejected.write(placed, source=path)
-        done += each.last
+        done += read.last
 
 
-def _parts(told: Sequence[_PieceRead]) -> list[PartFile]:
-    return [part for each in told if each.parts for part in each.parts.parts]
+def _parts(reads: Sequence[_PieceRead]) -> list[PartFile]:
+    return [part for read in reads if read.parts for part in read.parts.parts]

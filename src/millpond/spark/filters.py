@@ -50,14 +50,14 @@ _COMPARED: dict[type[Filter], Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What filters leave: the span of groups to look at, and the condition (None: every row)."""
+    """The result of pushing filters: the span of groups to look at, and the condition (None: every row)."""
 
     span: GroupSpan = field(default_factory=GroupSpan)
     where: pc.Expression | None = None
 
 
 def push_condition(definition: MapDefinition, where: str | None) -> Pushed:
-    """What a condition as `Map.scan` takes it leaves.
+    """The span and condition that remain of a condition as `Map.scan` takes it.
 
     Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
     """
@@ -87,47 +87,47 @@ def _whole(bound: float, rounded: Callable[[float], int]) -> int:
 def push_filters(
     pushed: Pushed, definition: MapDefinition, schema: pa.Schema, filters: Iterable[Filter]
 ) -> tuple[Pushed, list[Filter]]:
-    """What is left when all these filters hold too; and the filters that Spark has to apply itself."""
+    """The remainder when all these filters hold too; and the filters that Spark has to apply itself."""
     left: list[Filter] = []
-    for each in filters:
-        condition = _condition(schema, each)
+    for filter_ in filters:
+        condition = _condition(schema, filter_)
         if condition is None:
-            left.append(each)
+            left.append(filter_)
         else:
             where = condition if pushed.where is None else pushed.where & condition
-            pushed = Pushed(_subset(definition, pushed.span, each), where)
+            pushed = Pushed(_subset(definition, pushed.span, filter_), where)
     return pushed, left
 
 
 # -- conditions ---------------------------------------------------------------------------------------
 
 
-def _condition(schema: pa.Schema, told: Filter) -> pc.Expression | None:
-    name = _column_of(told)
+def _condition(schema: pa.Schema, filter_: Filter) -> pc.Expression | None:
+    name = _column_of(filter_)
     if name not in schema.names:
         return None
     field = schema.field(name)
     column = pc.field(field.name)
-    if isinstance(told, IsNull | IsNotNull):
-        return column.is_null() if isinstance(told, IsNull) else column.is_valid()
+    if isinstance(filter_, IsNull | IsNotNull):
+        return column.is_null() if isinstance(filter_, IsNull) else column.is_valid()
     if pa.types.is_floating(field.type) or pa.types.is_struct(field.type):
         return None
-    if isinstance(told, In):
-        return _among(column, field.type, told.value)
-    if isinstance(told, StringStartsWith) and pa.types.is_string(field.type):
-        return pc.starts_with(column, told.value)
-    compare = _COMPARED.get(type(told))
-    return None if compare is None or told.value is None else _compared(column, field.type, compare, told.value)  # type: ignore[attr-defined]
+    if isinstance(filter_, In):
+        return _among(column, field.type, filter_.value)
+    if isinstance(filter_, StringStartsWith) and pa.types.is_string(field.type):
+        return pc.starts_with(column, filter_.value)
+    compare = _COMPARED.get(type(filter_))
+    return None if compare is None or filter_.value is None else _compared(column, field.type, compare, filter_.value)  # type: ignore[attr-defined]
 
 
-def _column_of(told: Filter) -> str | None:
-    path: Any = getattr(told, "attribute", ())
+def _column_of(filter_: Filter) -> str | None:
+    path: Any = getattr(filter_, "attribute", ())
     return path[0] if len(path) == 1 else None
 
 
 def _among(column: pc.Expression, kind: pa.DataType, values: Iterable[Any]) -> pc.Expression | None:
-    each = [_compared(column, kind, operator.eq, value) for value in values if value is not None]
-    return reduce(operator.or_, each) if each else None
+    alternatives = [_compared(column, kind, operator.eq, value) for value in values if value is not None]
+    return reduce(operator.or_, alternatives) if alternatives else None
 
 
 def _compared(
@@ -161,18 +161,18 @@ def _micros(value: datetime.datetime) -> int:
 # -- spans --------------------------------------------------------------------------------------------
 
 
-def _subset(definition: MapDefinition, span: GroupSpan, told: Filter) -> GroupSpan:
-    name = _column_of(told)
+def _subset(definition: MapDefinition, span: GroupSpan, filter_: Filter) -> GroupSpan:
+    name = _column_of(filter_)
     if name == "key":
-        return _with_keys(definition, span, told)
-    return _with_bounds(span, told) if name == "key_start" else span
+        return _with_keys(definition, span, filter_)
+    return _with_bounds(span, filter_) if name == "key_start" else span
 
 
-def _with_keys(definition: MapDefinition, span: GroupSpan, told: Filter) -> GroupSpan:
-    if isinstance(told, EqualTo):
-        wanted = {told.value}
-    elif isinstance(told, In):
-        wanted = {value for value in told.value if value is not None}
+def _with_keys(definition: MapDefinition, span: GroupSpan, filter_: Filter) -> GroupSpan:
+    if isinstance(filter_, EqualTo):
+        wanted = {filter_.value}
+    elif isinstance(filter_, In):
+        wanted = {value for value in filter_.value if value is not None}
     else:
         return span
     keys = {_order_key(definition, key.encode()) for key in wanted}
@@ -185,14 +185,14 @@ def _order_key(definition: MapDefinition, key: bytes) -> bytes:
     return hash_key(key, definition.hash_bits).to_bytes(8, "big") + key
 
 
-def _with_bounds(span: GroupSpan, told: Filter) -> GroupSpan:
+def _with_bounds(span: GroupSpan, filter_: Filter) -> GroupSpan:
     """Groups of ranged maps are in order of where the range starts."""
-    if isinstance(told, EqualTo):
-        return _clipped(span, told.value, told.value)
-    if isinstance(told, GreaterThan | GreaterThanOrEqual):
-        return _clipped(span, told.value + isinstance(told, GreaterThan), None)
-    if isinstance(told, LessThan | LessThanOrEqual):
-        return _clipped(span, None, told.value - isinstance(told, LessThan))
+    if isinstance(filter_, EqualTo):
+        return _clipped(span, filter_.value, filter_.value)
+    if isinstance(filter_, GreaterThan | GreaterThanOrEqual):
+        return _clipped(span, filter_.value + isinstance(filter_, GreaterThan), None)
+    if isinstance(filter_, LessThan | LessThanOrEqual):
+        return _clipped(span, None, filter_.value - isinstance(filter_, LessThan))
     return span
 
 

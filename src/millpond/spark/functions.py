@@ -65,7 +65,7 @@ class _Builder:
             )  # fmt: skip
 
     def toString(self) -> str:  # noqa: N802 - Java's name
-        """What Java prints."""
+        """The text that Java prints."""
         return NAME
 
     class Java:

@@ -1,4 +1,4 @@
-"""What `option(…)` may say to `format("millpond")`, read into values.
+"""The options of `format("millpond")`, read into values.
 
 | option | read | write | meaning |
 |---|---|---|---|
@@ -7,7 +7,7 @@
 | `columns` | yes | | names of the columns that are wanted, by commas |
 | `where` | yes | | a condition as `Map.scan` takes it: rows it refuses are not read |
 | `pushdown` | batch | | `true`: take Spark's filters too, see `sources.py` |
-| `partitions` | batch | | how many tasks read; by size unless told |
+| `partitions` | batch | | how many tasks read; by size by default |
 | `startingPosition` | stream | | `earliest`, `latest` or a position of the log: what a new query begins after |
 | `maxRowsPerTrigger` | stream | | about how many rows a micro-batch takes |
 | `failOnTrimmed` | stream | | `false`: go on with what is left when changes are gone |
@@ -15,7 +15,7 @@
 | `max_rejects`, `rejects` | | yes | rows that may be rejected, and the JSON lines file that takes them |
 | `source` | | yes | what the rows are called in manifests and rejects |
 | `again` | | batch | `true`: rows that were loaded before are loaded again, and win again |
-| `freeze` | | yes | bring the snapshot up to date when the load ends; a batch does, a stream does not unless told |
+| `freeze` | | yes | bring the snapshot up to date when the load ends; by default a batch does, a stream does not |
 | `synchronise` | | yes | `true`: the load ends when every node has merged it |
 
 Spark itself adds `checkpointLocation` and `queryName` to a stream's.
@@ -46,7 +46,7 @@ __all__ = (
     "switch",
 )
 
-_COLUMNS = tuple(each.name for each in fields(ColumnMapping))
+_COLUMNS = tuple(field.name for field in fields(ColumnMapping))
 
 STREAM_OPTIONS = ("startingPosition", "maxRowsPerTrigger", "failOnTrimmed")
 
@@ -65,7 +65,7 @@ def check_options(options: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in OPTIONS}
     for name in options:
         if name.lower() not in known and name.lower() not in _SPARKS:
-            near = [known[each] for each in get_close_matches(name.lower(), known, 1)]
+            near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
             hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"
             raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
 
@@ -75,9 +75,9 @@ def pond_option(options: Mapping[str, str], default: Place | None, rights: Right
 
     Raises: `Invalid` when nobody names one.
     """
-    told = options.get("pond") or options.get("path")
-    if told:
-        return place_named(told, rights)
+    place = options.get("pond") or options.get("path")
+    if place:
+        return place_named(place, rights)
     if default is None:
         raise Invalid("no pond is named", kind="pond_unnamed", hint="say option('pond', folder or URL)")
     return default
@@ -97,23 +97,23 @@ def number(options: Mapping[str, str], name: str) -> int | None:
 
     Raises: `Invalid` naming the option.
     """
-    told = options.get(name)
-    if told is None:
+    text = options.get(name)
+    if text is None:
         return None
-    if not told.strip().isdigit():
-        raise Invalid("option is not a whole number", kind="option_value", option=name, value=repr(told))
-    return int(told)
+    if not text.strip().isdigit():
+        raise Invalid("option is not a whole number", kind="option_value", option=name, value=repr(text))
+    return int(text)
 
 
 def switch(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Whether an option is on.
+    """True when an option is on.
 
     Raises: `Invalid` naming the option.
     """
-    told = options.get(name, str(default)).strip().lower()
-    if told not in ("true", "false"):
-        raise Invalid("option is true or false", kind="option_value", option=name, value=repr(told))
-    return told == "true"
+    text = options.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise Invalid("option is true or false", kind="option_value", option=name, value=repr(text))
+    return text == "true"
 
 
 def load_settings(options: Mapping[str, str], clock: Clock, *, stream: bool = False) -> LoadSettings:

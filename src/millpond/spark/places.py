@@ -48,7 +48,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pond is: a folder, or the URLs of its nodes by commas.
+    """The location of a pond: a folder, or the URLs of its nodes by commas.
 
     `rights` are the session's, and go with it to executors, whose own settings win where they name some.
     """
@@ -58,7 +58,7 @@ class Place:
 
     @property
     def remote(self) -> bool:
-        """Whether it is nodes."""
+        """True when the pond is on nodes."""
         return is_url(self.where)
 
     @property
@@ -68,11 +68,11 @@ class Place:
         return Path(self.where)
 
     def settings(self) -> Settings:
-        """What this process is set to, and where it names none the driver's token and authority."""
+        """The settings of this process, with the driver's token and authority as defaults."""
         from millpond.settings import load_settings
 
-        told = load_settings()
-        ours = {"token": told.token or self.rights.token, "tls_ca": told.tls_ca or self.rights.tls_ca}
+        settings = load_settings()
+        ours = {"token": settings.token or self.rights.token, "tls_ca": settings.tls_ca or self.rights.tls_ca}
         return load_settings(**{name: value for name, value in ours.items() if value})
 
     def nodes(self) -> Nodes:
@@ -88,35 +88,35 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Plac
     Raises: `Invalid` when there is neither, or for a session of Spark Connect.
     """
     need_classic(session)
-    told = pond if pond is not None else (session.conf.get(POND, None) if session else None)
-    if told is None:
+    place = pond if pond is not None else (session.conf.get(POND, None) if session else None)
+    if place is None:
         raise Invalid(
             "no pond is named", kind="pond_unnamed", hint=f"pass pond=…, or set {POND}; sources take option('pond', …)"
         )
-    if isinstance(told, Pond):
-        return Place(str(told.folder.absolute()))
-    if not isinstance(told, str | os.PathLike):
-        return Place(told.where, Rights(told.settings.token, told.settings.tls_ca or ""))
-    return place_named(os.fspath(told), Rights() if session is None else rights_of(session))
+    if isinstance(place, Pond):
+        return Place(str(place.folder.absolute()))
+    if not isinstance(place, str | os.PathLike):
+        return Place(place.where, Rights(place.settings.token, place.settings.tls_ca or ""))
+    return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
 
 
 def rights_of(session: SparkSession) -> Rights:
-    """What the session's settings say."""
+    """The token and authority in the session's settings."""
     return Rights(session.conf.get(_TOKEN, None) or "", session.conf.get(_AUTHORITY, None) or "")
 
 
-def place_named(told: str, rights: Rights) -> Place:
+def place_named(place: str, rights: Rights) -> Place:
     """The place that a text names; where the rights leave something open, with what this process is set to.
 
     Raises: `Invalid` for URLs that are not understood.
     """
-    if not is_url(told):
-        return Place(str(Path(told).absolute()))  # executors work elsewhere than the driver
+    if not is_url(place):
+        return Place(str(Path(place).absolute()))  # executors work elsewhere than the driver
     from millpond.client.connections import node_urls
     from millpond.settings import load_settings
 
     ours = load_settings()
-    return Place(",".join(node_urls(told)), Rights(rights.token or ours.token, rights.tls_ca or ours.tls_ca or ""))
+    return Place(",".join(node_urls(place)), Rights(rights.token or ours.token, rights.tls_ca or ours.tls_ca or ""))
 
 
 @contextmanager

@@ -28,7 +28,7 @@ __all__ = ("PlannedSnapshots", "pin")
 
 @dataclass(frozen=True, slots=True)
 class PlannedSnapshots:
-    """Where the snapshots of one map lie: `where` is a folder or, of nodes, a `SnapshotPin` as JSON."""
+    """The snapshots of one map: `where` is a folder or, of nodes, a `SnapshotPin` as JSON."""
 
     place: Place
     where: str

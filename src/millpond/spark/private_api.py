@@ -63,7 +63,7 @@ def expression_of(function: Any, arguments: Any) -> Any:
 
 
 def planning_error(session: SparkSession, message: str) -> Py4JJavaError:
-    """What Python raises so that the query fails while it is planned, with this sentence and no other.
+    """The error that makes a query fail while it is planned, with this sentence and no other.
 
     The bridge hands a Java exception on as it is (`enter_function` asks it to), and PySpark turns it into its own
     `IllegalArgumentException`. Exceptions of Python's would reach the user within two stack traces. An

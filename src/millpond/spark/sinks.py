@@ -50,4 +50,4 @@ class MapWriter(DataSourceArrowWriter):
 
 
 def _tasks(messages: list[WriterCommitMessage | None]) -> list[TaskParts]:
-    return [each for each in messages if isinstance(each, TaskParts)]
+    return [message for message in messages if isinstance(message, TaskParts)]

@@ -72,7 +72,7 @@ class MapSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(…)` calls it."""
+        """The name in `format(…)`."""
         return "millpond"
 
     def _definition(self) -> MapDefinition:
@@ -136,12 +136,12 @@ class MapSource(DataSource):
 
 def source_for(place: Place | None, rights: Rights) -> type[MapSource]:
     """The data source, for a session whose calls mean the pond at `place` unless they name another."""
-    told = rights
+    ours = rights
 
     class _SessionSource(MapSource):
         # Spark takes this class to other processes by its content, and these with it.
         default = place
-        rights = told
+        rights = ours
 
     return _SessionSource
 
@@ -165,7 +165,9 @@ def as_spark_holds(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """Rows as Spark is told them: the wanted columns of those that a condition takes, in batches of a moderate size."""
+    """Rows in the form that Spark reads: the wanted columns of those that a condition takes, in batches of a moderate
+    size.
+    """
 
     definition: MapDefinition
     columns: Sequence[str]
@@ -183,7 +185,7 @@ class TableView:
 
 
 class RangeGroup(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     def __init__(self, span: GroupSpan) -> None:
         super().__init__(span)

@@ -1,4 +1,4 @@
-"""Where the attempts of a job put what they seal, until the driver enters it as one load.
+"""Staging directories: attempts of a job put sealed parts there, until the driver enters them as one load.
 
     FolderStagingDir   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there
     NodesStagingDir    <temp>/millpond-<user>/<pid>-<id>/…                     uploaded to every node, then removed;
@@ -43,7 +43,7 @@ Landed: TypeAlias = "tuple[tuple[PartFile, ...], str | bytes | None]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """What the driver enters of a job, besides its parts."""
+    """The driver's description of a job, besides its parts."""
 
     source: str = ""
     rejected: int = 0
@@ -64,7 +64,7 @@ class StagingDir(Protocol):
         """
 
     def over(self, folder: Path) -> bool:
-        """Whether the job ended while an attempt was at work in its folder."""
+        """True when the job ended while an attempt was at work in its folder."""
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Bring what an attempt sealed to where the driver finds it."""
@@ -72,7 +72,7 @@ class StagingDir(Protocol):
     def leave(self, folder: Path) -> None:
         """Remove what an attempt wrote."""
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], told: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
         """Enter the parts of all attempts that count as one load.
 
         Raises: as `Pond.commit_load`.
@@ -116,7 +116,7 @@ class FolderStagingDir:
         return folder
 
     def over(self, folder: Path) -> bool:
-        """Whether the job's folder is gone, or where that says nothing the attempt's."""
+        """True when the job's folder is gone, or, if that says nothing, the attempt's."""
         return not (self.job if self.lasting else folder).exists()
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
@@ -130,10 +130,10 @@ class FolderStagingDir:
             with suppress(OSError):  # other attempts are at work
                 self.job.rmdir()
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], told: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
         """Adopt the folders; they are merged when this returns."""
         assert isinstance(pond, Pond)
-        return pond.commit_load(parts, source=told.source, rejected=told.rejected, stream=told.stream)
+        return pond.commit_load(parts, source=entered.source, rejected=entered.rejected, stream=entered.stream)
 
     def end(self) -> None:
         """Remove the job's folder."""
@@ -155,7 +155,7 @@ class NodesStagingDir:
     job: str
 
     def begin(self) -> None:
-        """Nodes need not be told."""
+        """Do nothing: nodes keep no record of a job."""
 
     def attempt(self, partition: int, task: int) -> Path:
         """A folder for temporary files of this executor."""
@@ -181,26 +181,26 @@ class NodesStagingDir:
 
             upload_parts(self._all_nodes(), parts)
             step("spark.uploaded")
-        told = None if rejects is None else rejects.read_bytes()
+        data = None if rejects is None else rejects.read_bytes()
         remove_tree(folder)
-        return tuple(replace(part, folder="") for part in parts), told
+        return tuple(replace(part, folder="") for part in parts), data
 
     def leave(self, folder: Path) -> None:
         """Remove the temporary files; another attempt may have uploaded the same parts, so these stay."""
         remove_tree(folder)
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], told: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
         """Have the primary enter the load, and every node come up to it."""
         from millpond.client.upload import enter_load
 
         there = cast("RemotePond", pond)
         return enter_load(
-            there.nodes, parts, load_id=self.job, clock=SystemClock(), source=told.source, rejected=told.rejected,
-            stream=told.stream, synchronise=told.synchronise or there.settings.synchronise,
+            there.nodes, parts, load_id=self.job, clock=SystemClock(), source=entered.source, rejected=entered.rejected,
+            stream=entered.stream, synchronise=entered.synchronise or there.settings.synchronise,
         )  # fmt: skip
 
     def end(self) -> None:
-        """What was uploaded is the nodes' now."""
+        """Do nothing: uploaded parts belong to the nodes."""
 
     def give_up(self, parts: Iterable[PartFile]) -> None:
         """Let the nodes forget the uploads."""

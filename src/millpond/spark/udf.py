@@ -36,7 +36,7 @@ Columns: TypeAlias = "pa.Array | tuple[pa.Array, ...]"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of every row: a map, as it was when the query was planned.
+    """A lookup made for every row: a map, as it was when the query was planned.
 
     `now_ms` answers for rows without a time of their own, where the map has times. `key` and `time` name the columns,
     for errors; `on_invalid` as in `Snapshot.lookup`.
@@ -65,9 +65,9 @@ class Question:
 
         Raises: `Invalid` for keys or times that are not such.
         """
-        asked = at if self.definition.kind.timed and at is not None else self.now_ms
+        instant = at if self.definition.kind.timed and at is not None else self.now_ms
         try:
-            answers = open_snapshot(self.shelf, self.snapshot).lookup(keys, asked, on_invalid=self.on_invalid)
+            answers = open_snapshot(self.shelf, self.snapshot).lookup(keys, instant, on_invalid=self.on_invalid)
         except Invalid as error:
             raise self._placed(error) from error
         return answers if answers.type == self.arrow else answers.cast(self.arrow)
@@ -107,10 +107,10 @@ def ask_all(
     def answer(batches: Iterator[Columns]) -> Iterator[pa.Array]:
         for batch in batches:
             columns: Any = (batch,) if isinstance(batch, pa.Array) else batch
-            told = [
+            answers = [
                 question.ask(columns[key], None if at is None else columns[at]) for _, question, key, at in questions
             ]
-            yield told[0] if alone else pa.StructArray.from_arrays(told, [name for name, *_ in questions])
+            yield answers[0] if alone else pa.StructArray.from_arrays(answers, [name for name, *_ in questions])
 
     answer.__name__ = "enrich"  # what a plan calls it
     return answer
@@ -119,19 +119,19 @@ def ask_all(
 _arrow_udf: Any = arrow_udf  # typed for a few shapes of functions, none of which say "any number of columns"
 
 
-def in_batches(answer: Callable[[Iterator[Columns]], Iterator[pa.Array]], told: DataType) -> Any:
+def in_batches(answer: Callable[[Iterator[Columns]], Iterator[pa.Array]], result_type: DataType) -> Any:
     """A Spark function that goes through batches of columns, once for each partition."""
-    return _function(answer, told, ArrowUDFType.SCALAR_ITER)
+    return _function(answer, result_type, ArrowUDFType.SCALAR_ITER)
 
 
-def by_column(answer: Callable[..., pa.Array], told: DataType) -> Any:
+def by_column(answer: Callable[..., pa.Array], result_type: DataType) -> Any:
     """A Spark function that is called for each batch; several in one projection share a pass through Python."""
-    return _function(answer, told, ArrowUDFType.SCALAR)
+    return _function(answer, result_type, ArrowUDFType.SCALAR)
 
 
-def _function(answer: Any, told: DataType, shape: int) -> Any:
+def _function(answer: Any, result_type: DataType, shape: int) -> Any:
     with warnings.catch_warnings():
         # PySpark would rather guess the shape from type hints, which cannot say "any number of columns"; and it has
         # a word to say about the version of pandas, which this does not use.
         warnings.simplefilter("ignore")
-        return _arrow_udf(answer, told, shape)
+        return _arrow_udf(answer, result_type, shape)

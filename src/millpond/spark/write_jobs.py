@@ -54,7 +54,7 @@ QUERY = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSettings:
-    """What a load does with rows and rejects.
+    """The treatment of rows and rejects by a load.
 
     `max_rejects` rows of the whole job may be rejected; `rejects` is the JSON lines file that takes them.
     `freeze` makes the new rows part of the snapshot when the load ends, instead of with the next bulk lookup; on nodes
@@ -102,7 +102,7 @@ def check_rows(schema: StructType, definition: MapDefinition, columns: ColumnMap
     """
     nothing = to_arrow_schema(schema, timezone="UTC").empty_table().combine_chunks()
     normalise(
-        pa.RecordBatch.from_arrays([pa.array([], each.type) for each in nothing.schema], schema=nothing.schema),
+        pa.RecordBatch.from_arrays([pa.array([], field.type) for field in nothing.schema], schema=nothing.schema),
         definition,
         columns,
     )
@@ -141,10 +141,10 @@ def adopt(pond: OpenPond, staging_dir: StagingDir, tasks: Iterable[TaskParts], s
     parts = [part for task in ordered for part in task.parts]
     try:
         rejected = tell_rejects(ordered, settings)
-        told = Entered(
+        entered = Entered(
             source=settings.source, rejected=rejected, stream=settings.epoch, synchronise=settings.synchronise
         )
-        result = staging_dir.enter(pond, parts, told)
+        result = staging_dir.enter(pond, parts, entered)
     except BaseException:
         staging_dir.give_up(parts)
         raise
@@ -160,12 +160,12 @@ def tell_rejects(tasks: Iterable[TaskParts], settings: LoadSettings) -> int:
 
     Raises: `Invalid` when they are more than allowed.
     """
-    with RejectWriter(settings.rejects, max_rejects=settings.max_rejects, source=settings.source) as told:
+    with RejectWriter(settings.rejects, max_rejects=settings.max_rejects, source=settings.source) as writer:
         for task in tasks:
             where = f"{settings.source} partition {task.partition}".strip()
             for batch in rejects_of(task):
-                told.write(batch, source=where)
-        return told.count
+                writer.write(batch, source=where)
+        return writer.count
 
 
 def load(
@@ -209,17 +209,17 @@ def load(
 
 
 def _query_of(frame: DataFrame) -> str:
-    told = frame.sparkSession.sparkContext.getLocalProperty(QUERY)
-    if told is None:
+    query = frame.sparkSession.sparkContext.getLocalProperty(QUERY)
+    if query is None:
         raise Invalid("no query is running here", kind="query_unknown", hint="epoch is for foreachBatch")
-    return told
+    return query
 
 
 def _run(
     frame: DataFrame, staging_dir: StagingDir, definition: MapDefinition, settings: LoadSettings
 ) -> list[TaskParts]:
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told = load_partition(batches, staging_dir, definition, settings)
-        yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(told)]})
+        task = load_partition(batches, staging_dir, definition, settings)
+        yield pa.RecordBatch.from_pydict({"message": [pickle.dumps(task)]})
 
     return [pickle.loads(row.message) for row in frame.mapInArrow(attempt, "message binary").collect()]

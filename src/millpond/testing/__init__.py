@@ -1,1 +1,1 @@
-"""What tests of Millpond and of its drivers are made of: contracts, models, strategies, audits, faults."""
+"""Routes between nodes and for operators: the log, replication, digests, copies, parts, repairs."""

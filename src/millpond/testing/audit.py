@@ -45,16 +45,16 @@ __all__ = (
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def brief(told: object) -> str:
-    """What differs, in a few lines: keys may be 10 KB long."""
+def brief(difference: object) -> str:
+    """A difference in a few lines: keys may be 10 KB long."""
     short = reprlib.Repr()
     short.maxtuple = short.maxlist = 24
     short.maxstring, short.maxother = 60, 200
-    return short.repr(told)
+    return short.repr(difference)
 
 
 def ask_shard(shard: Shard, question: Question) -> object:
-    """What the shard answers, in the model's words."""
+    """The shard's answer in the form of the model's."""
     key, at = question
     found = shard.get(key.encode() if isinstance(key, str) else key, at)
     return python_value(found, shard.definition.value) if isinstance(found, bytes) else found
@@ -62,9 +62,9 @@ def ask_shard(shard: Shard, question: Question) -> object:
 
 def canonical_bits(batches: Iterable[pa.RecordBatch], definition: MapDefinition) -> list[object]:
     """Canonical rows sorted by address, comparable by `==`."""
-    told = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
     address = len(definition.kind.address)
-    return [bits_of(row) for row in sorted(told, key=lambda row: row[:address])]
+    return [bits_of(row) for row in sorted(rows, key=lambda row: row[:address])]
 
 
 def spans_of(model: MapModel) -> list[Address]:
@@ -76,8 +76,8 @@ def audit_shard(shard: Shard, model: MapModel, questions: Sequence[Question]) ->
     """Every question, every row, the count, and the rows of half of the keys (or ranges) alone."""
     definition = shard.definition
     for question in questions:
-        told = ask_shard(shard, question)
-        assert bits_of(told) == bits_of(model.answer(*question)), brief((question, told, model.answer(*question)))
+        answer = ask_shard(shard, question)
+        assert bits_of(answer) == bits_of(model.answer(*question)), brief((question, answer, model.answer(*question)))
     assert _read(shard, batch_rows=3) == _bits(definition, model.scan())
     assert shard.stats().rows == len(model.rows)
     _audit_some_keys(shard, model)
@@ -95,13 +95,13 @@ def _bits(definition: MapDefinition, rows: Sequence[Row]) -> list[object]:
 def _audit_some_keys(shard: Shard, model: MapModel) -> None:
     if model.kind.keyed:
         chosen = sorted({address[0] for address in model.rows})[::2]
-        asked = [str(key).encode() for key in chosen]
+        wanted = [str(key).encode() for key in chosen]
         rows = [row for row in model.scan() if row[0][0] in chosen]
     else:
         spans = spans_of(model)[::2]
-        asked = [b"".join(pack_long(int(number), plain=False) for number in span) for span in spans]
+        wanted = [b"".join(pack_long(int(number), plain=False) for number in span) for span in spans]
         rows = [row for row in model.scan() if row[0][:2] in spans]
-    assert _read(shard, asked) == _bits(shard.definition, rows)
+    assert _read(shard, wanted) == _bits(shard.definition, rows)
 
 
 def _audit_bounds(shard: Shard, model: MapModel) -> None:
@@ -125,11 +125,11 @@ def audit_map(target: Map, model: MapModel, questions: Sequence[Question]) -> No
 
 
 def audit_answers(target: MapLike, model: MapModel, questions: Sequence[Question]) -> None:
-    """What a map answers wherever it lies: each key by itself, all at once, and every row."""
+    """Compare a map's answers with the model's, wherever it lies: each key by itself, all at once, and every row."""
     definition = target.definition
     for question in questions:
-        told = target.get(question[0], at=question[1])
-        assert bits_of(told) == bits_of(_answer(model, question)), brief((question, told))
+        answer = target.get(question[0], at=question[1])
+        assert bits_of(answer) == bits_of(_answer(model, question)), brief((question, answer))
     expected = [_looked_up(definition, model, question) for question in questions]
     keys = pa.array([key for key, _ in questions], pa.string() if definition.kind.keyed else pa.int64())
     times = pa.array([at for _, at in questions], pa.int64()) if definition.kind.timed else None
@@ -140,28 +140,28 @@ def audit_answers(target: MapLike, model: MapModel, questions: Sequence[Question
 def audit_sql(pond: PondLike, target: MapLike, model: MapModel, questions: Sequence[Question]) -> None:
     """The map as a table, and as `get_state`."""
     definition = target.definition
-    told = pond.sql(f"select * from {definition.name}")
-    assert presented_rows(definition, told) == presented(definition, model.scan())
-    asked = ", ".join(_sql_row(definition, number, question) for number, question in enumerate(questions))
+    answer = pond.sql(f"select * from {definition.name}")
+    assert presented_rows(definition, answer) == presented(definition, model.scan())
+    rows_sql = ", ".join(_sql_row(definition, number, question) for number, question in enumerate(questions))
     at = ", t" if definition.kind.timed else ""
     call = f"get_state('{definition.name}', k{at})"
-    answers = pond.sql(f"select {call} as told from (values {asked}) asked(n, k, t) order by n")
+    answers = pond.sql(f"select {call} as answer from (values {rows_sql}) asked(n, k, t) order by n")
     expected = [_looked_up(definition, model, question) for question in questions]
-    assert bits_of(answers.column("told").to_pylist()) == bits_of(expected), brief(questions)
+    assert bits_of(answers.column("answer").to_pylist()) == bits_of(expected), brief(questions)
 
 
 def _sql_row(definition: MapDefinition, number: int, question: Question) -> str:
     key, at = question
-    told = f"decode(unhex('{str(key).encode().hex()}'))" if definition.kind.keyed else f"({key})::bigint"
-    return f"({number}, {told}, make_timestamptz(({at * 1000})::bigint))"
+    key_sql = f"decode(unhex('{str(key).encode().hex()}'))" if definition.kind.keyed else f"({key})::bigint"
+    return f"({number}, {key_sql}, make_timestamptz(({at * 1000})::bigint))"
 
 
 def _answer(model: MapModel, question: Question) -> object:
     """The model's answer as `get` puts it: a session as a dict of instants."""
-    told = model.answer(*question)
-    if isinstance(told, tuple):
-        return {name: EPOCH + timedelta(milliseconds=ms) for name, ms in zip(("start", "end"), told, strict=True)}
-    return told
+    answer = model.answer(*question)
+    if isinstance(answer, tuple):
+        return {name: EPOCH + timedelta(milliseconds=ms) for name, ms in zip(("start", "end"), answer, strict=True)}
+    return answer
 
 
 def audit_snapshot(
@@ -171,9 +171,9 @@ def audit_snapshot(
     expected = [_looked_up(definition, model, question) for question in questions]
     keys = pa.array([key for key, _ in questions], pa.string() if definition.kind.keyed else pa.int64())
     times = pa.array([at for _, at in questions], pa.int64()) if definition.kind.timed else None
-    told = snapshot.lookup(keys, times)
-    assert len(told) == len(keys)
-    assert bits_of(told.to_pylist()) == bits_of(expected), brief((questions, told))
+    answers = snapshot.lookup(keys, times)
+    assert len(answers) == len(keys)
+    assert bits_of(answers.to_pylist()) == bits_of(expected), brief((questions, answers))
     there = snapshot.find(keys, times).there().tolist()
     assert there == [model.holds(*question) for question in questions], brief(questions)
     chunks = pa.chunked_array([keys[:1].dictionary_encode(), keys[1:].dictionary_encode()])
@@ -182,7 +182,7 @@ def audit_snapshot(
 
 def _looked_up(definition: MapDefinition, model: MapModel, question: Question) -> object:
     """The answer as `lookup` puts it: an undeclared map's values as text."""
-    told = _answer(model, question)
+    answer = _answer(model, question)
     if definition.kind is Kind.SESSION or definition.value is not None or not model.holds(*question):
-        return told
-    return shown_value(definition, told)[1]
+        return answer
+    return shown_value(definition, answer)[1]

@@ -67,9 +67,9 @@ def free_port() -> int:
 def _toml(value: object) -> str:
     """A value in the words of TOML."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name} = {_toml(told)}" for name, told in value.items()) + "}"
+        return "{" + ", ".join(f"{name} = {_toml(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(told) for told in value) + "]"
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
     return json.dumps(value)
 
 
@@ -86,7 +86,7 @@ def wait_for(true: Callable[[], object], what: str, seconds: float = 30.0) -> No
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node answered."""
+    """A node's response."""
 
     status: int
     headers: Mapping[str, str]
@@ -99,7 +99,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node runs: `folder` holds its data, `space` is the network namespace of its process."""
+    """The location of a node: `folder` holds its data, `space` is the network namespace of its process."""
 
     folder: Path | None = None
     host: str = "127.0.0.1"
@@ -124,24 +124,24 @@ class ServedNode:
 
     @property
     def url(self) -> str:
-        """Where others reach it: through its line, if it has one."""
+        """The URL for other nodes and clients: through its proxy, if it has one."""
         return self.line.url if self.line else self.direct_url
 
     @property
     def direct_url(self) -> str:
-        """Where it is reached whatever happens to its line."""
+        """The URL of the node itself, past any proxy."""
         return f"http://{self.place.host}:{self.port}"
 
     @property
     def runs(self) -> bool:
-        """Whether its process is alive."""
+        """True when its process is alive."""
         return self.process is not None and self.process.poll() is None
 
     def tail(self) -> str:
         """The last it said."""
-        told = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        told = [line for line in told if " INFO apscheduler" not in line]
-        return f"--- {self.log.name}\n" + "\n".join(told[-LOG_LINES_SHOWN:])
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        lines = [line for line in lines if " INFO apscheduler" not in line]
+        return f"--- {self.log.name}\n" + "\n".join(lines[-LOG_LINES_SHOWN:])
 
 
 class Cluster:
@@ -167,7 +167,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """What `millpond.open` takes."""
+        """The place that `millpond.open` takes."""
         return ",".join(self.urls)
 
     def start(self, *numbers: int, wait: bool = True, kill_at: str | None = None) -> None:
@@ -184,9 +184,9 @@ class Cluster:
                 self.wait_ready(node.number)
 
     def _start(self, node: ServedNode) -> None:
-        told = {**self.settings, "data": str(node.folder), "host": node.place.host, "port": node.port,
+        settings = {**self.settings, "data": str(node.folder), "host": node.place.host, "port": node.port,
                 "url": node.url, "nodes": self.urls}  # fmt: skip
-        node.config.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in told.items()))
+        node.config.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in settings.items()))
         env = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         env |= {
             "MILLPOND_CONFIG": str(node.config), STEPS_LOG: str(node.steps), KILL_FILE: str(node.kill_file),
@@ -246,7 +246,7 @@ class Cluster:
         draft.rename(file)
 
     def wait_dead(self, number: int, seconds: float = 60.0) -> None:
-        """Wait until a node has died of what it was told to die of.
+        """Wait until a node has died of the ordered kill.
 
         Raises: `AssertionError` with its log when it lives on, or ended otherwise.
         """
@@ -270,12 +270,12 @@ class Cluster:
 
         Raises: `urllib3.exceptions.HTTPError` when it cannot be reached.
         """
-        told = {**(headers or {})}
+        fields = {**(headers or {})}
         if token := self.settings.get("token"):
-            told["Authorization"] = f"Bearer {token}"
+            fields["Authorization"] = f"Bearer {token}"
         if isinstance(body, Mapping):
-            body, told["Content-Type"] = json.dumps(body).encode(), "application/json"
-        response = self._pool.request(method, self.nodes[number].direct_url + path, body=body, headers=told)
+            body, fields["Content-Type"] = json.dumps(body).encode(), "application/json"
+        response = self._pool.request(method, self.nodes[number].direct_url + path, body=body, headers=fields)
         return Answer(response.status, dict(response.headers), response.data)
 
     def tails(self) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millpond.testing.cluster import Cluster
     from millpond.testing.models import MapModel
 
-__all__ = ("audit_cluster", "audit_queue", "parts_of", "position_of", "settle", "told")
+__all__ = ("audit_cluster", "audit_queue", "parts_of", "position_of", "settle", "fetch_json")
 
 SETTLE_SECONDS = 60.0
 QUESTIONS_MAX = 40
@@ -41,22 +41,22 @@ QUESTIONS_MAX = 40
 World = Mapping[str, tuple["MapDefinition", "MapModel"]]
 
 
-def told(cluster: Cluster, number: int, path: str, **query: object) -> Any:
-    """What a node answers to a GET, as Python values."""
+def fetch_json(cluster: Cluster, number: int, path: str, **query: object) -> Any:
+    """A node's response to a GET, as Python values."""
     answer = cluster.ask(number, "GET", f"{path}?{urlencode(query)}" if query else path)
     assert answer.status == 200, (number, path, answer.status, answer.body[:2000])
     return answer.json()
 
 
 def position_of(cluster: Cluster, number: int) -> tuple[int, str]:
-    """How far a node's log reaches."""
-    node = told(cluster, number, "/v1/node")
+    """The end of a node's log."""
+    node = fetch_json(cluster, number, "/v1/node")
     return int(node["position"]), str(node["chain"])
 
 
 def parts_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
     """The parts a node lists."""
-    listed = told(cluster, number, "/v1/parts")
+    listed = fetch_json(cluster, number, "/v1/parts")
     return list(listed["parts"] if isinstance(listed, dict) else listed)
 
 
@@ -84,22 +84,22 @@ def settle(cluster: Cluster, nodes: Iterable[int] | None = None, seconds: float 
 
 
 def audit_cluster(
-    cluster: Cluster, world: World, *, nodes: Sequence[int] | None = None, put_aside: bool = False, full: bool = True
+    cluster: Cluster, world: World, *, nodes: Sequence[int] | None = None, quarantined: bool = False, full: bool = True
 ) -> None:  # fmt: skip
-    """All nodes agree with each other and with the model; `put_aside`: some parts may lie in quarantine."""
+    """All nodes agree with each other and with the model; `quarantined`: some parts may lie in quarantine."""
     numbers = list(range(len(cluster.nodes)) if nodes is None else nodes)
     position = settle(cluster, numbers)
     digests = {name: set[str]() for name in world}
     for number in numbers:
-        known = {each["name"] for each in _maps_of(cluster, number)}
+        known = {description["name"] for description in _maps_of(cluster, number)}
         assert world.keys() <= known, (number, known)
         for name, (definition, model) in world.items():
             _audit_rows(cluster, number, definition, model)
-            answer = told(cluster, number, f"/v1/maps/{name}/digest")
+            answer = fetch_json(cluster, number, f"/v1/maps/{name}/digest")
             assert (answer["position"], answer["rows"]) == (position, len(model.rows)), (number, name, answer)
             digests[name].add(answer["digest"])
-        _audit_health(cluster, number, put_aside=put_aside, full=full)
-    assert all(len(each) == 1 for each in digests.values()), digests
+        _audit_health(cluster, number, quarantined=quarantined, full=full)
+    assert all(len(group) == 1 for group in digests.values()), digests
     if nodes is None:
         _audit_agreement(cluster)
 
@@ -113,8 +113,8 @@ def audit_queue(cluster: Cluster, number: int) -> list[dict[str, Any]]:
     entries = _log_of(cluster, number)
     listed = [part for part in parts_of(cluster, number) if part["state"] != "retained"]
     named = {part["part"] for part in listed}
-    for name in (each["name"] for each in _maps_of(cluster, number)):
-        applied = told(cluster, number, "/v1/log", map=name, after=10**9)["applied"]
+    for name in (description["name"] for description in _maps_of(cluster, number)):
+        applied = fetch_json(cluster, number, "/v1/log", map=name, after=10**9)["applied"]
         for entry in entries:
             mine = {part["id"] for part in entry["body"].get("parts", ()) if part["map"] == name}
             assert entry["position"] <= applied or mine <= named, (number, name, applied, entry, listed)
@@ -127,7 +127,7 @@ def audit_queue(cluster: Cluster, number: int) -> list[dict[str, Any]]:
 def _log_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
     """The entries that a node keeps; some may be trimmed while they are asked for."""
     for _ in range(5):
-        first = told(cluster, number, "/v1/log", after=10**9)["first"]
+        first = fetch_json(cluster, number, "/v1/log", after=10**9)["first"]
         answer = cluster.ask(number, "GET", f"/v1/log?after={first - 1}")
         if answer.status == 200:
             return list(answer.json()["entries"])
@@ -143,7 +143,7 @@ def _audit_agreement(cluster: Cluster) -> None:
 
 
 def _maps_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
-    listed = told(cluster, number, "/v1/maps")
+    listed = fetch_json(cluster, number, "/v1/maps")
     return list(listed["maps"] if isinstance(listed, dict) else listed)
 
 
@@ -173,9 +173,9 @@ def _audit_answers(cluster: Cluster, number: int, definition: MapDefinition, mod
     chosen = addresses[:: max(1, len(addresses) // QUESTIONS_MAX)]
     keys = [str(address[0]) for address in chosen] + ["nobody at all"]
     times = [int(address[-1]) + 1 for address in chosen] + [0] if definition.kind.timed else None
-    asked = {"key": pa.array(keys)} | ({} if times is None else {"at": pa.array(times, pa.int64()).cast(INSTANT)})
+    columns = {"key": pa.array(keys)} | ({} if times is None else {"at": pa.array(times, pa.int64()).cast(INSTANT)})
     sink = io.BytesIO()
-    table = pa.table(asked)
+    table = pa.table(columns)
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     answer = cluster.ask(number, "POST", f"/v1/maps/{definition.name}/lookup", body=sink.getvalue())
@@ -185,13 +185,13 @@ def _audit_answers(cluster: Cluster, number: int, definition: MapDefinition, mod
     assert bits_of(found) == bits_of(wanted), (number, definition.name, keys, found, wanted)
     for at in range(0, len(keys), max(1, len(keys) // 3)):
         query = {"key": keys[at]} | ({"at": times[at]} if times else {})
-        single = told(cluster, number, f"/v1/maps/{definition.name}/get", **query)
+        single = fetch_json(cluster, number, f"/v1/maps/{definition.name}/get", **query)
         assert single["value"] == wanted[at], (number, query, single, wanted[at])
 
 
-def _audit_health(cluster: Cluster, number: int, *, put_aside: bool, full: bool) -> None:
+def _audit_health(cluster: Cluster, number: int, *, quarantined: bool, full: bool) -> None:
     for part in parts_of(cluster, number):
-        assert part["state"] == "retained" or (put_aside and part["state"] == "quarantined" and part["reason"]), part
+        assert part["state"] == "retained" or (quarantined and part["state"] == "quarantined" and part["reason"]), part
     answer = cluster.ask(number, "POST", "/v1/verify", body={"full": full})
     assert answer.status == 200, (number, answer.body[:2000])
     report = answer.json()

@@ -52,7 +52,7 @@ class _Killer:
 
 
 class _FileKiller:
-    """A killer that is told by a file when to begin, and what to wait for."""
+    """A killer that learns from a file when to begin, and what to wait for."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,8 +88,8 @@ def arm(*, log: str | None = None, kill_at: str | None = None) -> ExitStack:
         armed.enter_context(listening(_recorder(Path(log))))
     if chosen := kill_at or os.environ.get(KILL_AT):
         armed.enter_context(listening(_Killer(chosen)))
-    if told := os.environ.get(KILL_FILE):
-        armed.enter_context(listening(_FileKiller(Path(told))))
+    if file := os.environ.get(KILL_FILE):
+        armed.enter_context(listening(_FileKiller(Path(file))))
     return armed
 
 
@@ -103,11 +103,11 @@ def occurrences(log: Path) -> list[str]:
     ['a:1', 'b:1', 'a:2']
     """
     seen: Counter[str] = Counter()
-    told = []
+    names = []
     for name in log.read_text(encoding="ascii").splitlines():
         seen[name] += 1
-        told.append(f"{name}:{seen[name]}")
-    return told
+        names.append(f"{name}:{seen[name]}")
+    return names
 
 
 def flip_byte(path: Path, at: int) -> None:

@@ -30,9 +30,9 @@ CHUNK_BYTES = 64 << 10
 
 @dataclass(slots=True)
 class Trouble:
-    """What happens to a connection, once or more often.
+    """A fault of a connection, once or more often.
 
-    `act`: `cut` resets it, `flip` changes one byte, `hold` keeps back what follows until the line is mended or cut.
+    `act`: `cut` resets it, `flip` changes one byte, `hold` keeps back what follows until the proxy is mended or cut.
     `down`: the bytes that answer are meant, not those that ask.
     """
 
@@ -52,7 +52,7 @@ class _Call:
 
     def __init__(self, line: FaultyProxy, near: socket.socket, far: socket.socket) -> None:
         self.line, self.near, self.far = line, near, far
-        self.asked = b""
+        self.sent = b""
         self.trouble: Trouble | None = None
         self.left = 0
         self.lock = threading.Lock()
@@ -108,26 +108,26 @@ class _Call:
         """Look for what a trouble waits for; how many bytes of `data` come before its end."""
         if self.trouble is not None:
             return 0
-        known = len(self.asked)
-        whole = self.asked + data
-        self.asked = whole[-256:]
+        known = len(self.sent)
+        whole = self.sent + data
+        self.sent = whole[-256:]
         trouble, end = self.line.claim(whole)
         if trouble is None:
             return 0
         with self.lock:
             self.trouble, self.left = trouble, trouble.after
-        self.asked = b""
+        self.sent = b""
         return max(0, end - known)
 
     def reset(self) -> None:
         """End both sides at once, so that neither takes it for a proper end."""
-        for each in (self.near, self.far):
+        for end in (self.near, self.far):
             with suppress(OSError):
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
             with suppress(OSError):
-                each.close()
+                end.close()
 
 
 class FaultyProxy:
@@ -152,7 +152,7 @@ class FaultyProxy:
 
     @property
     def url(self) -> str:
-        """Where the node is reached through this line."""
+        """The URL of the node through this proxy."""
         return f"http://127.0.0.1:{self.port}"
 
     def trouble(self, trouble: Trouble) -> Trouble:
@@ -162,7 +162,7 @@ class FaultyProxy:
         return trouble
 
     def cut(self) -> None:
-        """Reset every connection and refuse new ones until the line is mended."""
+        """Reset every connection and refuse new ones until the proxy is mended."""
         with self._lock:
             self._down = True
         self._reset_all()
@@ -196,8 +196,8 @@ class FaultyProxy:
     def _reset_all(self) -> None:
         with self._lock:
             calls = list(self._calls)
-        for each in calls:
-            each.reset()
+        for call in calls:
+            call.reset()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -214,23 +214,23 @@ class FaultyProxy:
                 near.close()
                 continue
             far.settimeout(None)
-            for each in (near, far):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for end in (near, far):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             call = _Call(self, near, far)
             with self._lock:
                 self._calls.add(call)
             call.start()
 
-    def claim(self, asked: bytes) -> tuple[Trouble | None, int]:
+    def claim(self, data: bytes) -> tuple[Trouble | None, int]:
         """The first trouble that waits for what was asked, and where in it the match ends."""
         with self._lock:
-            for each in self._troubles:
-                at = asked.find(each.match)
+            for trouble in self._troubles:
+                at = data.find(trouble.match)
                 if at >= 0:
-                    each.times -= 1
-                    if each.times <= 0:
-                        self._troubles.remove(each)
-                    return each, at + len(each.match)
+                    trouble.times -= 1
+                    if trouble.times <= 0:
+                        self._troubles.remove(trouble)
+                    return trouble, at + len(trouble.match)
         return None, 0
 
     def ended(self, call: _Call, down: bool) -> None:

@@ -22,7 +22,7 @@ __all__ = ("MISTAKES", "MistakesContract", "Stage")
 
 @dataclass(frozen=True)
 class Stage:
-    """What mistakes are made with: a pond, and a map of four kinds."""
+    """The target of mistakes: a pond, and a map of four kinds."""
 
     pond: PondLike
     timed: MapLike  # temporal_state of doubles
@@ -30,16 +30,16 @@ class Stage:
     ranged: MapLike  # ranged_state
     sessions: MapLike
 
-    def create(self, **told: Any) -> MapLike:
+    def create(self, **settings: Any) -> MapLike:
         """Make one more map."""
-        return self.pond.create_map(told.pop("name", fresh_name()), **{"kind": "state", **told})
+        return self.pond.create_map(settings.pop("name", fresh_name()), **{"kind": "state", **settings})
 
 
 Mistake = tuple[type[MillpondError], str, Callable[[Stage], object]]
 
 
-def _row(**told: Any) -> pa.Table:
-    return pa.table({"key": ["a"], "effective_time": [0], "value": [1.0]} | told)
+def _row(**columns: Any) -> pa.Table:
+    return pa.table({"key": ["a"], "effective_time": [0], "value": [1.0]} | columns)
 
 
 _CATALOGUE: dict[str, Mistake] = {
@@ -111,9 +111,9 @@ _QUESTIONS: dict[str, Mistake] = {
     "text for number": (Invalid, "condition_value", lambda s: s.timed.scan("value = 'warm'")),
     "columns": (Invalid, "column_unknown", lambda s: s.timed.scan(columns=["nothing"])),
     "comparison": (Invalid, "condition", lambda s: s.timed.scan([("value", "near", 1)])),
-    "told column": (Invalid, "column_unknown", lambda s: s.timed.scan([("nothing", "=", 1)])),
-    "told value": (Invalid, "condition_value", lambda s: s.timed.scan([("value", "=", "x")])),
-    "told time": (Invalid, "time_unknown", lambda s: s.timed.scan("effective_time > 'soon'")),
+    "unknown column": (Invalid, "column_unknown", lambda s: s.timed.scan([("nothing", "=", 1)])),
+    "unknown value": (Invalid, "condition_value", lambda s: s.timed.scan([("value", "=", "x")])),
+    "unknown time": (Invalid, "time_unknown", lambda s: s.timed.scan("effective_time > 'soon'")),
     "expression": (Invalid, "condition", lambda s: s.fields.scan(pc.field("key") == 5).read_all()),
     "no SQL": (Invalid, "sql", lambda s: s.pond.sql("selec 1")),
     "no table": (Invalid, "sql", lambda s: s.pond.sql("select * from nobody")),
@@ -161,6 +161,6 @@ class MistakesContract(NamedMaps):
         assert caught.value.message
 
     def test_after_all_mistakes_nothing_has_changed(self, stage: Stage) -> None:
-        for each in (stage.timed, stage.ranged, stage.sessions):
-            assert each.info()["rows"] == 0
-            assert stage.pond.map(each.name).definition == each.definition
+        for pond_map in (stage.timed, stage.ranged, stage.sessions):
+            assert pond_map.info()["rows"] == 0
+            assert stage.pond.map(pond_map.name).definition == pond_map.definition

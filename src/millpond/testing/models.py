@@ -33,7 +33,7 @@ Row = tuple[Address, object]
 
 
 def same_value(one: object, other: object) -> bool:
-    """Whether two values are stored alike: of one type and the same bits.
+    """True when two values are stored alike: of one type and the same bits.
 
     >>> same_value(1, 1.0), same_value(True, 1), same_value("", None), same_value(float("nan"), float("nan"))
     (False, False, False, True)
@@ -44,7 +44,7 @@ def same_value(one: object, other: object) -> bool:
 def bits_of(value: object) -> object:
     """The value in a form whose `==` compares what is stored, also within rows and lists."""
     if isinstance(value, list | tuple):
-        return tuple(bits_of(told) for told in value)
+        return tuple(bits_of(item) for item in value)
     if isinstance(value, float):
         return float, "nan" if value != value else struct.pack(">d", value)
     if isinstance(value, Mapping):
@@ -95,7 +95,7 @@ class MapModel:
                 self.updated[address] = now
 
     def holds(self, key: str | int, at: int = 0) -> bool:
-        """Whether a row answers; tells a row that holds null from no row at all."""
+        """True when a row answers; tells a row that holds null from no row at all."""
         return self.address(key, at) is not None
 
     def answer(self, key: str | int, at: int = 0) -> object:

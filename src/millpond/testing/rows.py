@@ -29,39 +29,41 @@ _TYPE_NAMES = (
 def table_of(definition: MapDefinition, rows: Sequence[Row]) -> pa.Table:
     """Rows as a table that `load` takes: text keys, aware timestamps, `value` of its own type.
 
-    The values of an undeclared map must be of one type within a table, nulls aside.
+    The values of an undeclared map must be of one type within a table, except nulls.
     """
     columns: dict[str, pa.Array] = {}
     for index, name in enumerate(definition.kind.address):
-        told = [address[index] for address, _ in rows]
-        columns[name] = _instants(told) if name in ("effective_time", "start", "end") else pa.array(told, _plain(name))
+        values = [address[index] for address, _ in rows]
+        columns[name] = (
+            _instants(values) if name in ("effective_time", "start", "end") else pa.array(values, _plain(name))
+        )
     if definition.kind.valued:
         kind = None if definition.value is None else value_arrow(definition.value)
         columns["value"] = _values([value for _, value in rows], kind)
     return pa.table(columns)
 
 
-def _instants(told: Sequence[object]) -> pa.Array:
-    return pa.array(told, pa.int64()).cast(INSTANT)
+def _instants(instants: Sequence[object]) -> pa.Array:
+    return pa.array(instants, pa.int64()).cast(INSTANT)
 
 
 def _plain(name: str) -> pa.DataType:
     return pa.string() if name == "key" else pa.int64()
 
 
-def _values(told: Sequence[object], kind: pa.DataType | None) -> pa.Array:
+def _values(values: Sequence[object], kind: pa.DataType | None) -> pa.Array:
     if kind is None:
-        array = pa.array(told)
+        array = pa.array(values)
         return array.cast(MOMENT) if pa.types.is_timestamp(array.type) else array
-    return pa.array(told, kind)
+    return pa.array(values, kind)
 
 
 def canonical_of(definition: MapDefinition, rows: Sequence[Row]) -> pa.RecordBatch:
     """Rows as canonical columns (`maps/model/columns.py`) in the order given; undeclared values may have any types."""
     columns: list[pa.Array] = []
     for index, name in enumerate(definition.kind.address):
-        told = [address[index] for address, _ in rows]
-        columns.append(_utf8(told) if name == "key" else pa.array(told, pa.int64()))
+        values = [address[index] for address, _ in rows]
+        columns.append(_utf8(values) if name == "key" else pa.array(values, pa.int64()))
     if definition.kind.valued:
         columns.append(_canonical_values(definition, [value for _, value in rows]))
     return pa.RecordBatch.from_arrays(columns, schema=canonical_schema(definition))
@@ -71,16 +73,16 @@ def _utf8(keys: Sequence[str | int]) -> pa.Array:
     return pa.array([str(key).encode() for key in keys], pa.binary())
 
 
-def _canonical_values(definition: MapDefinition, told: Sequence[object]) -> pa.Array:
+def _canonical_values(definition: MapDefinition, values: Sequence[object]) -> pa.Array:
     if definition.value is not None:
-        return _values(told, value_arrow(definition.value))
-    return pa.concat_arrays([pa.array([], pa.binary()), *(encode_mixed(_values([value], None)) for value in told)])
+        return _values(values, value_arrow(definition.value))
+    return pa.concat_arrays([pa.array([], pa.binary()), *(encode_mixed(_values([value], None)) for value in values)])
 
 
 def presented(definition: MapDefinition, rows: Iterable[Row]) -> list[object]:
     """Rows as `scan` shows them (`columns.presented_schema`), sorted by address, comparable by `==`."""
-    told = sorted(rows, key=lambda row: row[0])
-    shown = [address + shown_value(definition, value) for address, value in told]
+    ordered = sorted(rows, key=lambda row: row[0])
+    shown = [address + shown_value(definition, value) for address, value in ordered]
     return [bits_of(row) for row in shown]
 
 
@@ -100,12 +102,12 @@ def _as_text(value: object) -> tuple[str, str | None]:
     """`value_type, value` of an undeclared map: bytes in base64, instants in ISO 8601."""
     array = _values([value], None)
     name = next(name for is_kind, name in _TYPE_NAMES if is_kind(array.type))
-    told = array[0].as_py()
+    first = array[0].as_py()
     if name == "binary":
-        return name, base64.b64encode(told).decode()
+        return name, base64.b64encode(first).decode()
     if name == "timestamp":
-        precision = "microseconds" if told.microsecond % 1000 else "milliseconds"
-        return name, told.isoformat(timespec=precision).replace("+00:00", "Z")
+        precision = "microseconds" if first.microsecond % 1000 else "milliseconds"
+        return name, first.isoformat(timespec=precision).replace("+00:00", "Z")
     return name, array.cast(pa.string())[0].as_py()
 
 
@@ -113,8 +115,8 @@ def presented_rows(definition: MapDefinition, table: pa.Table) -> list[object]:
     """A scanned table in the form of `presented`."""
     address = len(definition.kind.address)
     columns = [_longs(column) if index < address else column for index, column in enumerate(table.columns)]
-    told = zip(*(column.to_pylist() for column in columns), strict=True)
-    return [bits_of(row) for row in sorted(told, key=lambda row: row[:address])]
+    rows_ = zip(*(column.to_pylist() for column in columns), strict=True)
+    return [bits_of(row) for row in sorted(rows_, key=lambda row: row[:address])]
 
 
 def _longs(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,6 +1,6 @@
 """A folder that is gone when it is let go of, in memory where the machine has such a place.
 
-Model tests write thousands of small shards and care for meaning, not for disks: in memory a sync costs nothing.
+Model tests write thousands of small shards and test meaning, not disks: in memory a sync costs nothing.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def shift_clock(path: Path) -> None:
 
 def main() -> None:
     """Arm this process, then be the command line."""
-    if told := os.environ.get(CLOCK_FILE):
-        shift_clock(Path(told))
+    if file := os.environ.get(CLOCK_FILE):
+        shift_clock(Path(file))
     with arm():
         from millpond.cli.main import main as command_line
 

@@ -112,7 +112,9 @@ def schemes() -> st.SearchStrategy[tuple[Scheme, int, int]]:
 def value_types() -> st.SearchStrategy[ValueType]:
     """Every scalar, and structs of up to three fields."""
     scalar = st.sampled_from(ScalarType)
-    fields = st.lists(scalar, min_size=1, max_size=3).map(lambda told: tuple((f"f{i}", s) for i, s in enumerate(told)))
+    fields = st.lists(scalar, min_size=1, max_size=3).map(
+        lambda drawn: tuple((f"f{i}", s) for i, s in enumerate(drawn))
+    )
     return st.builds(lambda s: ValueType(scalar=s), scalar) | st.builds(lambda f: ValueType(fields=f), fields)
 
 
@@ -138,7 +140,7 @@ def definitions(draw: st.DrawFn, *, kind: Kind | None = None) -> MapDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """What the rows of one map are made of.
+    """The pools from which the rows of one map are made.
 
     `values` holds one tuple of values per value type: one for a declared map, several for an undeclared one, whose
     parts carry one type each.
@@ -170,8 +172,8 @@ def _value_pools(draw: st.DrawFn, definition: MapDefinition) -> tuple[tuple[obje
         return ((None,),)
     if definition.value is not None:
         return (tuple(draw(st.lists(values(definition.value), min_size=1, max_size=4))),)
-    told = draw(st.lists(st.sampled_from(_UNDECLARED), min_size=1, max_size=3, unique=True))
-    return tuple((None, *draw(st.lists(scalars(scalar), min_size=1, max_size=3))) for scalar in told)
+    drawn = draw(st.lists(st.sampled_from(_UNDECLARED), min_size=1, max_size=3, unique=True))
+    return tuple((None, *draw(st.lists(scalars(scalar), min_size=1, max_size=3))) for scalar in drawn)
 
 
 # An Arrow column cannot say that its text is JSON, so an undeclared map stores it as a string.
@@ -197,7 +199,7 @@ def rows(draw: st.DrawFn, definition: MapDefinition, drawn: Pools, *, most: int 
 
 @st.composite
 def questions(draw: st.DrawFn, definition: MapDefinition, drawn: Pools, *, most: int = 12) -> list[Question]:
-    """What to ask: every pooled key and number, what lies beside it, and what was never there."""
+    """Lookups of every pooled key and number, of their neighbours, and of keys that were never there."""
     if definition.kind.keyed:
         beside: st.SearchStrategy[object] = st.sampled_from(drawn.keys).flatmap(_keys_beside) | keys()
     else:

@@ -110,9 +110,9 @@ def parse_moment(value: object) -> int:
     raise Invalid("time is not understood", kind="time_unknown", hint=_WAY_OUT, time=shown(value))
 
 
-def _in_years(micros: int, told: object) -> int:
+def _in_years(micros: int, text: object) -> int:
     if not INSTANT_MIN <= micros // 1000 <= INSTANT_MAX:
-        raise Invalid("time is outside the years 1 to 9999", kind="time_range", hint=_WAY_OUT, time=shown(told))
+        raise Invalid("time is outside the years 1 to 9999", kind="time_range", hint=_WAY_OUT, time=shown(text))
     return micros
 
 
@@ -247,9 +247,9 @@ def _checked(counted: tuple[Ticks, Flags, Flags], given: pa.Array[Any], vague: F
     """Values where they are good; the other rows that were given a value are invalid."""
     values, good, finer = counted
     present = np.ones(len(given), np.bool_) if not given.null_count else given.is_valid().to_numpy(False)
-    kept = good & present
-    vague = np.zeros(len(given), np.bool_) if vague is None else vague & kept
-    return Times(pa.array(values, pa.int64(), mask=~kept), pa.array(present & ~kept), finer & kept, vague)
+    valid = good & present
+    vague = np.zeros(len(given), np.bool_) if vague is None else vague & valid
+    return Times(pa.array(values, pa.int64(), mask=~valid), pa.array(present & ~valid), finer & valid, vague)
 
 
 def _of_timestamps(times: pa.Array[Any], ticks: str) -> Times:
@@ -295,8 +295,8 @@ def _of_text(times: pa.Array[Any], ticks: str, unit: str | None) -> Times:
         from millpond.times.iso8601 import read_texts
 
         wide = times.cast(pa.large_string()) if pa.types.is_string_view(times.type) else times
-        told = read_texts(wide, digits)
-        read = told.ticks, told.good, told.numeric, told.finer
+        texts = read_texts(wide, digits)
+        read = texts.ticks, texts.good, texts.numeric, texts.finer
     raw, good, numeric, finer = read
     numbers = _counted(raw, good & numeric, unit or "ms", ticks)
     written = _counted(raw, good & ~numeric, "us", ticks)

@@ -1,6 +1,6 @@
 """ISO 8601 text to UTC microseconds, a whole column at a time.
 
-Reads exactly the language of `times.parse_moment`; a row that is not of it is told, never guessed.
+Reads exactly the language of `times.parse_moment`; a row that is not of it is reported, never guessed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ __all__ = ("TimeTexts", "read_texts")
 
 @dataclass(frozen=True, slots=True)
 class TimeTexts:
-    """What texts say, row by row: microseconds since 1970, or a bare number where `numeric`; `good`: either of them."""
+    """The values of texts, row by row: microseconds since 1970, or a bare number where `numeric`; `good`: either of
+    them.
+    """
 
     ticks: npt.NDArray[np.int64]
     good: npt.NDArray[np.bool_]
@@ -118,7 +120,7 @@ def _day(data, at, stop):  # type: ignore[no-untyped-def]
 
 @kernel
 def _clock_end(data, start, stop):  # type: ignore[no-untyped-def]
-    """Where the zone of the text that starts at `start` begins."""
+    """The offset at which the zone of the text that starts at `start` begins."""
     at = start + 16
     if at + 3 <= stop and data[at] == 58:
         at += 3

@@ -63,7 +63,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Enriched:
-    """What was done: how many events, and for each column filled, for how many something was found."""
+    """Counts of an enrichment: the events, and for each filled column the events for which something was found."""
 
     rows: int
     found: Mapping[str, int]
@@ -127,18 +127,18 @@ def enrich_files(
     Raises: `Invalid` for files of an unknown format and columns that are not there.
     """
     clock = clock or SystemClock()
-    frame = read_events(session, inputs, frozenset(each.key for each in wanted if each.textual))
+    frame = read_events(session, inputs, frozenset(lookup.key for lookup in wanted if lookup.textual))
     began = clock.monotonic()
     enriched = enrich_frame(frame, pond, wanted, zone=inputs.zone, on_invalid=on_invalid)
     with console.working(f"enriching into {out}", quiet=quiet):
         done = write_events(enriched, wanted, out, flat=flat)
-    return Enriched(done["rows"], {each.into: done[each.into] for each in wanted}, clock.monotonic() - began)
+    return Enriched(done["rows"], {lookup.into: done[lookup.into] for lookup in wanted}, clock.monotonic() - began)
 
 
 def enrich_frame(
     frame: DataFrame, pond: str | Path, wanted: Sequence[Wanted], *, zone: str | None = None, on_invalid: str = "error"
 ) -> DataFrame:
-    """The frame with a column for each lookup. `zone` is that of times without one; they are refused unless told.
+    """The frame with a column for each lookup. `zone` is that of times without one; they are refused by default.
 
     Raises: `Invalid` when a column is not there, or is there already.
     """
@@ -147,14 +147,16 @@ def enrich_frame(
     check_columns(frame.columns, wanted)
     options: dict[str, Any] = {} if on_invalid == "error" else {"on_invalid": on_invalid}
     lookups = [
-        spark.Lookup(each.map, key=f"`{each.key}`", at=_instants(frame, each.time, zone), into=each.into, **options)
-        for each in wanted
+        spark.Lookup(
+            lookup.map, key=f"`{lookup.key}`", at=_instants(frame, lookup.time, zone), into=lookup.into, **options
+        )
+        for lookup in wanted
     ]
     return spark.enrich(frame, lookups, pond=pond)
 
 
 def _instants(frame: DataFrame, column: str | None, zone: str | None) -> Column | str | None:
-    """The column to ask with: times without a zone become instants when a zone is told."""
+    """The column to ask with: times without a zone become instants when a zone is given."""
     from pyspark.sql import functions as sql
     from pyspark.sql.types import TimestampNTZType, TimestampType
 
@@ -176,19 +178,19 @@ def check_columns(names: Sequence[str], wanted: Sequence[Wanted]) -> None:
     Raises: `Invalid`.
     """
     taken = {name.lower() for name in names}
-    for each in wanted:
-        for column in (each.key, each.time):
+    for lookup in wanted:
+        for column in (lookup.key, lookup.time):
             if column is not None and column.lower() not in {name.lower() for name in names}:
                 raise Invalid(
-                    "events have no such column", kind="column_missing", column=column, map=each.map,
+                    "events have no such column", kind="column_missing", column=column, map=lookup.map,
                     hint=f"there are: {', '.join(names)}",
                 )  # fmt: skip
-        if each.into.lower() in taken:
+        if lookup.into.lower() in taken:
             raise Invalid(
-                "column is there already", kind="column_taken", column=each.into, map=each.map,
-                hint=f"--with '{each.map} on {each.key} … as ANOTHER_NAME'",
+                "column is there already", kind="column_taken", column=lookup.into, map=lookup.map,
+                hint=f"--with '{lookup.map} on {lookup.key} … as ANOTHER_NAME'",
             )  # fmt: skip
-        taken.add(each.into.lower())
+        taken.add(lookup.into.lower())
 
 
 # -- in -----------------------------------------------------------------------------------------------
@@ -219,12 +221,12 @@ def _csv_form(inputs: Inputs) -> dict[str, Any]:
     from millpond.maps.inputs.formats.delimited import csv_form, holds_long_records
     from millpond.maps.inputs.formats.files import find_files
 
-    told: dict[str, Any] = {"header": True, "nullValue": inputs.null, "escape": '"'}
+    options: dict[str, Any] = {"header": True, "nullValue": inputs.null, "escape": '"'}
     if any("://" in path or "{" in path for path in inputs.paths):
-        return told
+        return options
     files = find_files(inputs.paths, "csv")
     # Records of several lines keep Spark from cutting a file into pieces, so only where there are some.
-    return told | {"sep": csv_form(files[0]).delimiter, "multiLine": any(map(holds_long_records, files))}
+    return options | {"sep": csv_form(files[0]).delimiter, "multiLine": any(map(holds_long_records, files))}
 
 
 def _url(path: str) -> str:
@@ -236,12 +238,12 @@ def _csv_schema(session: SparkSession, paths: list[str], form: dict[str, Any], t
     from pyspark.sql.types import StringType, StructField, StructType
 
     # Spark would read a time without a zone as UTC; so it stays what it is, and is refused where a time is needed.
-    told = "spark.sql.timestampType"
-    session.conf.set(told, "TIMESTAMP_NTZ")
+    setting = "spark.sql.timestampType"
+    session.conf.set(setting, "TIMESTAMP_NTZ")
     try:
         found = session.read.csv(paths, inferSchema=True, **form).schema
     finally:
-        session.conf.unset(told)
+        session.conf.unset(setting)
     text = {name.lower() for name in textual}
     return StructType([StructField(f.name, StringType()) if f.name.lower() in text else f for f in found.fields])
 
@@ -272,7 +274,7 @@ def format_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where events go: one file, or a folder that keeps a file of each task."""
+    """The destination of events: one file, or a folder with a file of each task."""
 
     path: str
     single: bool
@@ -305,7 +307,7 @@ def write_events(frame: DataFrame, wanted: Sequence[Wanted], out: str, *, flat: 
     # Spark's default is a type of time that Parquet gave up, and that readers take for one without a zone
     frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     observed = Observation()
-    found = [sql.count(sql.col(f"`{each.into}`")).alias(each.into) for each in wanted]
+    found = [sql.count(sql.col(f"`{lookup.into}`")).alias(lookup.into) for lookup in wanted]
     counted = frame.observe(observed, sql.count(sql.lit(1)).alias("rows"), *found)
     written = _flattened(counted, wanted) if (output.flat if flat is None else flat) else counted
     if output.single:
@@ -320,7 +322,7 @@ def _flattened(frame: DataFrame, wanted: Sequence[Wanted]) -> DataFrame:
     from pyspark.sql import functions as sql
     from pyspark.sql.types import StructType
 
-    filled = {each.into for each in wanted}
+    filled = {lookup.into for lookup in wanted}
     columns = []
     for field in frame.schema.fields:
         if field.name in filled and isinstance(field.dataType, StructType):

@@ -23,7 +23,7 @@ __all__ = ("OnInvalid", "enrich", "register")
 
 
 class OnInvalid(StrEnum):
-    """What becomes of an event whose key or time is none."""
+    """The treatment of an event whose key or time is invalid."""
 
     ERROR = "error"
     MISS = "miss"
@@ -112,7 +112,7 @@ def enrich(
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """What the options say of the events, in and out."""
+    """Options about the events, in and out."""
 
     inputs: Inputs
     out: str
@@ -179,8 +179,8 @@ def _wanted(pond: PondLike, what: list[str], key: str | None, time: str | None) 
 
 def _tell(done: Enriched, wanted: tuple[Wanted, ...], chosen: _Events, *, as_json: bool) -> None:
     lookups: list[dict[str, Any]] = [
-        {"map": each.map, "column": each.into, "found": done.found[each.into], "share": _share(done, each)}
-        for each in wanted
+        {"map": lookup.map, "column": lookup.into, "found": done.found[lookup.into], "share": _share(done, lookup)}
+        for lookup in wanted
     ]
     if as_json:
         console.print_json(
@@ -202,5 +202,5 @@ def _tell(done: Enriched, wanted: tuple[Wanted, ...], chosen: _Events, *, as_jso
         console.say(f"rejected {done.rejected:,} {'event' if done.rejected == 1 else 'events'}{where}")
 
 
-def _share(done: Enriched, each: Wanted) -> float:
-    return done.found[each.into] / done.rows if done.rows else 0.0
+def _share(done: Enriched, lookup: Wanted) -> float:
+    return done.found[lookup.into] / done.rows if done.rows else 0.0

@@ -283,18 +283,20 @@ def _sound_lines(block: bytes, first: int) -> tuple[list[bytes], npt.NDArray[np.
 
 
 def _problem(line: bytes) -> str | None:
-    """What keeps a line from being an event. Arrow's reader recurses, and stops at the first line that is wrong."""
+    """The reason why a line is no event, None if it is one. Arrow's reader recurses, and stops at the first bad
+    line.
+    """
     if line.count(b"{") + line.count(b"[") > _NESTING_MAX and _depth(line) > _NESTING_MAX:
         return f"line is nested deeper than {_NESTING_MAX}"
     try:
-        told = json.loads(line)
+        record = json.loads(line)
     except (ValueError, RecursionError) as error:
         return f"line is no JSON: {error}"
-    return None if isinstance(told, dict) else "line is no JSON object"
+    return None if isinstance(record, dict) else "line is no JSON object"
 
 
 def _depth(line: bytes) -> int:
-    """How deep brackets are nested, those in text included: then it is too deep, rather than not deep enough."""
+    """Nesting depth of brackets, those in text included: rather too deep than not deep enough."""
     signs = np.frombuffer(line, np.uint8)
     steps = np.isin(signs, np.frombuffer(b"{[", np.uint8)).astype(np.int64)
     steps -= np.isin(signs, np.frombuffer(b"}]", np.uint8))

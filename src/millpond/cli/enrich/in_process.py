@@ -1,6 +1,6 @@
 """Events looked up in this process: batches in, the same batches with what maps know of each event, out.
 
-Keys and times are read as `load` reads them, so an event that cannot be looked up is told as a row that cannot be
+Keys and times are read as `load` reads them, so an event that cannot be looked up is reported as a row that cannot be
 loaded: its column, its value, what is wrong with it. It is a reject, or (`miss`) an event of which nothing is known.
 """
 
@@ -45,7 +45,7 @@ __all__ = ("Enriching", "Rejects", "enrich_here")
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """What becomes of events that cannot be looked up: a miss; or rejects, so many at most, written to a file."""
+    """The treatment of events that cannot be looked up: a miss; or rejects, up to a limit, written to a file."""
 
     miss: bool = False
     most: int = 0
@@ -62,11 +62,11 @@ class Enriching:
         self, pond: PondLike, events: EventFiles, wanted: Sequence[Wanted], *, zone: str | None = None,
         rejects: Rejects | None = None, flat: bool = False, clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        self.found: Counter[str] = Counter({each.into: 0 for each in wanted})
+        self.found: Counter[str] = Counter({lookup.into: 0 for lookup in wanted})
         self.rows = 0
         self._events, self._rejects, self._flat = events, rejects or Rejects(), flat
         clock = clock or SystemClock()
-        self._lookups = [_Lookup(each, pond.map(each.map), events.schema, zone, clock) for each in wanted]
+        self._lookups = [_Lookup(lookup, pond.map(lookup.map), events.schema, zone, clock) for lookup in wanted]
         self._rejected = RejectWriter(
             self._rejects.path, max_rejects=self._rejects.most, outcome="cannot be looked up, nothing was written",
             others="to go on without them: --max-rejects N; to take them for misses: --on-invalid miss",
@@ -90,7 +90,7 @@ class Enriching:
     def schema(self) -> pa.Schema:
         """The columns that are written."""
         fields = [lookup.field for lookup in self._lookups]
-        return pa.schema([*self._events.schema, *(inner for each in fields for inner in self._spread(each))])
+        return pa.schema([*self._events.schema, *(inner for field in fields for inner in self._spread(field))])
 
     def _spread(self, answer: pa.Field) -> list[pa.Field]:
         """A struct `weather` becomes the columns `weather_temp`, `weather_wind_speed` … when they shall be flat."""
@@ -145,7 +145,9 @@ def enrich_here(
     began = clock.monotonic()
     files = find_files(inputs.paths, inputs.file_format or format_of(inputs.paths[0]))
     guard_rejects(rejects.path if rejects else None, files)
-    events = EventFiles(files, null=inputs.null, texts=frozenset(each.key.lower() for each in wanted if each.textual))
+    events = EventFiles(
+        files, null=inputs.null, texts=frozenset(lookup.key.lower() for lookup in wanted if lookup.textual)
+    )
     check_columns(events.schema.names, wanted)
     spread = output.flat if flat is None else flat
     work = Enriching(pond, events, wanted, zone=inputs.zone, rejects=rejects, flat=spread, clock=clock)
@@ -206,7 +208,7 @@ class _Lookup:
             raise Invalid(error.message, kind=error.kind, hint=hint, **values) from error
 
     def answers(self, rows: pa.RecordBatch, faults: Faults) -> pa.Array[Any]:
-        """What is known of each event; the `faults` of those that cannot be looked up, of which nothing is known."""
+        """The value found for each event; null for the events in `faults`, which cannot be looked up."""
         keys = self._read(rows, self.key, self._keys, faults)
         if self.time is None:
             return self.snapshot.lookup(keys, self._now_ms if self.definition.kind.timed else None)

@@ -1,4 +1,4 @@
-"""What people see: tables on standard output; notes and progress on standard error.
+"""Console output: tables on standard output; notes and progress on standard error.
 
 Notes and progress appear only on a terminal, so that a pipe and a log stay quiet. Off a terminal a table is as
 wide as its content: nothing is cut.
@@ -83,14 +83,14 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    kept = [list(row) for row in rows]
-    shown = [place for place, name in enumerate(columns) if name not in spared or any(row[place] for row in kept)]
-    columns, kept = [columns[place] for place in shown], [[row[place] for place in shown] for row in kept]
+    cells = [list(row) for row in rows]
+    shown = [place for place, name in enumerate(columns) if name not in spared or any(row[place] for row in cells)]
+    columns, cells = [columns[place] for place in shown], [[row[place] for place in shown] for row in cells]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(columns):
-        numeric = all(_is_figure(row[place]) for row in kept)
+        numeric = all(_is_figure(row[place]) for row in cells)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=name in whole)
-    for row in kept:
+    for row in cells:
         table.add_row(*(Text("" if cell is None else _cell(cell)) for cell in row))
     console().print(table)
 
@@ -130,9 +130,9 @@ def progress(what: str, *, total: int | None = None, unit: str = "rows", quiet: 
     columns: list[bars.ProgressColumn] = [bars.SpinnerColumn(), bars.TextColumn("{task.description}")]
     if total is not None:
         columns += [bars.BarColumn(), bars.TaskProgressColumn(), bars.TimeRemainingColumn()]
-    columns += [bars.TextColumn("{task.fields[told]}"), bars.TimeElapsedColumn()]
+    columns += [bars.TextColumn("{task.fields[rate]}"), bars.TimeElapsedColumn()]
     with bars.Progress(*columns, console=console(sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=total, told="")
+        task = bar.add_task(what, total=total, rate="")
         counted = 0
 
         def advance(count: int, part: int | None = None, /) -> None:
@@ -140,7 +140,7 @@ def progress(what: str, *, total: int | None = None, unit: str = "rows", quiet: 
             counted += count
             elapsed = bar.tasks[task].elapsed or 0.0
             speed = f" · {counted / elapsed:,.0f} {unit}/s" if elapsed > 1 else ""
-            bar.update(task, advance=count if part is None else part, told=f"{counted:,} {unit}{speed}")
+            bar.update(task, advance=count if part is None else part, rate=f"{counted:,} {unit}{speed}")
 
         yield advance
 

@@ -1,4 +1,4 @@
-"""Which exit code a command ends with, and the one sentence it says.
+"""Exit codes of commands, and the one sentence each failure prints.
 
 | code | when |
 |---|---|
@@ -71,7 +71,7 @@ def exit_code(error: MillpondError) -> int:
 
 
 def understood(error: BaseException) -> MillpondError:
-    """The error as one of ours: mistakes the system reports are told by what the caller can do about them.
+    """The error as one of ours: errors of the system are classed by what the caller can do about them.
 
     What is not recognised is our own mistake.
     """
@@ -94,13 +94,13 @@ def understood(error: BaseException) -> MillpondError:
 
 
 def _from_spark(error: BaseException) -> MillpondError:
-    """What Spark says: our own error if a task raised one, else what it refuses in a question, else that it failed."""
-    told = str(error)
-    ours = re.search(r"millpond\.errors\.(\w+): (.+)", told)
+    """The error behind Spark's: our own if a task raised one, else a rejected query, else a failed job."""
+    text = str(error)
+    ours = re.search(r"millpond\.errors\.(\w+): (.+)", text)
     if ours is not None and hasattr(errors, ours[1]):
         cls: type[MillpondError] = getattr(errors, ours[1])
         return cls(ours[2], kind="in_a_task")
-    first = next((line.strip() for line in told.splitlines() if line.strip()), type(error).__name__)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
         return Invalid("Spark does not understand the question", kind="spark_refused", reason=first)
     return Unavailable(
@@ -120,11 +120,11 @@ def _missing_module(error: ModuleNotFoundError) -> MillpondError:
 
 
 def sentence(error: MillpondError) -> str:
-    """What happened, the values it is about, and the way out, in one sentence."""
+    """One sentence about an error: the event, the values involved, and the way out."""
     values = ", ".join(f"{name}={value}" for name, value in error.values.items())
-    told = error.message + (f" ({values})" if values else "")
+    message = error.message + (f" ({values})" if values else "")
     hint = hint_of(error)
-    return f"{told}; {hint}" if hint else told
+    return f"{message}; {hint}" if hint else message
 
 
 def as_object(error: MillpondError) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `--with` says: `MAP`, or `MAP on KEY at TIME as COLUMN`.
+"""Parser of `--with` phrases: `MAP`, or `MAP on KEY at TIME as COLUMN`.
 
     weather
     weather on origin at time_hour
@@ -52,7 +52,7 @@ class Wanted:
 
 
 def parse_lookup(phrase: str) -> Phrase:
-    """What a phrase says.
+    """Parse a phrase.
 
     >>> parse_lookup("weather on origin at time_hour")
     Phrase(map='weather', key='origin', time='time_hour', into=None)

@@ -2,7 +2,7 @@
 
     <cache>/nodes/<hash of the addresses>.json             which pond these nodes hold
     <cache>/<pond id>/<map>.<incarnation>/                 files, as a node has them: docs/format/snapshot.md
-    <cache>/<pond id>/<map>.<incarnation>/narrowed/<spec>/ the same, of a narrowed snapshot
+    <cache>/<pond id>/<map>.<incarnation>/subsets/<spec>/ the same, of a snapshot within bounds
     <cache>/<pond id>/current/<map>[-<bounds>].json        the snapshot that counts, and when a node last said so
     <cache>/<pond id>/current/<map>.lock                   held by the process that fetches or collects
 
@@ -43,7 +43,7 @@ class Confirmation:
 
     manifest: str
     incarnation: str
-    narrowed: str
+    subset: str
     confirmed_ms: int
 
 
@@ -57,8 +57,8 @@ class SnapshotStore:
 
     def pond_of(self, urls: Sequence[str]) -> str | None:
         """The pond that these nodes held when they were last asked."""
-        told = _read(self._nodes_file(urls))
-        return None if told is None else str(told.get("pond"))
+        record = _read(self._nodes_file(urls))
+        return None if record is None else str(record.get("pond"))
 
     def know_pond(self, urls: Sequence[str], pond: str) -> None:
         """Remember which pond these nodes hold."""
@@ -72,14 +72,14 @@ class SnapshotStore:
 
     def confirmed(self, pond: str, name: str, bounds: str) -> Confirmation | None:
         """The snapshot of a map (within bounds) that counts here."""
-        told = _read(self._pointer(pond, name, bounds))
+        record = _read(self._pointer(pond, name, bounds))
         with suppress(TypeError):
-            return None if told is None else Confirmation(**told)
+            return None if record is None else Confirmation(**record)
         return None  # of another version of this program
 
-    def confirm(self, pond: str, name: str, bounds: str, told: Confirmation) -> None:
+    def confirm(self, pond: str, name: str, bounds: str, confirmed: Confirmation) -> None:
         """Let a snapshot count whose files are all there."""
-        self._write(self._pointer(pond, name, bounds), asdict(told))
+        self._write(self._pointer(pond, name, bounds), asdict(confirmed))
         step("snapshot.confirmed")
 
     def forget(self, pond: str, name: str, bounds: str) -> None:
@@ -91,15 +91,15 @@ class SnapshotStore:
 
     # -- files ----------------------------------------------------------------------------------------
 
-    def objects(self, pond: str, name: str, incarnation: str, narrowed: str = "") -> FolderObjects:
-        """Where the files of a map lie."""
+    def objects(self, pond: str, name: str, incarnation: str, subset: str = "") -> FolderObjects:
+        """The folder of a map's files."""
         self._make(self.root / pond)
         whole = self.root / pond / f"{name}.{incarnation}"
-        return FolderObjects(whole / SUBSETS / narrowed if narrowed else whole)
+        return FolderObjects(whole / SUBSETS / subset if subset else whole)
 
-    def find(self, pond: str, name: str, narrowed: str, manifest: str) -> str | None:
+    def find(self, pond: str, name: str, subset: str, manifest: str) -> str | None:
         """The incarnation of a manifest that lies here."""
-        within = f"{SUBSETS}/{narrowed}/" if narrowed else ""
+        within = f"{SUBSETS}/{subset}/" if subset else ""
         for file in (self.root / pond).glob(f"{name}.*/{within}manifests/{manifest}.json"):
             return file.relative_to(self.root / pond).parts[0].removeprefix(f"{name}.")
         return None
@@ -135,9 +135,9 @@ class SnapshotStore:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(parents=True, exist_ok=True)
 
-    def _write(self, file: Path, told: dict[str, Any]) -> None:
+    def _write(self, file: Path, record: dict[str, Any]) -> None:
         self._make(file.parent)
-        write_file_atomically(file, json.dumps(told).encode())
+        write_file_atomically(file, json.dumps(record).encode())
 
     # -- removing -------------------------------------------------------------------------------------
 
@@ -148,9 +148,9 @@ class SnapshotStore:
         for pond in self.root.glob("*/current"):
             for within in (".", "current", f"*/{SUBSETS}"):
                 sweep_leftovers(pond.parent, within)
-            kept = self._used(pond, now_ms)
+            used = self._used(pond, now_ms)
             for folder in _copies(pond.parent):
-                if str(folder.relative_to(pond.parent)) not in kept:
+                if str(folder.relative_to(pond.parent)) not in used:
                     removed += self._remove(folder, pond.parent.name, now_ms)
         return removed
 
@@ -158,12 +158,12 @@ class SnapshotStore:
         """The folders, below that of the pond, of the snapshots that count, and those around them."""
         used: set[str] = set()
         for file in current.glob("*.json"):
-            told, name = _read(file), file.stem.partition("-")[0]
-            if told is None or abs(now_ms - int(told.get("confirmed_ms", 0))) > KEEP_UNUSED_MS:
+            record, name = _read(file), file.stem.partition("-")[0]
+            if record is None or abs(now_ms - int(record.get("confirmed_ms", 0))) > KEEP_UNUSED_MS:
                 file.unlink(missing_ok=True)
                 continue
-            whole = f"{name}.{told.get('incarnation')}"
-            used |= {whole, f"{whole}/{SUBSETS}/{told.get('narrowed')}"}
+            whole = f"{name}.{record.get('incarnation')}"
+            used |= {whole, f"{whole}/{SUBSETS}/{record.get('subset')}"}
         return used
 
     def _remove(self, folder: Path, pond: str, now_ms: int) -> bool:
@@ -171,7 +171,7 @@ class SnapshotStore:
         whole = folder.parent.parent if folder.parent.name == SUBSETS else folder
         with suppress(Unavailable), self.alone(pond, whole.name.partition(".")[0], 0):
             objects = FolderObjects(folder)
-            ended = [end_lease(objects, each.id, now_ms) for each in list_manifests(objects)]
+            ended = [end_lease(objects, manifest.id, now_ms) for manifest in list_manifests(objects)]
             if all(ended) and not any((folder / SUBSETS).glob("*")):
                 remove_tree(folder)
                 return True
@@ -179,13 +179,13 @@ class SnapshotStore:
 
 
 def _copies(pond: Path) -> list[Path]:
-    """Folders of files of snapshots; narrowed ones before what they lie in."""
+    """Folders of files of snapshots; subsets before what they lie in."""
     return [*pond.glob(f"*.*/{SUBSETS}/[!.]*"), *(place for place in pond.glob("[!.]*.*") if place.is_dir())]
 
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        told = json.loads(file.read_bytes())
+        record = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return None  # none, or not ours to read: it will be fetched
-    return told if isinstance(told, dict) else None
+    return record if isinstance(record, dict) else None

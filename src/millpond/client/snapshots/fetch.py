@@ -48,7 +48,7 @@ FILE_LOST = ("snapshot_not_found", "index_not_found", "range_not_found")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """Which snapshot is wanted: of a map, within bounds. `bounds` names them in files, empty for the whole map."""
+    """A request for a map's snapshot, within bounds. `bounds` names them in files, empty for the whole map."""
 
     map: str
     query: tuple[tuple[str, str], ...] = ()
@@ -89,7 +89,7 @@ class _NodeFull(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFetch:
-    """What brings snapshots from these nodes into this store."""
+    """Fetches snapshots from these nodes into this store."""
 
     nodes: Nodes
     store: SnapshotStore
@@ -113,57 +113,57 @@ class SnapshotFetch:
             self.store.know_pond(self.nodes.urls, known)
         return known
 
-    def known(self, asked: SnapshotRequest) -> Confirmation | None:
-        """What counts on this machine, without asking a node."""
+    def known(self, request: SnapshotRequest) -> Confirmation | None:
+        """The locally cached current manifest, without a request to a node; None if none."""
         pond = self.store.pond_of(self.nodes.urls)
-        return None if pond is None else self.store.confirmed(pond, asked.map, asked.bounds)
+        return None if pond is None else self.store.confirmed(pond, request.map, request.bounds)
 
-    def open_known(self, asked: SnapshotRequest) -> FetchedSnapshot | None:
-        """What counts on this machine, open; None when there is nothing."""
+    def open_known(self, request: SnapshotRequest) -> FetchedSnapshot | None:
+        """The locally cached current snapshot, open; None if none."""
         pond = self.store.pond_of(self.nodes.urls)
-        known = None if pond is None else self.store.confirmed(pond, asked.map, asked.bounds)
+        known = None if pond is None else self.store.confirmed(pond, request.map, request.bounds)
         if pond is None or known is None:
             return None
-        objects = self.store.objects(pond, asked.map, known.incarnation, known.narrowed)
+        objects = self.store.objects(pond, request.map, known.incarnation, known.subset)
         snapshot = _open(objects, known.manifest)
         return None if snapshot is None else FetchedSnapshot(snapshot, known.confirmed_ms)
 
-    def forget(self, asked: SnapshotRequest) -> None:
+    def forget(self, request: SnapshotRequest) -> None:
         """Let nothing count on this machine: a node said that there is no such map, or that we may not read it."""
         pond = self.store.pond_of(self.nodes.urls)
         if pond is not None:
-            self.store.forget(pond, asked.map, asked.bounds)
+            self.store.forget(pond, request.map, request.bounds)
 
     # -- what counts ----------------------------------------------------------------------------------
 
-    def bring(self, asked: SnapshotRequest, *, fresh: bool = False) -> FetchedSnapshot:
+    def bring(self, request: SnapshotRequest, *, fresh: bool = False) -> FetchedSnapshot:
         """The snapshot that counts by the word of a node, fetched unless it is here. `fresh`: frozen now.
 
         Raises: what a node answers; `Unavailable` when no node can be reached, another process fetches for long, or the
         folder cannot be used; `Corrupt` when no node gives all files as they were written.
         """
         with self.store.usable():
-            return self._counting(asked, fresh)
+            return self._counting(request, fresh)
 
-    def _counting(self, asked: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
+    def _counting(self, request: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
         while True:
-            pond, before = self.pond(), self.known(asked)
-            with self.store.alone(pond, asked.map, self._seconds):
-                if not fresh and self.known(asked) != before:
-                    known = self.open_known(asked)
+            pond, before = self.pond(), self.known(request)
+            with self.store.alone(pond, request.map, self._seconds):
+                if not fresh and self.known(request) != before:
+                    known = self.open_known(request)
                     if known is not None:
                         return known  # another process brought it while we waited
                 try:
-                    return self._bring(pond, asked, fresh)
+                    return self._bring(pond, request, fresh)
                 except _OtherPond:
                     continue
 
-    def _bring(self, pond: str, asked: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
+    def _bring(self, pond: str, request: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
         failed: list[tuple[str, MillpondError]] = []
         for node in self.nodes.connections:
             for last in (False, True):
                 try:
-                    return self._from(node, pond, asked, fresh)
+                    return self._from(node, pond, request, fresh)
                 except _NodeFull as full:
                     failed.append((node.url, full.refusal))
                     break
@@ -175,32 +175,32 @@ class SnapshotFetch:
                         continue  # what is missing was replaced while we fetched: ask what counts now
                     failed.append((node.url, error))
                     break
-        raise _nobody(asked.map, failed)
+        raise _nobody(request.map, failed)
 
-    def _from(self, node: Connection, pond: str, asked: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
-        known = self.open_known(asked)
-        answer = self._ask(node, asked, fresh, known)
-        told = answer.headers.get(POND_HEADER, pond)
-        if told != pond:
-            self.store.know_pond(self.nodes.urls, told)
+    def _from(self, node: Connection, pond: str, request: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
+        known = self.open_known(request)
+        answer = self._ask(node, request, fresh, known)
+        answered_pond = answer.headers.get(POND_HEADER, pond)
+        if answered_pond != pond:
+            self.store.know_pond(self.nodes.urls, answered_pond)
             raise _OtherPond
         now = self.clock.now_ms()
         if answer.status == 304 and known is not None:
             snapshot = known.snapshot
         else:
             manifest = manifest_in(answer)
-            narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
-            objects = self.store.objects(pond, asked.map, manifest.incarnation, narrowed)
+            subset = "" if manifest.bounds is None else manifest.bounds.spec
+            objects = self.store.objects(pond, request.map, manifest.incarnation, subset)
             self.fetch(objects, manifest, node)
             snapshot = Snapshot.open(objects, manifest)
-        self._confirm(pond, asked, snapshot.manifest, now)
+        self._confirm(pond, request, snapshot.manifest, now)
         return FetchedSnapshot(snapshot, now)
 
-    def _ask(self, node: Connection, asked: SnapshotRequest, fresh: bool, known: FetchedSnapshot | None) -> Response:
-        query = dict(asked.query) | ({"fresh": "1"} if fresh else {})
+    def _ask(self, node: Connection, request: SnapshotRequest, fresh: bool, known: FetchedSnapshot | None) -> Response:
+        query = dict(request.query) | ({"fresh": "1"} if fresh else {})
         headers = {} if known is None else {"If-None-Match": f'"{known.snapshot.manifest.id}"'}
         line = node.once if len(self.nodes.connections) > 1 else node
-        path = f"/v1/maps/{quote(asked.map)}/snapshot"
+        path = f"/v1/maps/{quote(request.map)}/snapshot"
         try:
             return line.request("GET", path, query=query, headers=headers, timeout=self._seconds)
         except Unavailable as error:
@@ -208,24 +208,24 @@ class SnapshotFetch:
                 raise
             raise _NodeFull(error) from error
 
-    def _confirm(self, pond: str, asked: SnapshotRequest, manifest: SnapshotManifest, now_ms: int) -> None:
-        narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
-        told = Confirmation(manifest.id, manifest.incarnation, narrowed, now_ms)
-        self.store.confirm(pond, asked.map, asked.bounds, told)
+    def _confirm(self, pond: str, request: SnapshotRequest, manifest: SnapshotManifest, now_ms: int) -> None:
+        subset = "" if manifest.bounds is None else manifest.bounds.spec
+        confirmed = Confirmation(manifest.id, manifest.incarnation, subset, now_ms)
+        self.store.confirm(pond, request.map, request.bounds, confirmed)
 
     # -- files ----------------------------------------------------------------------------------------
 
-    def source(self, name: str, narrowed: str, node: Connection | None = None) -> SnapshotSource:
-        """Where the files of a map's snapshots come from."""
-        return SnapshotSource(self.nodes, name, node, f"narrowed/{narrowed}/" if narrowed else "")
+    def source(self, name: str, subset: str, node: Connection | None = None) -> SnapshotSource:
+        """The source of the files of a map's snapshots."""
+        return SnapshotSource(self.nodes, name, node, f"subsets/{subset}/" if subset else "")
 
     def fetch(self, objects: FolderObjects, manifest: SnapshotManifest, node: Connection | None) -> None:
         """Bring the files of a snapshot that are missing here. Call it while the store is locked.
 
         Raises: as `SnapshotSource.get`.
         """
-        narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
-        source = self.source(manifest.map, narrowed, node)
+        subset = "" if manifest.bounds is None else manifest.bounds.spec
+        source = self.source(manifest.map, subset, node)
         for layer in manifest.layers:
             fetch(source, objects, layer.index, verify=False)
         self.fetch_intervals(objects, manifest, source)
@@ -243,7 +243,7 @@ class SnapshotFetch:
         if not objects.exists(name):
             objects.put(name, source.get(name))
 
-    def collect(self, asked: SnapshotRequest) -> bool:
+    def collect(self, request: SnapshotRequest) -> bool:
         """Remove the files of snapshots that were replaced and that nobody reads any more.
 
         False when another process fetches: it collects by itself.
@@ -252,8 +252,8 @@ class SnapshotFetch:
         if pond is None:
             return True
         try:
-            with self.store.usable(), self.store.alone(pond, asked.map, 0):
-                known = self.open_known(asked)
+            with self.store.usable(), self.store.alone(pond, request.map, 0):
+                known = self.open_known(request)
                 if known is not None:
                     self._collect(pond, known.snapshot.manifest)
         except Unavailable:
@@ -262,8 +262,8 @@ class SnapshotFetch:
 
     def _collect(self, pond: str, manifest: SnapshotManifest) -> None:
         """Remove what neither this snapshot needs nor one that is open or pinned. Call it while the store is locked."""
-        narrowed = "" if manifest.narrowing is None else manifest.narrowing.spec
-        objects = self.store.objects(pond, manifest.map, manifest.incarnation, narrowed)
+        subset = "" if manifest.bounds is None else manifest.bounds.spec
+        objects = self.store.objects(pond, manifest.map, manifest.incarnation, subset)
         try:
             collect(objects, manifest, now_ms=self.clock.now_ms(), keep_ms=0)
         except (Corrupt, NotFound) as error:
@@ -272,7 +272,7 @@ class SnapshotFetch:
     # -- one that was named ---------------------------------------------------------------------------
 
     def named(
-        self, name: str, narrowed: str, manifest_id: str, *, whole: bool, first: Connection | None = None
+        self, name: str, subset: str, manifest_id: str, *, whole: bool, first: Connection | None = None
     ) -> OpenedSnapshot:
         """A snapshot by the id of its manifest: open, or, unless `whole`, only what is needed to read parts of it.
 
@@ -282,20 +282,18 @@ class SnapshotFetch:
         Raises: `NotFound` when no node has it any more; as `bring`.
         """
         with self.store.usable():
-            return self._named(name, narrowed, manifest_id, whole, first)
+            return self._named(name, subset, manifest_id, whole, first)
 
-    def _named(
-        self, name: str, narrowed: str, manifest_id: str, whole: bool, first: Connection | None
-    ) -> OpenedSnapshot:
+    def _named(self, name: str, subset: str, manifest_id: str, whole: bool, first: Connection | None) -> OpenedSnapshot:
         pond = self.pond()
         with self.store.alone(pond, name, self._seconds):
-            incarnation = self.store.find(pond, name, narrowed, manifest_id)
-            source = self.source(name, narrowed, first)
+            incarnation = self.store.find(pond, name, subset, manifest_id)
+            source = self.source(name, subset, first)
             if incarnation is None:
                 manifest = SnapshotManifest.from_bytes(source.get(manifest_name(manifest_id)).to_pybytes())
-                objects = self.store.objects(pond, name, manifest.incarnation, narrowed)
+                objects = self.store.objects(pond, name, manifest.incarnation, subset)
             else:
-                objects = self.store.objects(pond, name, incarnation, narrowed)
+                objects = self.store.objects(pond, name, incarnation, subset)
                 manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
             if whole:
                 self.fetch(objects, manifest, first)
@@ -304,7 +302,7 @@ class SnapshotFetch:
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.min_time_to_keep_snapshots)
             snapshot = Snapshot.open(objects, manifest) if whole else None
             if incarnation is None:
-                known = None if narrowed else self.open_known(SnapshotRequest(name))
+                known = None if subset else self.open_known(SnapshotRequest(name))
                 counts = known is not None and known.snapshot.manifest.incarnation == manifest.incarnation
                 self._collect(pond, known.snapshot.manifest if known is not None and counts else manifest)
         if incarnation is None:
@@ -312,7 +310,7 @@ class SnapshotFetch:
         return OpenedSnapshot(objects, manifest, snapshot)
 
     def _fetch_lists(self, objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
-        """What says which ranges there are, and the manifest."""
+        """Fetch the lists of ranges, and the manifest."""
         for layer in manifest.layers:
             name = f"indexes/{layer.index}.arrow"
             if not objects.exists(name):
@@ -347,13 +345,13 @@ def manifest_in(answer: Response) -> SnapshotManifest:
 
 
 def _nobody(name: str, failed: list[tuple[str, MillpondError]]) -> MillpondError:
-    """What every node answered, as one error: of damage, when a node could be reached."""
+    """One error for the failures of all nodes: of damage, when a node could be reached."""
     if len(failed) == 1:
         return failed[0][1]
     reasons = "; ".join(f"{node}: {error.values.get('reason', error)}" for node, error in failed)
-    told = {"map": name, "node": ", ".join(node for node, _ in failed), "reason": reasons}
+    values = {"map": name, "node": ", ".join(node for node, _ in failed), "reason": reasons}
     reached = next((error for _, error in failed if not unreachable_kind(error)), None)
     if reached is None:
         hint = "is 'millpond serve' running?"
-        return Unavailable("no node can be reached", kind=NODE_UNREACHABLE, hint=hint, **told)
-    return type(reached)("no node gives the snapshot whole", kind=reached.kind, hint=reached.hint, **told)
+        return Unavailable("no node can be reached", kind=NODE_UNREACHABLE, hint=hint, **values)
+    return type(reached)("no node gives the snapshot whole", kind=reached.kind, hint=reached.hint, **values)

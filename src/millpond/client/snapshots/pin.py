@@ -1,13 +1,13 @@
 """The place of a snapshot on nodes, in the form in which a job carries it to its tasks.
 
-    {"nodes": ["http://n1:7433", "http://n2:7433"], "map": "weather", "entry": 412, "narrowing": ""}
+    {"nodes": ["http://n1:7433", "http://n2:7433"], "map": "weather", "entry": 412, "subset": ""}
 
 | field | | |
 |---|---|---|
 | `nodes` | the nodes of the pond, the primary first | |
 | `map` | the map's name | |
 | `entry` | the last entry of the log that shaped the map: another node may have the same rows | 0: not known |
-| `narrowing` | the spec of its bounds, see `SnapshotBounds.spec` | empty: the whole map |
+| `subset` | the spec of its bounds, see `SnapshotBounds.spec` | empty: the whole map |
 
 A field that is missing has its default. One that is not known is refused, not ignored: it would say that another
 snapshot is meant, and the reader would answer from the wrong one.
@@ -28,14 +28,14 @@ __all__ = ("SnapshotPin",)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPin:
-    """Where a snapshot of a map is found."""
+    """The address of one snapshot of a map."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     nodes: tuple[str, ...]
     map: str
     entry: int = 0
-    narrowing: str = ""
+    subset: str = ""
 
     def __post_init__(self) -> None:
         if not self.nodes or not self.map or self.entry < 0:
@@ -45,8 +45,8 @@ class SnapshotPin:
             )  # fmt: skip
 
     def of(self, manifest: SnapshotManifest) -> SnapshotPin:
-        """The place of a snapshot of this map, which may be narrowed."""
-        return self if manifest.narrowing is None else replace(self, narrowing=manifest.narrowing.spec)
+        """The place of a snapshot of this map, which may be a subset."""
+        return self if manifest.bounds is None else replace(self, subset=manifest.bounds.spec)
 
     def to_json(self) -> str:
         """The form above; the same place always gives the same text."""

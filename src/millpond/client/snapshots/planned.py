@@ -59,8 +59,8 @@ SPARE_SECONDS = 1.0
 
 
 def _fetch(urls: Sequence[str], settings: Settings | None, clock: Clock | None) -> SnapshotFetch:
-    told, at = settings or load_settings(), clock or SystemClock()
-    return SnapshotFetch(Nodes(urls, told, clock=at), SnapshotStore(snapshot_folder(told)), told, at)
+    known, at = settings or load_settings(), clock or SystemClock()
+    return SnapshotFetch(Nodes(urls, known, clock=at), SnapshotStore(snapshot_folder(known)), known, at)
 
 
 def pin_snapshot(
@@ -84,18 +84,18 @@ def plan_snapshot(
     """
     fetch = _fetch(where.nodes, settings, clock)
     fetch.nodes.learn()
-    told = {"pin": str(int(seconds))}
-    manifest, entry, node = _pin(fetch, where.map, {**told, "fresh": "1"})
-    others = [each for each in fetch.nodes.connections if each.url != node]
+    query = {"pin": str(int(seconds))}
+    manifest, entry, node = _pin(fetch, where.map, {**query, "fresh": "1"})
+    others = [connection for connection in fetch.nodes.connections if connection.url != node]
     found = SnapshotPin(tuple(fetch.nodes.urls), where.map)
     if not entry:
         return found, manifest
     if others:
-        asked = threading.Thread(
-            target=_stand_in, args=(fetch, where.map, entry, others, told), name="spare-snapshot", daemon=True
+        spare = threading.Thread(
+            target=_stand_in, args=(fetch, where.map, entry, others, query), name="spare-snapshot", daemon=True
         )
-        asked.start()
-        asked.join(SPARE_SECONDS)
+        spare.start()
+        spare.join(SPARE_SECONDS)
     return replace(found, entry=entry), manifest
 
 
@@ -108,11 +108,11 @@ def _pin(fetch: SnapshotFetch, name: str, query: dict[str, str]) -> tuple[Snapsh
 
 
 def _stand_in(
-    fetch: SnapshotFetch, name: str, entry: int, nodes: Sequence[Connection], told: dict[str, str]
+    fetch: SnapshotFetch, name: str, entry: int, nodes: Sequence[Connection], pin_query: dict[str, str]
 ) -> tuple[SnapshotManifest, Connection] | str:
     """A snapshot of the same rows, of the first node that has one and keeps it; or what each said."""
     said: list[str] = []
-    path, query = f"/v1/maps/{quote(name)}/snapshot", {**told, "entry": str(entry)}
+    path, query = f"/v1/maps/{quote(name)}/snapshot", {**pin_query, "entry": str(entry)}
     for node in nodes:
         try:
             answer = node.once.request("GET", path, query=query, timeout=fetch.settings.snapshot_fetch_timeout / 1000)
@@ -126,14 +126,14 @@ def _stand_in(
 
 
 def _lost(error: MillpondError) -> bool:
-    """Whether a node that kept a snapshot cannot give it any more."""
+    """True when a node that kept a snapshot cannot give it any more."""
     return unreachable_kind(error) or isinstance(error, Corrupt) or error.kind in FILE_LOST
 
 
 def _or_stand_in(
     fetch: SnapshotFetch, where: SnapshotPin, manifest_id: str, act: Callable[[str, Connection | None], T]
 ) -> T:
-    """What `act` does with a snapshot; when it is lost, with one that stands in for it, and the node that has it.
+    """Run `act` with a snapshot; when that is lost, with an equal one, from the node that has it.
 
     Raises: as `act`; `Unavailable`, kind `snapshot_lost`, when nothing stands in for it.
     """
@@ -142,8 +142,8 @@ def _or_stand_in(
     except (Corrupt, NotFound, Unavailable) as error:
         if not where.entry or not _lost(error):
             raise
-        told = {"pin": str(PIN_SECONDS)}
-        found = _stand_in(fetch, where.map, where.entry, fetch.nodes.connections, told)
+        query = {"pin": str(PIN_SECONDS)}
+        found = _stand_in(fetch, where.map, where.entry, fetch.nodes.connections, query)
         if isinstance(found, str):
             raise Unavailable(
                 "the snapshot that the job was planned on is lost, and no other node has the map as it was then",
@@ -166,7 +166,7 @@ def open_pinned(
     fetch = _fetch(where.nodes, settings, clock)
 
     def opened(id_: str, node: Connection | None) -> Snapshot:
-        snapshot = fetch.named(where.map, where.narrowing, id_, whole=True, first=node).snapshot
+        snapshot = fetch.named(where.map, where.subset, id_, whole=True, first=node).snapshot
         assert snapshot is not None, "all of it was asked for"
         return snapshot
 
@@ -203,7 +203,7 @@ def pinned_objects(
 
     Raises: as `SnapshotFetch.named`.
     """
-    spec = "" if manifest.narrowing is None else manifest.narrowing.spec
+    spec = "" if manifest.bounds is None else manifest.bounds.spec
     return _lazily(_fetch(where.nodes, settings, clock), where.map, spec, manifest.id)[0]
 
 
@@ -224,7 +224,7 @@ def pinned_spans(
     fetch = _fetch(where.nodes, settings, None)
 
     def cut(id_: str, node: Connection | None) -> list[GroupSpan]:
-        return spans(*_lazily(fetch, where.map, where.narrowing, id_, node), whole, bytes_max)
+        return spans(*_lazily(fetch, where.map, where.subset, id_, node), whole, bytes_max)
 
     return _or_stand_in(fetch, where, manifest_id, cut)
 
@@ -239,7 +239,7 @@ def pinned_rows(
     fetch = _fetch(where.nodes, settings, None)
 
     def begun(id_: str, node: Connection | None) -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
-        rows = thaw(*_lazily(fetch, where.map, where.narrowing, id_, node), span)
+        rows = thaw(*_lazily(fetch, where.map, where.subset, id_, node), span)
         return next(rows, None), rows  # all files of the span are open then
 
     first, rest = _or_stand_in(fetch, where, manifest_id, begun)

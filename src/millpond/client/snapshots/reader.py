@@ -1,4 +1,4 @@
-"""Reading maps of nodes from snapshots: one copy for all processes of a machine, as fresh as is asked for.
+"""Reading maps of nodes from snapshots: one copy for all processes of a machine, as fresh as wanted.
 
     cache = SnapshotCache("cache", nodes, settings, clock)
     cache.reader("weather").snapshot().lookup(keys, at=times)
@@ -6,7 +6,7 @@
 | a read finds | it |
 |---|---|
 | nothing | waits for the first fetch, at most `snapshot_fetch_timeout` |
-| a snapshot that a node confirmed less than `min_time_to_keep_snapshots` ago | takes it; no node is asked |
+| a snapshot that a node confirmed less than `min_time_to_keep_snapshots` ago | takes it; no request to a node |
 | one confirmed less than twice as long ago | takes it, and one refresh begins in the background |
 | an older one | waits for a refresh, and takes the old one when that fails |
 | that a fetch failed in the last `snapshot_retry_interval` | takes what there is, else fails at once with that cause |
@@ -64,10 +64,10 @@ class _Fetch:
 
 
 class SnapshotReader:
-    """The current snapshot of one map, or of a narrowing of it. Threads may share it; get it from a cache."""
+    """The current snapshot of one map, or of a subset of it. Threads may share it; get it from a cache."""
 
-    def __init__(self, fetch: SnapshotFetch, asked: SnapshotRequest, replaced: Callable[[], None]) -> None:
-        self.asked = asked
+    def __init__(self, fetch: SnapshotFetch, request: SnapshotRequest, replaced: Callable[[], None]) -> None:
+        self.request = request
         self._fetch, self._settings, self._clock = fetch, fetch.settings, fetch.clock
         self._replaced = replaced
         self._lock = threading.Lock()
@@ -104,7 +104,7 @@ class SnapshotReader:
 
     @property
     def cached(self) -> bool:
-        """Whether a read would be answered at once by a snapshot that counts: nothing needs to be fetched for it."""
+        """True when a current snapshot is cached, so that a read needs no fetch."""
         with self._lock:
             now = self._clock.now_ms()
             held = self._current(now)
@@ -123,13 +123,13 @@ class SnapshotReader:
 
         Raises: `NotFound` when no node has it any more; else as `snapshot`.
         """
-        known = self._fetch.known(self.asked)
-        if known is None and self.asked.query:
-            self.snapshot()  # says where narrowed ones lie
-            known = self._fetch.known(self.asked)
-        narrowed = "" if known is None else known.narrowed
-        opened = self._fetch.named(self.asked.map, narrowed, manifest_id, whole=True).snapshot
-        assert opened is not None, "all of it was asked for"
+        known = self._fetch.known(self.request)
+        if known is None and self.request.query:
+            self.snapshot()  # finds the folder of subsets
+            known = self._fetch.known(self.request)
+        subset = "" if known is None else known.subset
+        opened = self._fetch.named(self.request.map, subset, manifest_id, whole=True).snapshot
+        assert opened is not None, "the whole snapshot was requested"
         return opened
 
     @property
@@ -137,7 +137,7 @@ class SnapshotReader:
         return STALE_TIMES * self._settings.min_time_to_keep_snapshots
 
     def _age(self, held: FetchedSnapshot, now: int) -> float:
-        """How long ago it was confirmed; for ever, when a clock was set back."""
+        """Seconds since the snapshot was confirmed; infinite when a clock was set back."""
         return now - held.confirmed_ms if held.confirmed_ms <= now else float("inf")
 
     def _failed_lately(self, now: int) -> MillpondError | None:
@@ -146,19 +146,19 @@ class SnapshotReader:
         return self._failed[1]
 
     def _current(self, now: int) -> FetchedSnapshot | None:
-        """What is held; or, when that is due, what another process of this machine brought meanwhile."""
+        """The snapshot held; or, when that is due, a newer one fetched meanwhile by another process of this machine."""
         if self._held is not None and self._held.snapshot.closed:
             self._held = None  # by somebody it was given to
         held = self._held
         if held is not None and self._age(held, now) < self._settings.min_time_to_keep_snapshots:
             return held
-        known = self._fetch.known(self.asked)
+        known = self._fetch.known(self.request)
         if known is None or (held is not None and known.confirmed_ms <= held.confirmed_ms):
             return held
         if held is not None and known.manifest == held.snapshot.manifest.id:
             self._hold(FetchedSnapshot(held.snapshot, known.confirmed_ms))
         else:
-            found = self._fetch.open_known(self.asked)
+            found = self._fetch.open_known(self.request)
             if found is not None:
                 self._hold(found)
         return self._held
@@ -174,7 +174,7 @@ class SnapshotReader:
     # -- fetching -------------------------------------------------------------------------------------
 
     def _begin(self, fresh: bool) -> _Fetch:
-        """The fetch that is on its way, or a new one; one that began before `fresh` was asked for does not count."""
+        """The fetch that is on its way, or a new one; one that began before `fresh` was wanted does not count."""
         running = self._running
         if running is not None and running.process != os.getpid():
             running = None  # a fork has no threads of its parent
@@ -182,7 +182,7 @@ class SnapshotReader:
             return running
         begun = self._running = _Fetch(fresh)
         thread = threading.Thread(
-            target=self._run, args=(begun, running), name=f"snapshot-{self.asked.map}", daemon=True
+            target=self._run, args=(begun, running), name=f"snapshot-{self.request.map}", daemon=True
         )
         thread.start()
         return begun
@@ -192,12 +192,12 @@ class SnapshotReader:
             before.done.wait()
         brought = None
         try:
-            brought = self._fetch.bring(self.asked, fresh=fetch.fresh)
+            brought = self._fetch.bring(self.request, fresh=fetch.fresh)
         except MillpondError as error:
             fetch.error = error
         except BaseException as error:
             _LOG.exception("fetching a snapshot failed")
-            fetch.error = Internal("fetching a snapshot failed", map=self.asked.map, reason=repr(error))
+            fetch.error = Internal("fetching a snapshot failed", map=self.request.map, reason=repr(error))
         with self._lock:
             self._ended(fetch, brought)
         brought = None
@@ -215,25 +215,25 @@ class SnapshotReader:
         self._failed = (self._clock.now_ms(), fetch.error)
         if _final(fetch.error):
             self._held = None
-            self._fetch.forget(self.asked)
-        _LOG.warning("the snapshot of %s was not refreshed: %s", self.asked.map, fetch.error)
+            self._fetch.forget(self.request)
+        _LOG.warning("the snapshot of %s was not refreshed: %s", self.request.map, fetch.error)
 
     def _awaited(self, fetch: _Fetch, old: FetchedSnapshot | None) -> Snapshot:
-        """What the fetch brings; `old`, when it fails without an answer to the contrary."""
+        """The result of the fetch; `old` when it fails without a final answer."""
         seconds = self._settings.snapshot_fetch_timeout / 1000
         error = fetch.error if fetch.done.wait(seconds) else self._too_slow(seconds)
         with self._lock:
             held = self._held
         if error is None and held is not None:
             return held.snapshot
-        error = error or Closed("the reader was closed meanwhile", kind="snapshot_closed", map=self.asked.map)
+        error = error or Closed("the reader was closed meanwhile", kind="snapshot_closed", map=self.request.map)
         if old is not None and not _final(error):
             return old.snapshot
         raise _again(error)
 
     def _too_slow(self, seconds: float) -> MillpondError:
         error = Unavailable(
-            "the snapshot was not fetched in time", kind="snapshot_fetch_slow", map=self.asked.map, seconds=seconds,
+            "the snapshot was not fetched in time", kind="snapshot_fetch_slow", map=self.request.map, seconds=seconds,
             hint="it is still being fetched; wait longer for it with snapshot_fetch_timeout",
         )  # fmt: skip
         with self._lock:
@@ -243,7 +243,7 @@ class SnapshotReader:
     # -- letting go -----------------------------------------------------------------------------------
 
     def tend(self, now_ms: int) -> bool:
-        """Let go of a snapshot that was not asked for in `min_time_to_keep_env_open`; whether it was."""
+        """Let go of a snapshot that was not used for `min_time_to_keep_env_open`; whether it was."""
         with self._lock:
             idle = not 0 <= now_ms - self._used_ms < self._settings.min_time_to_keep_env_open
             if not idle or self._held is None:
@@ -258,7 +258,7 @@ class SnapshotReader:
 
 
 def _final(error: MillpondError) -> bool:
-    """Whether a node said that this is not to be read: there is no such map, or it is not ours to see."""
+    """True when a node answered that the map cannot be read: it does not exist, or is not ours to see."""
     return isinstance(error, NotFound | Denied) and error.kind not in FILE_LOST
 
 
@@ -300,11 +300,11 @@ class SnapshotCache:
 
         Raises: `Invalid` for bounds that are no pair, or no times.
         """
-        asked = SnapshotRequest(map, bounds_query(keys, window))
+        request = SnapshotRequest(map, bounds_query(keys, window))
         with self._lock:
-            found = self._readers.get(asked)
+            found = self._readers.get(request)
             if found is None:
-                found = self._readers[asked] = SnapshotReader(self.fetch, asked, self._noting(asked))
+                found = self._readers[request] = SnapshotReader(self.fetch, request, self._noting(request))
                 if map in self._changed:
                     found.outdate()
             self._begin_tending()
@@ -314,15 +314,15 @@ class SnapshotCache:
         """Let the next read of a map, within whatever bounds, ask for a fresh snapshot."""
         with self._lock:
             self._changed.add(map)
-            readers = [each for each in self._readers.values() if each.asked.map == map]
-        for each in readers:
-            each.outdate()
+            readers = [reader for reader in self._readers.values() if reader.request.map == map]
+        for reader in readers:
+            reader.outdate()
 
-    def _noting(self, asked: SnapshotRequest) -> Callable[[], None]:
+    def _noting(self, request: SnapshotRequest) -> Callable[[], None]:
         notes = self._notes
 
         def note() -> None:
-            notes.put(asked)  # safe wherever garbage is collected
+            notes.put(request)  # safe wherever garbage is collected
 
         return note
 
@@ -331,8 +331,8 @@ class SnapshotCache:
         with self._lock:
             readers = list(self._readers.values())
         now = self.clock.now_ms()
-        for each in readers:
-            each.tend(now)
+        for reader in readers:
+            reader.tend(now)
         while True:
             try:
                 noted = self._notes.get_nowait()
@@ -341,7 +341,7 @@ class SnapshotCache:
             if noted is not None:
                 self._left.add(noted)
         # A snapshot that somebody else still reads is tried again when its turn comes.
-        self._left = {asked for asked in self._left if not self.fetch.collect(asked)}
+        self._left = {request for request in self._left if not self.fetch.collect(request)}
         if self._swept_ms is None or not 0 <= now - self._swept_ms < SWEEP_MS:
             self._swept_ms = now
             self.fetch.store.sweep(now)
@@ -350,16 +350,16 @@ class SnapshotCache:
         if self._tending and (self._tender is None or not self._tender.is_alive()):
             self._stop = threading.Event()
             seconds = max(self.settings.min_time_to_keep_env_open / 1000, 1.0)
-            told = (weakref.ref(self), self._notes, seconds, self._stop)
-            self._tender = threading.Thread(target=_maintain_maps, args=told, name="snapshot-tender", daemon=True)
+            arguments = (weakref.ref(self), self._notes, seconds, self._stop)
+            self._tender = threading.Thread(target=_maintain_maps, args=arguments, name="snapshot-tender", daemon=True)
             self._tender.start()
 
     def close(self) -> None:
         """Let go of all files. Readers open them again when they are read."""
         with self._lock:
             readers, self._tender = list(self._readers.values()), None
-        for each in readers:
-            each.close()
+        for reader in readers:
+            reader.close()
         self._stop.set()
         self._notes.put(None)
 
@@ -388,18 +388,18 @@ def _maintain_maps(
 def bounds_query(
     keys: Sequence[str | int | None] | None, window: Sequence[object] | None
 ) -> tuple[tuple[str, str], ...]:
-    """Bounds as the node is asked for them; it checks whether the map can have them."""
+    """The query parameters of bounds; it checks whether the map can have them."""
     lower, upper = pair_of(keys, "keys")
     for bound in (lower, upper):
         if bound is not None and not isinstance(bound, str | int):
-            raise Invalid("a key is text, or a number", kind="narrowing", bound=repr(bound))
-    since, until = (None if told is None else parse_instant(told) for told in pair_of(window, "window"))
-    told = {"key_from": lower, "key_to": upper, "since": since, "until": until}
-    return tuple((name, str(value)) for name, value in told.items() if value is not None)
+            raise Invalid("a key is text, or a number", kind="snapshot_bounds", bound=repr(bound))
+    since, until = (None if instant is None else parse_instant(instant) for instant in pair_of(window, "window"))
+    bounds = {"key_from": lower, "key_to": upper, "since": since, "until": until}
+    return tuple((name, str(value)) for name, value in bounds.items() if value is not None)
 
 
 def snapshot_folder(settings: Settings) -> Path:
-    """Where the processes of this machine, or of this user, keep their copies of snapshots."""
+    """The folder in which the processes of this machine, or of this user, cache snapshots."""
     if settings.snapshot_cache:
         return Path(settings.snapshot_cache)
     from platformdirs import user_cache_path

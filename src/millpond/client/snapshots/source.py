@@ -27,7 +27,7 @@ NODE_UNREACHABLE = "node_unreachable"
 
 
 def unreachable_kind(error: MillpondError) -> bool:
-    """Whether an error says that a line broke: the only one that makes a reader go on to the next node."""
+    """True for errors of a lost connection: the only ones after which a reader goes on to the next node."""
     return error.kind == NODE_UNREACHABLE
 
 
@@ -35,7 +35,7 @@ def unreachable_kind(error: MillpondError) -> bool:
 class SnapshotSource:
     """The snapshot files of one map: what `stores.range_transfer.fetch` reads from. Threads may share it.
 
-    `first` is asked before the others; `prefix` is where the files of a narrowed snapshot lie.
+    `first` is asked before the others; `prefix` is where the files of a subset lie.
     """
 
     nodes: Nodes
@@ -46,9 +46,9 @@ class SnapshotSource:
 
     @property
     def where(self) -> str:
-        """Which files these are, for errors."""
-        told = ",".join(node.url for node in self._order())
-        return f"{told}#{self.map}"
+        """A name of these files for error messages."""
+        urls = ",".join(node.url for node in self._order())
+        return f"{urls}#{self.map}"
 
     def get(self, name: str) -> pa.Buffer:
         """All bytes of a file, which are what its name says.
@@ -97,13 +97,13 @@ def _failure(name: str, file: str, failed: Sequence[tuple[str, MillpondError]]) 
     """One error for what every node said; the first node had the snapshot, so its word names the class."""
     first = failed[0][1]
     reasons = "; ".join(f"{node}: {error}" for node, error in failed)
-    told = {"map": name, "object": file, "node": failed[0][0], "reason": reasons}
+    values = {"map": name, "object": file, "node": failed[0][0], "reason": reasons}
     if isinstance(first, Corrupt):
         hint = "run 'millpond verify' on that node"
-        return Corrupt("no node has the file as it was written", kind="snapshot_damaged", hint=hint, **told)
+        return Corrupt("no node has the file as it was written", kind="snapshot_damaged", hint=hint, **values)
     if isinstance(first, NotFound):
         hint = "the snapshot was replaced meanwhile: ask for it again"
-        return NotFound("no node has the file", kind="snapshot_not_found", hint=hint, **told)
+        return NotFound("no node has the file", kind="snapshot_not_found", hint=hint, **values)
     if unreachable_kind(first):
-        return Unavailable("no node gives the file", kind=NODE_UNREACHABLE, **told)
+        return Unavailable("no node gives the file", kind=NODE_UNREACHABLE, **values)
     return first

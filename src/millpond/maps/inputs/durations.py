@@ -1,4 +1,4 @@
-"""How long a session lasts, as milliseconds: text such as `15m`, Arrow durations, whole milliseconds."""
+"""Session lengths as milliseconds: from text such as `15m`, Arrow durations, whole milliseconds."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _of_parts(parts: pa.Array[Any], simple: Mask) -> tuple[npt.NDArray[np.int64]
 def _one_by_one(text: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], Mask]:
     """Milliseconds of every other form, each text once: columns of durations repeat few."""
     encoded = text.dictionary_encode()
-    known = [_parsed(each) for each in encoded.dictionary.to_pylist()]
+    known = [_parsed(text) for text in encoded.dictionary.to_pylist()]
     millis = pa.array(known, pa.int64()).take(encoded.indices)
     return millis.fill_null(0).to_numpy(zero_copy_only=False), mask_of(millis.is_valid())
 

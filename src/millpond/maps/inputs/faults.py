@@ -1,4 +1,4 @@
-"""What is wrong with rows: gathered check by check, the first fault of a row is the one told.
+"""Faults of rows, gathered check by check; the first fault of a row is the one reported.
 
 Checks work on whole columns; words are made for faulty rows only.
 """
@@ -42,8 +42,8 @@ def shown(value: object) -> str:
     >>> shown("007")
     "'007'"
     """
-    told = repr(value) if isinstance(value, str | bytes) else str(value)
-    return told if len(told) <= _SHOWN_MAX else f"{told[: _SHOWN_MAX - 1]}…"
+    text = repr(value) if isinstance(value, str | bytes) else str(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"
 
 
 @dataclass(slots=True)

@@ -87,8 +87,8 @@ def _of_numpy(value: np.generic) -> object:
         return None if np.isnat(value) else str(np.datetime_as_string(value))
     if isinstance(value, np.timedelta64):
         return None if np.isnat(value) else _duration(int(value.astype("timedelta64[ns]").astype(np.int64)))
-    told: object = value.item()
-    return repr(told) if isinstance(told, np.generic) else told
+    plain: object = value.item()
+    return repr(plain) if isinstance(plain, np.generic) else plain
 
 
 def _text(value: object) -> str | None:
@@ -128,8 +128,8 @@ def _duration(nanoseconds: int) -> str:
     days, rest = divmod(abs(nanoseconds), _DAY_NS)
     seconds, fraction = divmod(rest, _SECOND_NS)
     clock = f"T{seconds}" + (f".{fraction:09d}".rstrip("0") if fraction else "") + "S"
-    told = "P" + (f"{days}D" if days else "") + (clock if rest or not days else "")
-    return f"-{told}" if nanoseconds < 0 else told
+    text = "P" + (f"{days}D" if days else "") + (clock if rest or not days else "")
+    return f"-{text}" if nanoseconds < 0 else text
 
 
 # -- Arrow --------------------------------------------------------------------------------------------
@@ -153,9 +153,9 @@ def json_column(array: pa.Array[Any]) -> tuple[pa.Array[Any], list[tuple[Mask, s
 
 
 def _reason(error: Exception) -> str:
-    told = str(error)
-    if told.startswith(("holds ", "names ")) or told == TOO_DEEP:
-        return told
+    text = str(error)
+    if text.startswith(("holds ", "names ")) or text == TOO_DEEP:
+        return text
     return "holds a time, a duration or fields that have no form in JSON"
 
 

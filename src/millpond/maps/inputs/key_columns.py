@@ -1,6 +1,6 @@
-"""What a caller asks for, in the form that kernels read: one column of keys or numbers, one of instants.
+"""Requested keys in the form that kernels read: one column of keys or numbers, one of instants.
 
-Keys and times come in any shape people have at hand: Arrow arrays, chunked or dictionary-encoded or not, NumPy
+Keys and times come in any common shape: Arrow arrays, chunked or dictionary-encoded or not, NumPy
 arrays, pandas and polars series, lists. What may be a key says `inputs/keys.py`, what may be a time `inputs/times.py`.
 
 A null key or time is a miss. A value that is no key or no time is an error that names it, or a miss: `on_invalid`.
@@ -81,7 +81,7 @@ class QueryKeys:
         return found
 
     def reason(self, row: int) -> str:
-        """What is wrong with the value of a row that is `invalid`."""
+        """The fault of a row that is `invalid`."""
         return next(problem for mask, problem in self.faults if mask[row])
 
 
@@ -125,13 +125,13 @@ def keys_of(definition: MapDefinition, keys: Any, on_invalid: OnInvalid = "error
     miss.
     """
     array = one_array(keys, "key")
-    asked = query_keys(definition, array)
-    if asked.faults and on_invalid == "error":
-        invalid = asked.invalid
+    encoded = query_keys(definition, array)
+    if encoded.faults and on_invalid == "error":
+        invalid = encoded.invalid
         if invalid.any():
             row = int(np.argmax(invalid))
-            raise _no_key(definition, asked.reason(row), _shown(array[row]), row=row)
-    return asked.values
+            raise _no_key(definition, encoded.reason(row), _shown(array[row]), row=row)
+    return encoded.values
 
 
 def _no_key(definition: MapDefinition, problem: str, shown: str, **place: object) -> Invalid:
@@ -186,10 +186,10 @@ def _single(definition: MapDefinition, key: Any) -> Any:
         array = one_array([key], "key")
     except Invalid as error:
         raise type_refused(type(key).__name__, keyed=definition.kind.keyed, map=definition.name) from error
-    asked = query_keys(definition, array)
-    if asked.faults and asked.invalid[0]:
-        raise _no_key(definition, asked.reason(0), _shown(array[0]))
-    return asked.values[0].as_py()
+    encoded = query_keys(definition, array)
+    if encoded.faults and encoded.invalid[0]:
+        raise _no_key(definition, encoded.reason(0), _shown(array[0]))
+    return encoded.values[0].as_py()
 
 
 # -- columns ------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def _converted(array: pa.Array) -> Converted:
 
 
 def _per_milli(kind: pa.DataType) -> int:
-    """How many units make a millisecond, where a column needs no more than that to be read; else 0."""
+    """Units per millisecond, for a column that can be read by such a factor alone; else 0."""
     if kind == pa.int64():
         return 1
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -312,5 +312,5 @@ def _per_milli(kind: pa.DataType) -> int:
 
 
 def _known(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where there is a time; an empty mask: everywhere."""
+    """Mask of the rows that have a time; an empty mask means all."""
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else _NOBODY

@@ -1,4 +1,4 @@
-"""Which columns of the input hold a row's key, times and value."""
+"""The mapping of input columns to a row's key, times and value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ColumnMapping:
 
 
 def value_columns(given: Sequence[str]) -> str | dict[str, str] | None:
-    """What a list of columns says of the value: one column, or a column for each field.
+    """The value part of a column mapping: one column, or a column for each field.
 
     >>> value_columns(["country"])
     'country'
@@ -93,7 +93,7 @@ class Columns:
 
 
 def find_columns(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping | None = None) -> Columns:
-    """Where in an input of columns `names` each thing is that `definition` stores.
+    """The index of the input column for each thing that `definition` stores.
 
     Names given in `mapping` must be there; others are found by their canonical name. Case matters only
     between columns that differ in nothing else.
@@ -119,7 +119,7 @@ def find_columns(names: Sequence[str], definition: MapDefinition, mapping: Colum
 
 
 def json_columns(definition: MapDefinition, mapping: ColumnMapping | None = None) -> Callable[[str], bool]:
-    """Whether a column of an input is one that the map keeps as JSON, where its values are objects or arrays."""
+    """A predicate: true for input columns that the map keeps as JSON, and whose values are objects or arrays."""
     value = definition.value
     if value is None or value.scalar is not None:
         whole = value is not None and value.scalar is ScalarType.JSON
@@ -198,9 +198,9 @@ def _find_fields(
     if inside is None:
         raise _missing(names, *missing)
     unexpected = [name for name in names if name not in found.values()]
-    told = {"unexpected": ", ".join(unexpected)} if unexpected else {}
+    values = {"unexpected": ", ".join(unexpected)} if unexpected else {}
     raise Invalid(
-        "the struct has not the fields of the map", kind=_MISSING, column=inside, missing=", ".join(missing), **told,
+        "the struct has not the fields of the map", kind=_MISSING, column=inside, missing=", ".join(missing), **values,
         hint=f"{_guess(names, missing)}the map's fields are: {', '.join(fields)}",
     )  # fmt: skip
 

@@ -95,8 +95,8 @@ def lines_are_shallow(block: bytes) -> bool:
 
 
 def _is_object(line: bytes) -> bool:
-    told = line.strip()
-    return not told or (told.startswith(b"{") and told.endswith(b"}"))
+    text = line.strip()
+    return not text or (text.startswith(b"{") and text.endswith(b"}"))
 
 
 def _busy_lines(opening: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> list[int]:

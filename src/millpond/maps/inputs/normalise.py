@@ -1,4 +1,4 @@
-"""Input batches become canonical rows; what cannot be stored is told row by row, with its reason.
+"""Input batches become canonical rows; rows that cannot be stored are reported one by one, with their reasons.
 
 Everything works on whole columns. A column that cannot be what it is mapped to (naive timestamps, a struct as
 a key) is the caller's mistake and raises; a value that cannot is its row's fault and the row is rejected.
@@ -97,13 +97,13 @@ class _Work:
         self.check_order(made[start[0]], made[end[0]], "range starts at {} and ends before that, at {}")
         return made
 
-    def check_order(self, starts: pa.Array[Any], ends: pa.Array[Any], told: str) -> None:
-        """Where an end lies before its start the row is at fault."""
+    def check_order(self, starts: pa.Array[Any], ends: pa.Array[Any], message: str) -> None:
+        """Mark the rows whose end lies before their start."""
         wrong = pc.less(ends, starts).fill_null(False).to_numpy(zero_copy_only=False)
-        self.faults.add(wrong, lambda row: told.format(starts[row], ends[row]))
+        self.faults.add(wrong, lambda row: message.format(starts[row], ends[row]))
 
     def session(self) -> dict[str, pa.Array[Any]]:
-        """Start and end; the end may be told by a timeout, or be the start where no column says it."""
+        """Start and end; the end may follow from a timeout, or be the start where no column says it."""
         columns = self.columns
         starts = self.required(columns.start, self.instants)
         ends = starts
@@ -125,7 +125,7 @@ class _Work:
         """A column of the address: a null is a fault."""
         assert name is not None, "find_columns answers for every column of an address"
         values = self.converted(name, convert)
-        # What became null through a fault is told by that fault: it came first.
+        # A value that became null through a fault is reported by that fault: it came first.
         self.faults.add(~present(values), lambda _: f"{name} is missing")
         return values
 
@@ -135,12 +135,12 @@ class _Work:
         return self.noted(name, column, lambda: by_type(column, convert))
 
     def noted(self, name: str, column: pa.Array[Any], make: Callable[[], Converted]) -> pa.Array[Any]:
-        """What `make` converts; its faults and its refusal are told with the column's name."""
+        """The result of `make`; its faults and its error carry the column's name."""
         try:
             converted = make()
         except Invalid as error:
             values = {"column": name} | error.values
-            # Only a load can be told a zone for all times of a column.
+            # Only a load can name a zone for all times of a column.
             hint = "say which zone they are in, such as zone='UTC'" if error.kind == "time_naive" else error.hint
             raise Invalid(error.message, kind=error.kind, hint=hint, **values) from error
         for mask, problem in converted.faults:

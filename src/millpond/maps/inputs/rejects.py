@@ -1,4 +1,4 @@
-"""Rows that cannot be stored: counted, written to a file with their reasons, and told when they are too many.
+"""Rows that cannot be stored: counted, written to a file with their reasons, and reported when they are too many.
 
 The file holds one JSON object a line: `{"source": …, "row": …, "reason": …, "record": …}`. `row` counts the rows
 of the source: from 1 in files (in XML it is the line), from 0 in tables. `record` is the row as it came.
@@ -28,7 +28,7 @@ __all__ = ("ENOUGH", "RejectWriter")
 ENOUGH = 10_000
 """Rejects that are collected at most when the load fails for them anyway."""
 
-_TOLD = 3
+_SHOWN_MAX = 3
 _OTHERS = "to load the other rows allow more: max_rejects=N"
 
 
@@ -46,7 +46,7 @@ class RejectWriter:
         self.source = source
         self.outcome, self.others = outcome, others
         self.count = 0
-        self._told: list[str] = []
+        self._shown: list[str] = []
         self._file: TextIO | None = None
 
     def __enter__(self) -> Self:
@@ -95,16 +95,16 @@ class RejectWriter:
 
     def _take(self, source: str, row: int, reason: str, record: str) -> None:
         self.count += 1
-        if len(self._told) < _TOLD:
+        if len(self._shown) < _SHOWN_MAX:
             where = f"{source} row {row}" if source else f"row {row}"
-            self._told.append(f"{where}: {reason}")
+            self._shown.append(f"{where}: {reason}")
         if self._file is not None:
-            told = {"source": source, "row": row, "reason": reason, "record": _decoded(record)}
-            self._file.write(json.dumps(told, ensure_ascii=False) + "\n")
+            reject = {"source": source, "row": row, "reason": reason, "record": _decoded(record)}
+            self._file.write(json.dumps(reject, ensure_ascii=False) + "\n")
 
     def _too_many(self, *, stopped: bool = False) -> Invalid:
-        more = self.count - len(self._told)
-        first = "; ".join(self._told) + (f"; and {more:,} more" if more else "")
+        more = self.count - len(self._shown)
+        first = "; ".join(self._shown) + (f"; and {more:,} more" if more else "")
         count = f"{'at least ' if stopped else ''}{self.count:,} {'row' if self.count == 1 else 'rows'}"
         seen = f"see them all in {self.path}" if self.path else "write them all to a file: rejects, or --rejects FILE"
         return Invalid(

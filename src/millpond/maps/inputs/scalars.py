@@ -59,7 +59,7 @@ Convert: TypeAlias = "Callable[[pa.Array[Any]], Converted]"
 
 
 def present(array: pa.Array[Any]) -> Mask:
-    """Which rows are not null."""
+    """Mask of the rows that are not null."""
     if not array.null_count:
         return np.ones(len(array), np.bool_)
     found: Mask = array.is_valid().to_numpy(zero_copy_only=False)
@@ -72,7 +72,7 @@ def masked(array: pa.Array[Any], gone: Mask) -> pa.Array[Any]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column holds text."""
+    """True when a column holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
@@ -240,7 +240,7 @@ def _to_double(array: pa.Array[Any]) -> Converted:
 
 
 def _survived(wide: npt.NDArray[Any], back: npt.NDArray[np.float64]) -> Mask:
-    """Which whole numbers survived the way to a float and back."""
+    """Mask of the whole numbers that survived the way to a float and back."""
     top = 2.0**64 if wide.dtype == np.uint64 else 2.0**63
     inside = np.where(back < top, back, 0.0)
     found: Mask = (back < top) & (inside.astype(wide.dtype) == wide)
@@ -291,14 +291,14 @@ def to_instants(array: pa.Array[Any], ticks: str = "ms", unit: str | None = None
 
 
 def _bare_numbers(array: pa.Array[Any]) -> Mask:
-    """Which rows are text of nothing but digits, or whole numbers."""
+    """Mask of the rows that are text of nothing but digits, or whole numbers."""
     if not is_text(array.type):
         return present(array) & bool(pa.types.is_integer(array.type))
     return mask_of(pc.match_substring_regex(array.cast(pa.large_string()), r"^ *-?[0-9]+ *$").fill_null(False))
 
 
 def _naive(array: pa.Array[Any]) -> Mask:
-    """Which rows are times that lack nothing but their zone."""
+    """Mask of the rows that are times without a zone, and otherwise valid."""
     if not is_text(array.type):
         return no_rows(len(array))
     return mask_of(pc.match_substring_regex(array.cast(pa.large_string()), NAIVE_TEXT).fill_null(False))
@@ -357,7 +357,9 @@ def _to_json(array: pa.Array[Any]) -> Converted:
     text = _to_string(array)
     # JSON has no grammar a column can be matched against: each text is parsed.
     problems = [_json_problem(value) for value in text.values.to_pylist()]
-    faults = [(np.array([problem == told for problem in problems], np.bool_), told) for told in set(problems) if told]
+    faults = [
+        (np.array([problem == reason for problem in problems], np.bool_), reason) for reason in set(problems) if reason
+    ]
     bad = np.array([bool(problem) for problem in problems], np.bool_)
     return Converted(masked(text.values, bad), (*text.faults, *faults))
 

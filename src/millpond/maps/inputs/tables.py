@@ -97,9 +97,9 @@ def _of_stream(data: Any) -> Iterator[pa.RecordBatch]:
     try:
         yield from pa.RecordBatchReader.from_stream(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        told = str(error.args[0] if error.args else error)
+        text = str(error.args[0] if error.args else error)
         raise Invalid(
-            "the frame cannot be read as Arrow columns", kind="frame_columns", reason=told.splitlines()[0],
+            "the frame cannot be read as Arrow columns", kind="frame_columns", reason=text.splitlines()[0],
             hint="give each column one type",
         ) from error  # fmt: skip
 
@@ -161,7 +161,7 @@ def _column(name: str, values: Any, is_json: IsJson) -> pa.Array[Any] | pa.Chunk
 
 
 def _is_column(values: Any) -> bool:
-    """Whether values can be had one after another; a class and an array without a dimension only look as if."""
+    """True when values can be iterated; a class, and an array without a dimension, only look as if."""
     return not isinstance(values, type) and isinstance(values, Iterable) and getattr(values, "ndim", 1) == 1
 
 
@@ -172,8 +172,8 @@ def _of_items(data: Iterable[Any], is_json: IsJson) -> Iterator[pa.RecordBatch]:
         return
     items = chain((first,), items)
     if isinstance(first, pa.RecordBatch | pa.Table):
-        for each in items:
-            yield from _batches_of(each, is_json)
+        for item in items:
+            yield from _batches_of(item, is_json)
     elif isinstance(first, Mapping):
         while chunk := list(islice(items, _DICTS_MAX)):
             yield batch_of_dicts(chunk, is_json=is_json)
@@ -188,7 +188,7 @@ def batch_of_dicts(rows: Sequence[Any], *, is_json: IsJson = _no_json) -> pa.Rec
     """One batch of rows that are dicts: its columns are all that any of them names; those that `is_json` tells
     hold JSON text where a value is a dict or a list.
 
-    Raises: `Invalid` when values of a column cannot be told in Arrow.
+    Raises: `Invalid` when values of a column cannot be expressed in Arrow.
     """
     for row in rows:
         if not isinstance(row, Mapping):
@@ -266,7 +266,7 @@ def _of_datetimes(name: str, values: Sequence[Any]) -> pa.Array[Any]:
 
 
 def _with_missing(name: str, values: Sequence[Any], first: Exception) -> pa.Array[Any]:
-    """Values among which what is missing is told as pandas tells it: NA, NaT."""
+    """Values whose missing entries are written as pandas writes them: NA, NaT."""
     try:
         return pa.array(values, from_pandas=True)
     except _UNREADABLE:

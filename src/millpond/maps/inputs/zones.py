@@ -104,14 +104,14 @@ class _Clocks:
         zone = self.zone
         if zone in _UTC:
             return self.read(pc.assume_timezone(walls, "UTC"))
-        # Years that no clock shows would overflow there; as UTC they are told to be out of range.
-        told = self.read(pc.assume_timezone(walls, "UTC"))
-        if told.faults:
-            walls = masked(walls, ~present(told.values))
+        # Years that no clock shows would overflow there; as UTC they are reported as out of range.
+        converted = self.read(pc.assume_timezone(walls, "UTC"))
+        if converted.faults:
+            walls = masked(walls, ~present(converted.values))
         early, late = (
             pc.assume_timezone(walls, zone, ambiguous=which, nonexistent=which) for which in ("earliest", "latest")
         )
         unclear = present(walls) & mask_of(pc.not_equal(early, late).fill_null(False))
         made = self.read(early.cast(pa.timestamp(walls.type.unit, "UTC")))
-        faults = (*told.faults, *made.faults, (unclear, f"is a time that clocks in {zone} show twice or never"))
+        faults = (*converted.faults, *made.faults, (unclear, f"is a time that clocks in {zone} show twice or never"))
         return Converted(masked(made.values, unclear), faults)

@@ -1,4 +1,4 @@
-"""Where parts lie on the disk, and which of them wait: asked of one pond."""
+"""The folders of a pond's parts, and the queue of parts to be merged."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class PartPlaces:
     folder: Path
 
     def staged(self, number: int) -> Path:
-        """Where a part waits."""
+        """Path of a queued part."""
         return self.folder / "staging" / f"{number:012d}"
 
     def merging(self, name: str, number: int) -> Path:
-        """Where a part lies while it is merged."""
+        """Path of a part while it is merged."""
         return self.folder / "merging" / name / f"{number:012d}"
 
     def retained(self, part: str) -> Path:
-        """Where a part lies after it was merged."""
+        """Path of a retained part."""
         return self.folder / "retained" / part
 
     def quarantine_folder(self, name: str, number: int) -> Path:
-        """Where a part lies that cannot be merged."""
+        """Path of a quarantined part."""
         return self.folder / "quarantine" / f"{number:012d}-{name}"
 
     def places(self, queued: Queued) -> tuple[Path, ...]:
-        """Where a part that waits, or is kept, may lie."""
+        """The paths at which a queued or retained part may be found."""
         usual = (
             self.merging(queued.map, queued.number), self.retained(queued.part), self.staged(queued.number),
             self.folder / "receive" / queued.load / queued.part,
@@ -44,7 +44,7 @@ class PartPlaces:
 
 
 class MergeQueue:
-    """What waits, and what was quarantined, as the space tells."""
+    """The queued and the quarantined parts, as listed in the space."""
 
     space: Space
 
@@ -52,11 +52,11 @@ class MergeQueue:
         """Parts that wait, in order; of one map or of all."""
         with self.space.read() as tx:
             names = map_names(tx) if name is None else [name]
-            found = [queued for each in names for queued in queued_parts(tx, each)]
-        return sorted(found, key=lambda each: each.number)
+            found = [queued for name in names for queued in queued_parts(tx, name)]
+        return sorted(found, key=lambda part: part.number)
 
     def waits(self, name: str) -> bool:
-        """Whether something waits for a map."""
+        """True when parts of a map are queued."""
         with self.space.read() as tx:
             return _waits(tx, name)
 

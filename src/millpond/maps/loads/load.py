@@ -45,7 +45,7 @@ _BUSY = ("map_busy", "pond_busy", "space_in_use")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """What a load did. `rows` counts what was brought, after equal addresses within a part became one.
+    """The result of a load. `rows` counts the rows brought, after equal addresses within a part became one.
 
     `position`: of its entry in the log. `synchronised`: its rows can be read already. `empty`: the files without a row.
     """
@@ -65,7 +65,7 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """What loading needs of its pond. `writing` is entered by whoever changes content, and refused in a served pond."""
+    """The pond as loads see it. `writing` is entered by whoever changes content, and refused in a served pond."""
 
     folder: Path
     loads: Loads
@@ -88,7 +88,7 @@ def host_name() -> str:
 def writer_folder(folder: Path, clock: Clock, pid: int | None = None) -> Path:
     """The name of a fresh folder for parts: removed after its process died when nobody adopted them.
 
-    `pid`: of the process that outlives the writing, this one unless told.
+    `pid`: of the process that outlives the writing, this one by default.
     """
     return folder / "writer" / f"{host_name()}-{os.getpid() if pid is None else pid}-{clock.random_id()}"
 
@@ -125,7 +125,8 @@ def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, ti
 
     Raises:
         Corrupt: a part of the entry at this position was quarantined.
-        Unavailable: it takes longer than `timeout` seconds; or the disk is full; or merging fails, for the reason told.
+        Unavailable: it takes longer than `timeout` seconds; or the disk is full; or merging fails, for the reason
+        given.
     """
     _merged_up_to(loading, position, maps, timeout)
     refuse_quarantined(loading.loads, position, maps)
@@ -147,9 +148,9 @@ def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, t
 
     def ended(tx: ReadTransaction) -> bool:
         failed[:] = [
-            each for each in failures.all(after=since)
-            if each.kind not in _BUSY and (maps is None or each.map in maps)
-            and applied_position(tx, each.map) < position
+            failure for failure in failures.all(after=since)
+            if failure.kind not in _BUSY and (maps is None or failure.map in maps)
+            and applied_position(tx, failure.map) < position
         ]  # fmt: skip
         return bool(failed) or _applied(tx, maps) >= position
 
@@ -170,12 +171,17 @@ def refuse_quarantined(loads: Loads, position: int, maps: Sequence[str] | None) 
 
     Raises: `Corrupt` when one of them, of these maps (all: None), was quarantined.
     """
-    for aside in loads.quarantined():
-        if aside.position == position and (maps is None or aside.map in maps):
+    for quarantined in loads.quarantined():
+        if quarantined.position == position and (maps is None or quarantined.map in maps):
             raise Corrupt(
-                "a part of the load could not be merged", kind="part_quarantined", map=aside.map, part=aside.part,
-                folder=aside.folder, reason=aside.reason, hint="load the data again",
-            )  # fmt: skip
+                "a part of the load could not be merged",
+                kind="part_quarantined",
+                map=quarantined.map,
+                part=quarantined.part,
+                folder=quarantined.folder,
+                reason=quarantined.reason,
+                hint="load the data again",
+            )
 
 
 def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:
@@ -232,7 +238,7 @@ def seal_data(
 
 def _write(writer: PartWriter, batches: Iterable[Normalised], rejected: RejectWriter) -> None:
     first_row = 0
-    for each in batches:
-        rejected.write(each.rejected, first_row=first_row)
-        writer.write(each.rows)
-        first_row += each.rows.num_rows + each.rejected.num_rows
+    for batch in batches:
+        rejected.write(batch.rejected, first_row=first_row)
+        writer.write(batch.rows)
+        first_row += batch.rows.num_rows + batch.rejected.num_rows

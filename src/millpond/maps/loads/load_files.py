@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ("Advance", "Intake", "SealedFiles", "file_reading", "guard_rejects", "load_files", "name_of", "seal_files")
 
 Advance: TypeAlias = Callable[[int, int], None]
-"""Told of progress: the rows and the bytes read since the last time."""
+"""A callback for progress: the rows and the bytes read since the last time."""
 
 
 def file_reading(
@@ -36,7 +36,7 @@ def file_reading(
     columns: ColumnMapping | Mapping[str, Any] | None = None, effective_time: str | None = None,
     zone: str | None = None, time_unit: str | None = None, null: str = "",
 ) -> Reading:  # fmt: skip
-    """What the readers of a load need to know.
+    """The context that the readers of a load need.
 
     Raises: `Invalid` when the effective time, the zone or the unit is not understood.
     """
@@ -67,7 +67,7 @@ def guard_rejects(rejects: str | Path | None, files: Sequence[InputFile]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class SealedFiles:
-    """What became of files: their parts, how many rows were rejected, and which of the files had none."""
+    """The result of reading files: their parts, the number of rejected rows, and the files without any."""
 
     parts: list[PartFile]
     rejected: int
@@ -94,7 +94,7 @@ class Intake:
 
     def finish(self) -> list[PartFile]:
         """Seal what was taken: the parts of each map in the order they were written."""
-        return [part for each in self._writers.values() for part in each.finish()]
+        return [part for writer in self._writers.values() for part in writer.finish()]
 
 
 def load_files(
@@ -119,7 +119,7 @@ def load_files(
 
 
 def name_of(files: Sequence[InputFile]) -> str:
-    """What a load of these files is called where nobody named it."""
+    """The default name of a load of these files."""
     return ", ".join(file.path for file in files[:3]) + (" …" if len(files) > 3 else "")
 
 

@@ -13,7 +13,7 @@ crash left behind to where it belongs.
 
 Invariants:
 * a part that waits, or is kept, lies whole in one of its places (`places`), and nowhere else than in those;
-* a load id, or an epoch of a stream, is entered once: asked again, the first's result is told and nothing changes;
+* a load id, or an epoch of a stream, is entered once: a repetition returns the first result and changes nothing;
 * parts whose load may have been entered are never taken back: when the space cannot say, they stay in `receive/` until
   it can, for the same load to come again or for `recover`;
 * `loads.lock` is held from the moment parts move to `receive/` until they are staged, and while recovering, so that
@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit entered: its position in the log, and its parts.
+    """The result of a commit: its position in the log, and its parts.
 
     `rows` counts for each map what was brought, also in parts that were there already: `duplicates` of them.
     """
@@ -93,11 +93,11 @@ class Committed:
         return range(self.first_number, self.first_number + self.parts)
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Committed:
-        """What is remembered of a load."""
+    def of(cls, row: Mapping[str, Any]) -> Committed:
+        """The commit remembered for a load."""
         return cls(
-            load=told["load"], position=told["position"], first_number=told["number"], parts=told["parts"],
-            duplicates=told["duplicates"], rejected=told["rejected"], rows=dict(told["rows"]),
+            load=row["load"], position=row["position"], first_number=row["number"], parts=row["parts"],
+            duplicates=row["duplicates"], rejected=row["rejected"], rows=dict(row["rows"]),
         )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ class Loads(PartPlaces, MergeQueue):
 
     @property
     def keep(self) -> bool:
-        """Whether parts are kept after they were merged."""
+        """True when parts are retained after they were merged."""
         return self.keep_ms > 0
 
     def announce(self) -> None:
@@ -153,10 +153,10 @@ class Loads(PartPlaces, MergeQueue):
         places = {part.manifest.id: Path(part.folder) for part in parts}
         self._recall(load, places)
         with self.space.read() as tx:
-            told = remembered(tx, load, stream)
-        if told is not None:
+            remembered_load = remembered(tx, load, stream)
+        if remembered_load is not None:
             _remove_parts([Path(part.folder) for part in parts])
-            return Committed.of(told)
+            return Committed.of(remembered_load)
         for part in parts:
             verify_part(Path(part.folder))
         with self.space.read() as tx:
@@ -259,9 +259,9 @@ class Loads(PartPlaces, MergeQueue):
         self, tx: Transaction, load: str, manifests: Sequence[PartManifest], source: str, rejected: int,
         stream: tuple[str, int] | None,
     ) -> Committed:  # fmt: skip
-        told = remembered(tx, load, stream)
-        if told is not None:
-            return Committed.of(told)
+        known = remembered(tx, load, stream)
+        if known is not None:
+            return Committed.of(known)
         self._check_maps(tx, manifests)
         body = load_body(tx, load, manifests, source=source, rejected=rejected, stream=stream)
         position = head_of(tx).position
@@ -312,8 +312,8 @@ class Loads(PartPlaces, MergeQueue):
             manifest = read_manifest(place)
         except Corrupt:
             # Its folder tells which it is; before there was a log, by its place in the load.
-            names = ((each, (each.part, str(each.index))) for each in self.queued() if each.load == load)
-            return next((each for each, known in names if place.name in known), None)
+            names = ((part, (part.part, str(part.index))) for part in self.queued() if part.load == load)
+            return next((part for part, known in names if place.name in known), None)
         with self.space.read() as tx:
             queued = queued_part(tx, manifest.map, manifest.id)
         return queued if queued is not None and queued.load == load else None
@@ -327,13 +327,13 @@ class Loads(PartPlaces, MergeQueue):
 
         Raises: `Corrupt` when the part is nowhere.
         """
-        place, kept = self.merging(queued.map, queued.number), self.retained(queued.part)
-        if place.exists() or kept.exists():
-            return place if place.exists() else kept
-        staged, aside = self.staged(queued.number), self.quarantine_folder(queued.map, queued.number)
+        place, retained = self.merging(queued.map, queued.number), self.retained(queued.part)
+        if place.exists() or retained.exists():
+            return place if place.exists() else retained
+        staged, quarantined = self.staged(queued.number), self.quarantine_folder(queued.map, queued.number)
         source = staged
-        if not staged.exists() and queued.again and aside.exists():
-            source = aside
+        if not staged.exists() and queued.again and quarantined.exists():
+            source = quarantined
         elif not staged.exists():
             # Another process has entered the load but not staged all of it yet, or died before it could.
             with self.alone():
@@ -374,10 +374,10 @@ class Loads(PartPlaces, MergeQueue):
         shelf.mkdir(exist_ok=True)
         left: set[Path] = set()
         for queued in parts:
-            place, kept = self.merging(queued.map, queued.number), self.retained(queued.part)
+            place, retained = self.merging(queued.map, queued.number), self.retained(queued.part)
             if place.exists():
-                remove_tree(kept)
-                place.rename(kept)
+                remove_tree(retained)
+                place.rename(retained)
                 left.add(place.parent)
                 step("merge.part_kept")
         for folder in (shelf, *left) if left else ():
@@ -390,11 +390,11 @@ class Loads(PartPlaces, MergeQueue):
         self.announce()
 
     def quarantine(self, queued: Queued, reason: str) -> Quarantined:
-        """Put a part that cannot be merged aside, with its reason."""
+        """Quarantine a part that cannot be merged, with its reason."""
         target = self.quarantine_folder(queued.map, queued.number)
         # Of a map that was dropped meanwhile nothing is quarantined.
         here = queued in self.queued(queued.map)
-        told = Quarantined(
+        quarantined = Quarantined(
             queued.map, queued.number, queued.part, reason, str(target), self.clock.now_ms(),
             {"map": queued.map, "number": queued.number, "part": queued.part, "rows": queued.rows} | queued.about(),
         )  # fmt: skip
@@ -402,26 +402,26 @@ class Loads(PartPlaces, MergeQueue):
         def leave(tx: Transaction) -> None:
             tx.delete(RETAINED.pack(queued.part))
             if series_of(queued.map).remove(tx, Segment(queued.part, queued.number)):
-                tx.put(QUARANTINE.pack(queued.map, queued.number), told.to_json())
+                tx.put(QUARANTINE.pack(queued.map, queued.number), quarantined.to_json())
 
         if not here:
-            return told
+            return quarantined
         taken, staged = self.merging(queued.map, queued.number), self.staged(queued.number)
         for place in (taken, staged, self.retained(queued.part)):
             if place.exists():
-                write_file_atomically(place / REASON, told.to_json())
+                write_file_atomically(place / REASON, quarantined.to_json())
                 remove_tree(target)
                 move(place, target)
         if (target / REASON).exists():
             # When a crash came after the move, the reason is the one that was found then.
-            told = Quarantined.from_json((target / REASON).read_bytes())
+            quarantined = Quarantined.from_json((target / REASON).read_bytes())
         else:
             target.mkdir(exist_ok=True)
-            write_file_atomically(target / REASON, told.to_json())
+            write_file_atomically(target / REASON, quarantined.to_json())
         step("merge.quarantine_moved")
         self.space.write(leave)
         self.announce()
-        return told
+        return quarantined
 
     # -- after a crash --------------------------------------------------------------------------------
 
@@ -444,23 +444,23 @@ class Loads(PartPlaces, MergeQueue):
 
     def clear(self) -> None:
         """Remove parts that nothing waits for, or move them to where they are kept. Call it while `alone`."""
-        waiting = self.queued()
-        numbers = {f"{each.number:012d}" for each in waiting}
+        queue = self.queued()
+        numbers = {f"{part.number:012d}" for part in queue}
         with self.space.read() as tx:
-            kept = {str(RETAINED.unpack(key)[0]) for key, _ in tx.scan(RETAINED.range())}
+            retained = {str(RETAINED.unpack(key)[0]) for key, _ in tx.scan(RETAINED.range())}
         merging = [place for name in _folders(self.folder / "merging") for place in _folders(name)]
         for place in _folders(self.folder / "staging") + merging:
             if place.name not in numbers:
-                self._clear_one(place, kept)
-        known = kept | {each.part for each in waiting}
+                self._clear_one(place, retained)
+        known = retained | {part.part for part in queue}
         for place in _folders(self.folder / "retained"):
             if place.name not in known:
                 remove_tree(place)
 
-    def _clear_one(self, place: Path, kept: set[str]) -> None:
+    def _clear_one(self, place: Path, retained: set[str]) -> None:
         with suppress(Corrupt):
             part = read_manifest(place).id
-            if part in kept and not self.retained(part).exists():
+            if part in retained and not self.retained(part).exists():
                 move(place, self.retained(part))
                 return
         remove_tree(place)

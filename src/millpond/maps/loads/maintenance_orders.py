@@ -57,6 +57,6 @@ def maintain_in_turn(loading: Loading, shard: Shard, what: str, before_ms: int) 
         merged = Merged()
         merge_map(loading.loads, shard, merged)
         wait_applied(loading, entry.position, [definition.name])
-    told = merged.maintenance.get(entry.position)
+    report = merged.maintenance.get(entry.position)
     # Another may have carried it out, together with what came before it.
-    return told or idle_report(shard, loading.clock, began, before, suspended=False)
+    return report or idle_report(shard, loading.clock, began, before, suspended=False)

@@ -7,7 +7,7 @@ Invariants:
 * parts are merged in the order of the loads, and within a load in its order; of rows with the same address the later
   part's wins, or where the map said `overwrite=False` when the load was entered, the first stays;
 * the first part of a map becomes its shard: the file is moved, or copied where parts are kept. Until the merge commits,
-  the file has no table `info`, which is how a crash in between is told from a finished merge.
+  the file has no table `info`, which distinguishes a crash in between from a finished merge.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What one load brings to one map: its number, its time, and whether its rows win over those that are there.
+    """The part one load brings to one map: its number, its time, and whether its rows win over existing ones.
 
     `again`: it is merged although the shard has absorbed it.
     """
@@ -64,7 +64,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """What a merge did: rows brought, rows the map holds afterwards, whether it had been merged before."""
+    """The result of a merge: rows brought, rows of the map afterwards, and a flag for a repeated merge."""
 
     rows: int
     rows_after: int
@@ -112,7 +112,7 @@ def merge_loads(shard: Shard, loads: Sequence[Arrived], *, keep: bool = False) -
 
 
 def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
-    """Whether the first part's file is, or was made, the shard's first generation."""
+    """True when the first part's file is, or was made, the shard's first generation."""
     first = parts[0].folder / "data.mdb"
     place = generation_folder(shard.folder, 1)
     if not first.exists():

@@ -112,7 +112,9 @@ def _current(loads: Loads, shard: Shard) -> bool:
 
 
 def _next(loads: Loads, shard: Shard) -> MaintenanceOrder | list[Queued] | None:
-    """What is due: a maintenance order, or the parts of the loads before the next one, as many as are folded."""
+    """The next work: a maintenance order, or the parts of the loads before the next one, as many as are folded
+    together.
+    """
     name = shard.definition.name
     with loads.space.read() as tx:
         known = known_map(tx, name)
@@ -189,7 +191,7 @@ def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) 
             if not bad:
                 raise
             merged.quarantined += [loads.quarantine(queued, reason) for queued, reason in bad]
-            whole = [each for each in whole if each[0] not in [queued for queued, _ in bad]]
+            whole = [pair for pair in whole if pair[0] not in [queued for queued, _ in bad]]
         else:
             name = shard.definition.name
             merged.rows[name] = merged.rows.get(name, 0) + rows
@@ -199,9 +201,9 @@ def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) 
 
 def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> int:
     arrived = []
-    for _, group in groupby(parts, key=lambda each: each[0].load_number):
+    for _, group in groupby(parts, key=lambda pair: pair[0].load_number):
         first, *rest = group
-        queued, received = first[0], [each for _, each in (first, *rest)]
+        queued, received = first[0], [received for _, received in (first, *rest)]
         overwrite = with_settings(shard.definition, queued.settings).overwrite
         stamp = queued.stamp_ms or loads.clock.now_ms()
         arrived.append(
@@ -220,7 +222,7 @@ def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tupl
         try:
             folder = loads.take(queued)
             adopted = not (folder / "data.mdb").exists()
-            # A part whose file already became the shard is told from a damaged one by the merge.
+            # A part whose file already became the shard is distinguished from a damaged one by the merge.
             manifest = read_manifest(folder) if adopted else verify_part(folder)
             whole.append((queued, Received(folder, manifest)))
         except Corrupt as error:
@@ -229,13 +231,15 @@ def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tupl
 
 
 def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[tuple[Queued, str]]:
-    """Which parts cannot be read through although their files are what they say, and why; none: it is the shard."""
+    """The parts that cannot be read through although their files have the right checksums, with reasons; none means
+    that the shard is at fault.
+    """
     found = []
     for queued, received in parts:
         if not (received.folder / "data.mdb").exists() and shard.exists() and not shard.version:
             continue  # it became the shard's file: the merge goes on from there
         try:
-            rows = sum(each.num_rows for each in part_rows(shard.definition, received))
+            rows = sum(batch.num_rows for batch in part_rows(shard.definition, received))
             if rows != queued.rows:
                 found.append((queued, f"the part holds {rows} rows, not {queued.rows}"))
         except Exception as error:

@@ -2,7 +2,7 @@
 
 Invariants:
 * a map is worked on by one thread at a time, in the order of the log; no map waits for another's work;
-* whatever goes wrong with one map is told by `status`, and to those who wait for it; it is tried again later, or soon
+* a failure of one map is reported by `status`, and raised to those who wait for it; it is tried again later, or soon
   when somebody begins to wait; the others go on;
 * `stop` waits for the transaction that runs, not for what waits;
 * held (`pause`), it merges only while somebody keeps it awake; what is entered meanwhile waits.
@@ -43,7 +43,7 @@ class _Pond(Protocol):
 
 @dataclass(slots=True)
 class MapProgress:
-    """How merging goes for one map. Times are UTC milliseconds; `error` is empty after a success.
+    """The state of merging of one map. Times are UTC milliseconds; `error` is empty after a success.
 
     `merged_rows` is of the last round, the totals are since the merger was made.
     """
@@ -105,7 +105,7 @@ class Merger:
 
     @property
     def alive(self) -> bool:
-        """Whether it is at work."""
+        """True when its thread is at work."""
         return self._thread is not None and self._thread.is_alive()
 
     def report(self, position: int) -> MaintenanceReport | None:
@@ -125,12 +125,12 @@ class Merger:
                         "position": applied_position(tx, name),
                     }
                 )  # fmt: skip
-        known = {told["map"] for told in waits}
+        known = {row["map"] for row in waits}
         with self._lock:
             for name in self._progress.keys() - known:
                 if not self._progress[name].working:
                     del self._progress[name]  # the map was dropped
-            return [asdict(self._progress.get(told["map"]) or MapProgress(told["map"])) | told for told in waits]
+            return [asdict(self._progress.get(row["map"]) or MapProgress(row["map"])) | row for row in waits]
 
     # -- at work --------------------------------------------------------------------------------------
 
@@ -156,8 +156,8 @@ class Merger:
         for name in self.loads.queued_maps():
             with self._lock:
                 progress = self._progress.setdefault(name, MapProgress(name))
-                asked = self.loads.failures.requested(name)
-                if progress.working or now < (progress.rests_at_least if asked else progress.rests_until):
+                demanded = self.loads.failures.requested(name)
+                if progress.working or now < (progress.rests_at_least if demanded else progress.rests_until):
                     continue
                 progress.working = True
             yield name

@@ -10,7 +10,7 @@ __all__ = ("Pause",)
 
 
 class Pause:
-    """Whether some work goes on. `nudge` is told of every change."""
+    """A switch that pauses some work. `nudge` is called on every change."""
 
     def __init__(self, nudge: Callable[[], None]) -> None:
         self._nudge = nudge
@@ -20,7 +20,7 @@ class Pause:
 
     @property
     def going(self) -> bool:
-        """Whether it goes on now."""
+        """True when the work is not paused."""
         return not self.held or self._awake > 0
 
     def set(self, held: bool) -> None:

@@ -42,7 +42,7 @@ def begin(space: Space, draw_id: Callable[[], str], now_ms: int, retention_ms: i
 
 
 class PondLog:
-    """What a pond says of its log, and how entries come into it."""
+    """The log of a pond: its entries, and the ways to append one."""
 
     loading: Loading
 
@@ -97,7 +97,7 @@ class PondLog:
                 self._followed(entry)
 
     def _followed(self, entry: Entry) -> None:
-        """What else an entry does to an open pond."""
+        """Apply the other effects of an entry on an open pond."""
 
     def order_maintenance(self, name: str, what: str, before_ms: int) -> Entry:
         """Append the order to `condense` or `retain` a map; it is carried out in its turn.
@@ -128,7 +128,7 @@ class PondLog:
 
 
 class RetainedParts:
-    """What a pond says of its parts."""
+    """The parts of a pond."""
 
     loading: Loading
 
@@ -138,7 +138,7 @@ class RetainedParts:
 
     def parts(self, name: str | None = None, state: str | None = None) -> list[PartStatus]:
         """The parts that wait, are merged now, were quarantined or are kept; of one map, or in one state."""
-        return [each for each in part_statuses(self.loading.loads, name) if state in (None, each.state)]
+        return [part for part in part_statuses(self.loading.loads, name) if state in (None, part.state)]
 
     def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
         """Take parts that were quarantined (all: None) again, each in its place; how each stands now.

@@ -1,6 +1,6 @@
-"""Where the parts of a pond lie, and how long those are kept that were merged.
+"""Folders of a pond's parts, and the retention of merged ones.
 
-Kept parts are what a replica that was away catches up with, and what a stream reads: the log reaches back as far as
+Retained parts serve a replica that was away, and what a stream reads: the log reaches back as far as
 there are parts for all its loads, and no further (`cover`).
 """
 
@@ -52,31 +52,31 @@ def part_folder(loads: Loads, part: str) -> Path | None:
 
 
 def _find(tx: ReadTransaction, part: str) -> Queued | None:
-    kept = _retained_now(tx, part)
-    if kept is not None:
-        return kept
+    retained = _retained_now(tx, part)
+    if retained is not None:
+        return retained
     found = (queued_part(tx, name, part) for name in map_names(tx))
-    return next((each for each in found if each is not None), None)
+    return next((part for part in found if part is not None), None)
 
 
 def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
     """Every part there is (or of one map), in the order in which they were entered."""
     with loads.space.read() as tx:
-        waiting = [each for name in map_names(tx) if only in (None, name) for each in queued_parts(tx, name)]
-        kept = [Queued.from_json(value) for _, value in tx.scan(RETAINED.range())]
-        aside = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
-    known = {each.part for each in waiting}
-    failures = {each.map: each.reason for each in loads.failures.all()}
+        queue = [part for name in map_names(tx) if only in (None, name) for part in queued_parts(tx, name)]
+        retained = [Queued.from_json(value) for _, value in tx.scan(RETAINED.range())]
+        quarantine = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
+    known = {part.part for part in queue}
+    failures = {failure.map: failure.reason for failure in loads.failures.all()}
     found = [
         replace(
-            _status(each, "merging" if loads.merging(each.map, each.number).exists() else "queued"),
-            reason=failures.get(each.map, ""),
+            _status(part, "merging" if loads.merging(part.map, part.number).exists() else "queued"),
+            reason=failures.get(part.map, ""),
         )
-        for each in waiting
+        for part in queue
     ]  # fmt: skip
-    found += [_status(each, "retained") for each in kept if only in (None, each.map) and each.part not in known]
-    found += [_aside(each) for each in aside]
-    return sorted((each for each in found if only in (None, each.map)), key=lambda each: each.number)
+    found += [_status(part, "retained") for part in retained if only in (None, part.map) and part.part not in known]
+    found += [_quarantined_status(part) for part in quarantine]
+    return sorted((part for part in found if only in (None, part.map)), key=lambda part: part.number)
 
 
 def _status(queued: Queued, state: str) -> PartStatus:
@@ -86,14 +86,23 @@ def _status(queued: Queued, state: str) -> PartStatus:
     )  # fmt: skip
 
 
-def _aside(aside: Quarantined) -> PartStatus:
-    if aside.queued is not None:
-        told = replace(_status(Queued(**aside.queued), "quarantined"), since_ms=aside.since_ms)
-        return replace(told, reason=aside.reason)
+def _quarantined_status(quarantined: Quarantined) -> PartStatus:
+    if quarantined.queued is not None:
+        status = replace(_status(Queued(**quarantined.queued), "quarantined"), since_ms=quarantined.since_ms)
+        return replace(status, reason=quarantined.reason)
     return PartStatus(
-        state="quarantined", map=aside.map, part=aside.part, number=aside.number, position=0, load="", rows=0, bytes=0,
-        source="", since_ms=aside.since_ms, reason=aside.reason,
-    )  # fmt: skip
+        state="quarantined",
+        map=quarantined.map,
+        part=quarantined.part,
+        number=quarantined.number,
+        position=0,
+        load="",
+        rows=0,
+        bytes=0,
+        source="",
+        since_ms=quarantined.since_ms,
+        reason=quarantined.reason,
+    )
 
 
 # -- how long -----------------------------------------------------------------------------------------
@@ -102,14 +111,14 @@ def _aside(aside: Quarantined) -> PartStatus:
 def expire(loads: Loads, before_ms: int) -> int:
     """Remove parts that were merged before a time, and the log that speaks of them; how many parts."""
     with loads.space.read() as tx:
-        kept = (Queued.from_json(value) for _, value in tx.scan(RETAINED.range()))
-        old = [each for each in kept if each.queued_ms < before_ms]
+        retained = (Queued.from_json(value) for _, value in tx.scan(RETAINED.range()))
+        old = [part for part in retained if part.queued_ms < before_ms]
     gone = 0
     for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
         left = loads.space.write(partial(_leave, some))
         step("kept.expired")
-        for each in left:
-            remove_tree(loads.retained(each.part))
+        for part in left:
+            remove_tree(loads.retained(part.part))
         gone += len(left)
     return gone
 
@@ -117,20 +126,20 @@ def expire(loads: Loads, before_ms: int) -> int:
 def _leave(old: Sequence[Queued], tx: Transaction) -> list[Queued]:
     """Forget these parts, but for those that are merged again, and trim the log to what is left."""
     gone = [
-        each for each in old
-        if _retained_now(tx, each.part) == each and queued_part(tx, each.map, each.part) is None
+        part for part in old
+        if _retained_now(tx, part.part) == part and queued_part(tx, part.map, part.part) is None
     ]  # fmt: skip
-    for each in gone:
-        tx.delete(RETAINED.pack(each.part))
+    for part in gone:
+        tx.delete(RETAINED.pack(part.part))
     names = map_names(tx)
     applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
-    trim(tx, min(max((each.position for each in gone), default=0), applied) + 1)
+    trim(tx, min(max((part.position for part in gone), default=0), applied) + 1)
     return gone
 
 
 def _retained_now(tx: ReadTransaction, part: str) -> Queued | None:
-    told = tx.get(RETAINED.pack(part))
-    return None if told is None else Queued.from_json(told)
+    row = tx.get(RETAINED.pack(part))
+    return None if row is None else Queued.from_json(row)
 
 
 def tidy_up(loads: Loads, position: int) -> None:
@@ -147,7 +156,7 @@ def tidy_up(loads: Loads, position: int) -> None:
 def cover(tx: Transaction) -> int:
     """Trim the log to what there are parts for, never what is not applied; how many entries went."""
     names = map_names(tx)
-    there = {each.part for name in names for each in queued_parts(tx, name)}
+    there = {part.part for name in names for part in queued_parts(tx, name)}
     there |= {str(RETAINED.unpack(key)[0]) for key, _ in tx.scan(RETAINED.range())}
     there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}
     first = first_position(tx)

@@ -2,7 +2,7 @@
 
 The rows of a map depend on the order of its loads. So a part is put back before everything that was entered after it,
 and what was applied meanwhile is applied once more, in order, from parts that were kept. That gives the same rows and
-update times as if the part had never been aside, because
+update times as if the part had never been quarantined, because
 
 * every load in question overwrites: of two rows with one address the later wins, whatever was there before; and
 * nothing was condensed meanwhile: condensing drops rows by what lay before them, which was not all there.
@@ -48,40 +48,40 @@ __all__ = ("replace_part", "retry_parts")
 def retry_parts(loading: Loading, part_ids: Sequence[str] | None) -> list[PartStatus]:
     """Take parts that were quarantined again, see `Pond.retry_parts`."""
     loads = loading.loads
-    aside = [each for each in loads.quarantined() if part_ids is None or each.part in part_ids]
-    unknown = set(part_ids or ()) - {each.part for each in aside}
+    quarantine = [part for part in loads.quarantined() if part_ids is None or part.part in part_ids]
+    unknown = set(part_ids or ()) - {part.part for part in quarantine}
     if unknown:
         raise NotFound(
             "no such part was quarantined", kind="part_not_found", part=min(unknown),
             hint="millpond parts lists those that were",
         )  # fmt: skip
     refused: dict[str, str] = {}
-    for name in sorted({each.map for each in aside}):
+    for name in sorted({part.map for part in quarantine}):
         try:
-            _retry_map(loads, loading.shard_of(name), [each for each in aside if each.map == name])
+            _retry_map(loads, loading.shard_of(name), [part for part in quarantine if part.map == name])
         except Conflict as error:
             if part_ids is not None:
                 raise
-            refused |= {each.part: str(error) for each in aside if each.map == name}
+            refused |= {part.part: str(error) for part in quarantine if part.map == name}
     loads.announce()
     if not loading.served:
-        merge_queued(loads, loading.shard_of, {each.map for each in aside})
-    asked = {each.part for each in aside}
+        merge_queued(loads, loading.shard_of, {part.map for part in quarantine})
+    retried = {part.part for part in quarantine}
     return [
-        replace(each, reason=refused.get(each.part, each.reason))
-        for each in part_statuses(loads) if each.part in asked
+        replace(part, reason=refused.get(part.part, part.reason))
+        for part in part_statuses(loads) if part.part in retried
     ]  # fmt: skip
 
 
 def replace_part(loading: Loading, part_id: str, folder: Path) -> list[PartStatus]:
     """Hand in an intact copy of a part that was quarantined, see `Pond.replace_part`."""
     loads = loading.loads
-    aside = next((each for each in loads.quarantined() if each.part == part_id), None)
-    if aside is not None:
+    quarantined = next((part for part in loads.quarantined() if part.part == part_id), None)
+    if quarantined is not None:
         manifest = verify_part(folder)
         if manifest.id != part_id:
             raise Invalid("it is another part", kind="part_other", wanted=part_id, found=manifest.id)
-        target = loads.quarantine_folder(aside.map, aside.number)
+        target = loads.quarantine_folder(quarantined.map, quarantined.number)
         remove_tree(target)
         move(folder, target)
         step("retry.part_replaced")
@@ -93,19 +93,19 @@ def replace_part(loading: Loading, part_id: str, folder: Path) -> list[PartStatu
 
 @dataclass(slots=True)
 class _Redo:
-    """What is to be done again for a map: parts in their order, and maintenance orders."""
+    """The work to repeat for a map: parts in their order, and maintenance orders."""
 
     parts: list[Queued] = field(default_factory=list)
     orders: list[MaintenanceOrder] = field(default_factory=list)
     known: list[Quarantined] = field(default_factory=list)
 
 
-def _retry_map(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None:
+def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
     with loads.space.read() as tx:
-        again = {each.number for each in aside if series_of(each.map).knows(tx, each.part)}
+        again = {part.number for part in quarantine if series_of(part.map).knows(tx, part.part)}
     # Whose rows were loaded again since is not wanted any more, damaged or not.
-    known = [each for each in aside if each.number in again]
-    whole = [each for each in aside if each.number not in again and _is_whole(loads, each)]
+    known = [part for part in quarantine if part.number in again]
+    whole = [part for part in quarantine if part.number not in again and _is_whole(loads, part)]
     with shard.exclusive(), loads.alone():
         if known:
             _put_back(loads, shard, known)
@@ -114,29 +114,30 @@ def _retry_map(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None
             _put_back(loads, shard, whole)
 
 
-def _put_back(loads: Loads, shard: Shard, aside: Sequence[Quarantined]) -> None:
+def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
     def act(tx: Transaction) -> _Redo:
-        redo = _plan(tx, shard, aside)
+        redo = _plan(tx, shard, quarantine)
         for queued in redo.parts:
             segment = Segment(queued.part, queued.number, queued.rows)
             series_of(queued.map).put_back(tx, segment, replace(queued, again=True).about())
         for order in redo.orders:
             row = json.dumps(asdict(replace(order, again=True))).encode()
             tx.put(MAINTENANCE.pack(order.map, order.position), row)
-        for each in aside:
-            tx.delete(QUARANTINE.pack(each.map, each.number))
+        for part in quarantine:
+            tx.delete(QUARANTINE.pack(part.map, part.number))
         return redo
 
     redo = loads.space.write(act)
     step("retry.entered")
-    for each in redo.known:
-        remove_tree(loads.quarantine_folder(each.map, each.number))
+    for part in redo.known:
+        remove_tree(loads.quarantine_folder(part.map, part.number))
 
 
-def _is_whole(loads: Loads, aside: Quarantined) -> bool:
+def _is_whole(loads: Loads, quarantined: Quarantined) -> bool:
     try:
         return (
-            verify_part(loads.quarantine_folder(aside.map, aside.number)).id == aside.part and aside.queued is not None
+            verify_part(loads.quarantine_folder(quarantined.map, quarantined.number)).id == quarantined.part
+            and quarantined.queued is not None
         )
     except Corrupt:
         return False
@@ -145,29 +146,29 @@ def _is_whole(loads: Loads, aside: Quarantined) -> bool:
 def _finish_absorbed(loads: Loads, shard: Shard) -> None:
     """Take out of the queue what the shard has already: only the end of its merge was cut off."""
     with loads.space.read() as tx:
-        waiting = list(queued_parts(tx, shard.definition.name))
-    if any(each.again for each in waiting):
+        queue = list(queued_parts(tx, shard.definition.name))
+    if any(part.again for part in queue):
         raise Unavailable(
             "parts of the map are taken again already", kind="part_waits", map=shard.definition.name,
             hint="try again when that is done",
         )  # fmt: skip
     absorbed = shard.absorbed
-    loads.finish([each for each in waiting if each.load_number <= absorbed])
+    loads.finish([part for part in queue if part.load_number <= absorbed])
 
 
-def _plan(tx: ReadTransaction, shard: Shard, aside: Sequence[Quarantined]) -> _Redo:
+def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) -> _Redo:
     name, redo = shard.definition.name, _Redo()
     retried: dict[int, Queued] = {}
-    for each in aside:
-        if series_of(name).knows(tx, each.part):
-            redo.known.append(each)  # its rows were loaded again since
-        elif each.queued is not None:
-            retried[each.number] = Queued(**each.queued)
+    for part in quarantine:
+        if series_of(name).knows(tx, part.part):
+            redo.known.append(part)  # its rows were loaded again since
+        elif part.queued is not None:
+            retried[part.number] = Queued(**part.queued)
     if not retried:
         return redo
     least = retried[min(retried)]
     later = _later(tx, shard, least, retried)
-    redo.parts = sorted([*retried.values(), *later.parts], key=lambda each: each.number)
+    redo.parts = sorted([*retried.values(), *later.parts], key=lambda part: part.number)
     redo.orders = later.orders
     if later.parts or later.orders:
         _check_overwrite(redo.parts)
@@ -175,20 +176,24 @@ def _plan(tx: ReadTransaction, shard: Shard, aside: Sequence[Quarantined]) -> _R
 
 
 def _later(tx: ReadTransaction, shard: Shard, least: Queued, retried: dict[int, Queued]) -> _Redo:
-    """What was applied after a part, and must be applied again."""
+    """The work that was applied after a part, and must be applied again."""
     name, redo = shard.definition.name, _Redo()
     if least.position == 0:
         if shard.absorbed >= least.load_number:
             raise _out_of_order(least, "it came before there was a log")
         return redo
-    waiting = {each.number for each in queued_parts(tx, name)}
-    orders = {each.position for each in maintenance_orders(tx, name)}
-    aside = {Quarantined.from_json(row).number for _, row in tx.scan(QUARANTINE[name].range())}
+    queued = {part.number for part in queued_parts(tx, name)}
+    orders = {order.position for order in maintenance_orders(tx, name)}
+    quarantined = {Quarantined.from_json(row).number for _, row in tx.scan(QUARANTINE[name].range())}
     for entry in _entries_from(tx, least):
         if entry.kind == "load":
             for number, part in enumerate(entry.body["parts"], entry.body["number"]):
-                if part["map"] == name and number > least.number and number not in waiting | aside | retried.keys():
-                    redo.parts.append(_kept(tx, part["id"], number, least))
+                if (
+                    part["map"] == name
+                    and number > least.number
+                    and number not in queued | quarantined | retried.keys()
+                ):
+                    redo.parts.append(_retained_part(tx, part["id"], number, least))
         elif entry.kind in ("condense", "retain") and entry.maps == (name,) and entry.position not in orders:
             if entry.kind == "condense" and shard.definition.kind.timed:
                 raise _out_of_order(least, "the map was condensed since")
@@ -206,9 +211,9 @@ def _entries_from(tx: ReadTransaction, least: Queued) -> Iterator[Entry]:
         raise _out_of_order(least, "the log no longer reaches back to it") from error
 
 
-def _kept(tx: ReadTransaction, part: str, number: int, least: Queued) -> Queued:
-    told = tx.get(RETAINED.pack(part))
-    found = None if told is None else Queued.from_json(told)
+def _retained_part(tx: ReadTransaction, part: str, number: int, least: Queued) -> Queued:
+    row = tx.get(RETAINED.pack(part))
+    found = None if row is None else Queued.from_json(row)
     if found is None or found.number != number:
         raise _out_of_order(least, "a part that was merged after it is no longer kept")
     return found
@@ -222,8 +227,8 @@ def _order(entry: Entry) -> MaintenanceOrder:
 
 
 def _check_overwrite(parts: Sequence[Queued]) -> None:
-    for each in parts:
-        if each.settings is not None and not each.settings["overwrite"]:
+    for part in parts:
+        if part.settings is not None and not part.settings["overwrite"]:
             raise _out_of_order(parts[0], "of equal addresses the first row stays, and later ones are there already")
 
 

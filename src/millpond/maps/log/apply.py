@@ -56,7 +56,7 @@ def follow(tx: Transaction, entry: Entry, *, keep: bool = False) -> bool:
 
 
 def perform(tx: Transaction, entry: Entry, *, keep: bool) -> None:
-    """What the entry does to the catalogue, to what waits and to what is remembered of loads."""
+    """Apply the entry to the catalogue, to the queues and to the remembered loads."""
     if entry.kind in ("create", "alter"):
         put_map(tx, MapDefinition.from_dict(entry.body["definition"]))
     elif entry.kind == "drop":
@@ -79,19 +79,19 @@ def _drop(tx: Transaction, name: str, *, keep: bool) -> None:
 def _forget_streams(tx: Transaction, name: str) -> None:
     """Forget the streams that brought rows to no other map that is there."""
     for key, value in tx.scan(STREAMS.range()):
-        told = json.loads(value)
-        maps = _maps_of_stream(told)
+        payload = json.loads(value)
+        maps = _maps_of_stream(payload)
         if name in maps:
-            left = [each for each in maps if each != name]
+            left = [other for other in maps if other != name]
             if left:
-                tx.put(key, json.dumps(told | {"maps": left}).encode())
+                tx.put(key, json.dumps(payload | {"maps": left}).encode())
             else:
                 tx.delete(key)
 
 
-def _maps_of_stream(told: Mapping[str, Any]) -> list[str]:
+def _maps_of_stream(row: Mapping[str, Any]) -> list[str]:
     """The maps that a stream brought rows to; of a row from before they were written down, those of its last epoch."""
-    return list(told.get("maps", told["rows"]))
+    return list(row.get("maps", row["rows"]))
 
 
 # -- loads --------------------------------------------------------------------------------------------
@@ -116,38 +116,44 @@ def load_body(
             fresh.pop(manifest.id, None)
         fresh.setdefault(manifest.id, manifest)
     return {
-        "load": load, "source": source, "rejected": rejected, "stream": None if stream is None else list(stream),
-        "number": int.from_bytes(tx.get(NUMBER) or b"", "big") + 1, "rows": rows,
+        "load": load,
+        "source": source,
+        "rejected": rejected,
+        "stream": None if stream is None else list(stream),
+        "number": int.from_bytes(tx.get(NUMBER) or b"", "big") + 1,
+        "rows": rows,
         "duplicates": len(manifests) - len(fresh),
         "maps": {
-            each.name: {"incarnation": each.incarnation, "settings": settings_of(each)} for each in definitions.values()
+            definition.name: {"incarnation": definition.incarnation, "settings": settings_of(definition)}
+            for definition in definitions.values()
         },
         "parts": [
-            {"id": each.id, "map": each.map, "rows": each.rows, "bytes": each.data_bytes} for each in fresh.values()
+            {"id": manifest.id, "map": manifest.map, "rows": manifest.rows, "bytes": manifest.data_bytes}
+            for manifest in fresh.values()
         ],
-    }  # fmt: skip
+    }
 
 
 def _remember(tx: Transaction, entry: Entry) -> None:
-    """Note what the load entered, for whoever asks again."""
+    """Remember what the load entered, for repeated requests."""
     body = entry.body
-    told = {name: body[name] for name in ("load", "rejected", "rows", "duplicates", "number")}
-    told |= {"position": entry.position, "parts": len(body["parts"])}
-    tx.put(LOADS.pack(body["load"]), json.dumps(told).encode())
+    row = {name: body[name] for name in ("load", "rejected", "rows", "duplicates", "number")}
+    row |= {"position": entry.position, "parts": len(body["parts"])}
+    tx.put(LOADS.pack(body["load"]), json.dumps(row).encode())
     if body["stream"] is not None:
         query, epoch = body["stream"]
         before = tx.get(STREAMS.pack(query))
-        maps = {*told["rows"], *(() if before is None else _maps_of_stream(json.loads(before)))}
-        tx.put(STREAMS.pack(query), json.dumps(told | {"epoch": epoch, "maps": sorted(maps)}).encode())
+        maps = {*row["rows"], *(() if before is None else _maps_of_stream(json.loads(before)))}
+        tx.put(STREAMS.pack(query), json.dumps(row | {"epoch": epoch, "maps": sorted(maps)}).encode())
 
 
 def remembered(tx: ReadTransaction, load: str | None, stream: tuple[str, int] | None) -> Mapping[str, Any] | None:
-    """What was entered under this load id, or for this epoch of a stream or a later one; None when nothing was."""
-    told = None if load is None else tx.get(LOADS.pack(load))
-    if told is None and stream is not None:
+    """The entry made under this load id, or for this epoch of a stream or a later one; None if there is none."""
+    row = None if load is None else tx.get(LOADS.pack(load))
+    if row is None and stream is not None:
         last = tx.get(STREAMS.pack(stream[0]))
-        told = last if last is not None and json.loads(last)["epoch"] >= stream[1] else None
-    return None if told is None else json.loads(told)
+        row = last if last is not None and json.loads(last)["epoch"] >= stream[1] else None
+    return None if row is None else json.loads(row)
 
 
 def queue_entry(tx: Transaction, entry: Entry) -> None:
@@ -195,8 +201,8 @@ def _queue_parts(tx: Transaction, entry: Entry) -> None:
 def _adopt(tx: Transaction, queued: Queued) -> None:
     series = series_of(queued.map)
     if series.knows(tx, queued.part):
-        # The primary had put the part aside, and took it again from a later load: the log decides, it comes again.
-        if any(each.part == queued.part for each in queued_parts(tx, queued.map)):
+        # The primary had quarantined the part, and took it again from a later load: the log decides, it comes again.
+        if any(part.part == queued.part for part in queued_parts(tx, queued.map)):
             raise Unavailable(
                 "the part still waits, of an earlier load", kind="part_waits", map=queued.map, part=queued.part,
                 hint="try again when it is merged",

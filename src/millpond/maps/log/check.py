@@ -56,30 +56,30 @@ def _check_entry(entry: Entry, before: Entry | None, position: int) -> Iterator[
 def check_retained(loads: Loads, *, full: bool) -> Iterator[Report]:
     """The parts that are kept."""
     with loads.space.read() as tx:
-        kept = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
-    for each in kept:
-        damage = _damage(loads, each, full=full)
+        retained = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
+    for part in retained:
+        damage = _damage(loads, part, full=full)
         if damage is None:
             yield checked("kept part")
-        elif _still_retained(loads, each):
+        elif _still_retained(loads, part):
             remedy = "its rows are in the map; those who follow take it from another node, and it goes when it expires"
-            yield problem("kept part", loads.retained(each.part), damage, remedy)
+            yield problem("kept part", loads.retained(part.part), damage, remedy)
 
 
-def _damage(loads: Loads, kept: Queued, *, full: bool) -> Corrupt | None:
+def _damage(loads: Loads, retained: Queued, *, full: bool) -> Corrupt | None:
     place = next(
-        (place for place in loads.places(kept) if (place / "manifest.json").exists()), loads.retained(kept.part)
+        (place for place in loads.places(retained) if (place / "manifest.json").exists()), loads.retained(retained.part)
     )
     try:
         manifest = verify_part(place) if full else read_manifest(place)
     except Corrupt as error:
         return error
-    return None if manifest.id == kept.part else Corrupt("it is another part", kind="part_other", found=manifest.id)
+    return None if manifest.id == retained.part else Corrupt("it is another part", kind="part_other", found=manifest.id)
 
 
-def _still_retained(loads: Loads, kept: Queued) -> bool:
+def _still_retained(loads: Loads, retained: Queued) -> bool:
     """Looked at again: it may have expired, or been quarantined, while it was read."""
     with loads.space.read() as tx:
-        return tx.get(RETAINED.pack(kept.part)) is not None and kept.part not in {
-            each.part for each in queued_parts(tx, kept.map)
+        return tx.get(RETAINED.pack(retained.part)) is not None and retained.part not in {
+            part.part for part in queued_parts(tx, retained.map)
         }

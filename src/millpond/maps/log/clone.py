@@ -66,7 +66,7 @@ _VERSIONS_MAX = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """What was brought together: `maps` are the names of the shard files, `<map>.<incarnation>`."""
+    """A clone under construction: `maps` are the names of the shard files, `<map>.<incarnation>`."""
 
     id: str
     pond: str
@@ -75,12 +75,12 @@ class Clone:
 
 
 def clone_folder(folder: Path) -> Path:
-    """Where a pond gathers what it is going to be."""
+    """The folder in which a clone is assembled."""
     return folder / "clone"
 
 
 def shard_file(folder: Path, definition: MapDefinition) -> Path:
-    """Where the copy of a shard comes to lie."""
+    """Path of the copy of a shard."""
     return clone_folder(folder) / f"{definition.name}.{definition.incarnation}.mdb"
 
 
@@ -208,8 +208,8 @@ def resume_clone(folder: Path, space: Space) -> bool:
     ready = clone_folder(folder) / "ready.json"
     if not ready.exists():
         return False
-    told = json.loads(ready.read_bytes())
-    _carry_out(folder, space, Clone(**{**told, "maps": tuple(told["maps"])}))
+    payload = json.loads(ready.read_bytes())
+    _carry_out(folder, space, Clone(**{**payload, "maps": tuple(payload["maps"])}))
     return True
 
 
@@ -220,14 +220,14 @@ def _carry_out(folder: Path, space: Space, clone: Clone) -> None:
         before = list_maps(tx)
     if not done:
         with ExitStack() as held:
-            _hold(held, folder, {_folder_name(each): each for each in (*before, *wanted)})
-            for each in wanted:
-                file = shard_file(folder, each) if _folder_name(each) in clone.maps else None
-                adopt_copy(_shard(folder, each), file)
+            _hold(held, folder, {_folder_name(definition): definition for definition in (*before, *wanted)})
+            for definition in wanted:
+                file = shard_file(folder, definition) if _folder_name(definition) in clone.maps else None
+                adopt_copy(_shard(folder, definition), file)
             step("clone.shards_switched")
             space.write(lambda tx: _put_state(tx, folder, clone))
             step("clone.space_written")
-    _clean(folder, {_folder_name(each) for each in wanted})
+    _clean(folder, {_folder_name(definition) for definition in wanted})
     step("clone.cleaned")
     remove_tree(clone_folder(folder))
 
@@ -255,9 +255,9 @@ def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
     source = clone_folder(folder)
     for key, value in _read_rows(source / "state.arrow"):
         tx.put(key, value)
-    for aside in quarantine_of(source / "quarantine.arrow"):
-        told = replace(aside, folder=str(_quarantine_folder(folder, aside)))
-        tx.put(QUARANTINE.pack(aside.map, aside.number), told.to_json())
+    for quarantined in quarantine_of(source / "quarantine.arrow"):
+        moved = replace(quarantined, folder=str(_quarantine_folder(folder, quarantined)))
+        tx.put(QUARANTINE.pack(quarantined.map, quarantined.number), moved.to_json())
     _forget_entries(tx)
     tx.put(POND_ID, clone.pond.encode())
     tx.put(_DONE, clone.id.encode())
@@ -279,20 +279,20 @@ def forget_quarantined(folder: Path, space: Space, name: str, position: int) -> 
     """Forget the parts of a map that were quarantined: a copy of the map holds everything up to a position."""
 
     def leave(tx: Transaction) -> list[Quarantined]:
-        aside = [(key, Quarantined.from_json(value)) for key, value in tx.scan(QUARANTINE[name].range())]
-        gone = [(key, each) for key, each in aside if each.position <= position]
-        for key, each in gone:
+        quarantine = [(key, Quarantined.from_json(value)) for key, value in tx.scan(QUARANTINE[name].range())]
+        gone = [(key, part) for key, part in quarantine if part.position <= position]
+        for key, part in gone:
             tx.delete(key)
-            # Who puts a part aside forgets that it knew it. It is in the map now.
-            tx.put(ABSORBED.pack(name, each.part), each.number.to_bytes(8, "big"))
-        return [each for _, each in gone]
+            # Quarantine forgets that the part is known. It is in the map now.
+            tx.put(ABSORBED.pack(name, part.part), part.number.to_bytes(8, "big"))
+        return [part for _, part in gone]
 
-    for each in space.write(leave):
-        remove_tree(_quarantine_folder(folder, each))
+    for part in space.write(leave):
+        remove_tree(_quarantine_folder(folder, part))
 
 
-def _quarantine_folder(folder: Path, aside: Quarantined) -> Path:
-    return folder / "quarantine" / f"{aside.number:012d}-{aside.map}"
+def _quarantine_folder(folder: Path, quarantined: Quarantined) -> Path:
+    return folder / "quarantine" / f"{quarantined.number:012d}-{quarantined.map}"
 
 
 def _clean(folder: Path, known: set[str]) -> None:

@@ -1,6 +1,6 @@
-"""Why merging does not go on: told to whoever waits for it, and shown with the parts that wait.
+"""Merge failures: recorded per map, raised to waiting loads, and listed with the queue.
 
-Attempts to merge are numbered in the order in which they begin. Who begins to wait asks for a new one, and is told what
+Attempts to merge are numbered in the order in which they begin. Each new waiter requests one, and gets what
 went wrong with an attempt that began later than that: never what has been mended since.
 """
 
@@ -15,7 +15,7 @@ __all__ = ("MergeFailures", "Failure")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong with the last attempt on a map: its number, its kind (`errors.py`), in words."""
+    """The last failed attempt on a map: its number, its kind (`errors.py`), its message."""
 
     map: str
     attempt: int
@@ -60,11 +60,11 @@ class MergeFailures:
             return self._attempts
 
     def requested(self, name: str) -> bool:
-        """Whether somebody waits for a new attempt on a map."""
+        """True when a caller waits for a new attempt on a map."""
         with self._lock:
             return name in self._requested
 
     def all(self, after: int = 0) -> list[Failure]:
-        """What stands of attempts that began after one."""
+        """The failures of attempts that began after one."""
         with self._lock:
-            return [each for each in self._failures.values() if each.attempt > after]
+            return [failure for failure in self._failures.values() if failure.attempt > after]

@@ -2,7 +2,7 @@
 
     ("log", position)         an entry, as JSON; positions are dense: 1, 2, 3 …
     ("counter", "log")        the head: last position, its chain, its time, as JSON
-    ("load", load id)         what a load entered, for whoever asks again, as JSON
+    ("load", load id)         what a load entered, for repeated requests, as JSON
     ("stream", query)         the last epoch of a stream that was entered, and what it entered, as JSON; it goes with
                               the last of the maps that the stream brought rows to
 
@@ -65,13 +65,13 @@ class Entry:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> Entry:
-        """What `to_dict` told.
+    def from_dict(cls, payload: dict[str, Any]) -> Entry:
+        """Parse the dict written by `to_dict`.
 
         Raises: `Corrupt` when it is not understood.
         """
         try:
-            entry = cls(**{**told, "maps": tuple(told["maps"])})
+            entry = cls(**{**payload, "maps": tuple(payload["maps"])})
         except (TypeError, KeyError) as error:
             raise Corrupt("an entry of the log cannot be read", kind="log_entry", reason=error) from error
         if entry.kind not in KINDS or entry.position < 1 or not isinstance(entry.body, dict):
@@ -90,14 +90,14 @@ class Head:
 
 def chain_after(before: str, entry: Entry) -> str:
     """The chain of an entry that follows one with the chain `before`."""
-    told = json.dumps({**entry.to_dict(), "chain": before}, sort_keys=True)
-    return xxhash.xxh3_128_hexdigest(told.encode())
+    text = json.dumps({**entry.to_dict(), "chain": before}, sort_keys=True)
+    return xxhash.xxh3_128_hexdigest(text.encode())
 
 
 def head_of(tx: ReadTransaction) -> Head:
     """The end of the log."""
-    told = tx.get(HEAD)
-    return Head() if told is None else Head(**json.loads(told))
+    row = tx.get(HEAD)
+    return Head() if row is None else Head(**json.loads(row))
 
 
 def _put_head(tx: Transaction, head: Head) -> None:
@@ -132,7 +132,7 @@ def accept(tx: Transaction, entry: Entry) -> bool:
 
 
 def follows(tx: ReadTransaction, entry: Entry) -> bool:
-    """Whether an entry of another's log is the next of this one; False when it is here already.
+    """True when an entry of another's log is the next of this one; False when it is here already.
 
     Raises: `Conflict`, kind `log_gap` when entries before it are missing, `log_forked` when it follows another past.
     """
@@ -161,8 +161,8 @@ def _forked(entry: Entry, chain: str) -> Conflict:
 
 def entry_at(tx: ReadTransaction, position: int) -> Entry | None:
     """The entry at a position; None when there is none, or none any more."""
-    told = tx.get(LOG.pack(position))
-    return None if told is None else Entry.from_dict(json.loads(told))
+    row = tx.get(LOG.pack(position))
+    return None if row is None else Entry.from_dict(json.loads(row))
 
 
 def first_position(tx: ReadTransaction) -> int:

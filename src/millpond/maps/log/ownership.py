@@ -1,4 +1,4 @@
-"""Who may change a pond: one node that serves it, or any number of processes that open its folder.
+"""Ownership of a pond folder: by one node that serves it, or shared by any number of processes that open it.
 
     node.lock    held alone by the node for its life, shared by others while they change content
 
@@ -27,7 +27,7 @@ class OwnerLock:
 
     @property
     def serving(self) -> bool:
-        """Whether this opening serves the pond."""
+        """True when this opening serves the pond."""
         return self._held is not None
 
     def serve(self) -> None:
@@ -64,7 +64,7 @@ class OwnerLock:
             os.close(handle)
 
     def served(self) -> bool:
-        """Whether a node serves the pond now, this opening or another."""
+        """True when a node serves the pond now, this opening or another."""
         if self.serving:
             return True
         handle = self._taken(fcntl.LOCK_SH)

@@ -1,4 +1,4 @@
-"""What waits for a map: parts to be merged and maintenance orders, in the order of the log.
+"""The queue of a map: parts to be merged and maintenance orders, in the order of the log.
 
     ("queue", map, number)       a part that waits, JSON; merged, it leaves
     ("absorbed", map, part id)   the number under which this part was entered; forgotten by `forget_parts`
@@ -109,25 +109,25 @@ class Queued:
 
     @classmethod
     def of(cls, name: str, listed: Listed) -> Queued:
-        """What a map's series says of a part."""
+        """Parse a part's entry in a map's series."""
         segment = listed.segment
         return cls(map=name, number=segment.position, part=segment.id, rows=segment.entries, **listed.about)
 
     @classmethod
-    def from_json(cls, told: Row) -> Queued:
-        """What `to_json` told."""
-        return cls(**json.loads(told))
+    def from_json(cls, row: Row) -> Queued:
+        """Parse the dict written by `to_json`."""
+        return cls(**json.loads(row))
 
     def to_json(self) -> Row:
         """A row of the space."""
         return json.dumps(asdict(self)).encode()
 
     def about(self) -> dict[str, Any]:
-        """What a series is told besides the segment itself."""
+        """The fields a series stores besides the segment itself."""
         return {name: getattr(self, name) for name in _ABOUT}
 
 
-_ABOUT = tuple(each.name for each in fields(Queued) if each.name not in ("map", "number", "part", "rows"))
+_ABOUT = tuple(field.name for field in fields(Queued) if field.name not in ("map", "number", "part", "rows"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +156,10 @@ class Quarantined:
     queued: dict[str, Any] | None = field(default=None, compare=False)
 
     @classmethod
-    def from_json(cls, told: Row) -> Self:
-        """What `to_json` told."""
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(told).items() if name in known})
+    def from_json(cls, row: Row) -> Self:
+        """Parse the dict written by `to_json`."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(row).items() if name in known})
 
     def to_json(self) -> Row:
         """A row of the space, and the file beside the part."""
@@ -173,7 +173,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartStatus:
-    """Where a part is in its life: `state` is waiting, merging, quarantined or kept.
+    """The state of a part in its life.
 
     `reason`: why it was quarantined, or why the last attempt to merge what waits for its map failed.
     """
@@ -198,8 +198,8 @@ def queued_parts(tx: ReadTransaction, name: str) -> Iterator[Queued]:
 
 
 def queue_counts(tx: ReadTransaction, name: str) -> tuple[int, int]:
-    """How many parts wait for a map, and how many rows they hold together."""
-    rows = [json.loads(told)["entries"] for _, told in tx.scan(QUEUE[name].range())]
+    """The numbers of parts and of rows that are queued for a map."""
+    rows = [json.loads(row)["entries"] for _, row in tx.scan(QUEUE[name].range())]
     return len(rows), sum(rows)
 
 
@@ -212,8 +212,8 @@ def queued_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
     row = tx.get(QUEUE.pack(name, position))
     if row is None:
         return None
-    told = json.loads(row)
-    return Queued(map=name, number=position, part=part, rows=told["entries"], **told["about"])
+    payload = json.loads(row)
+    return Queued(map=name, number=position, part=part, rows=payload["entries"], **payload["about"])
 
 
 def forget_parts(tx: Transaction, names: Iterable[str], before: int, last: int) -> None:
@@ -232,7 +232,7 @@ def maintenance_orders(tx: ReadTransaction, name: str) -> Iterator[MaintenanceOr
 def applied_position(tx: ReadTransaction, name: str) -> int:
     """Every entry about the map up to this position has been applied."""
     part, order = next(queued_parts(tx, name), None), next(maintenance_orders(tx, name), None)
-    waits = [each.position - 1 for each in (part, order) if each is not None]
+    waits = [item.position - 1 for item in (part, order) if item is not None]
     return max(0, min(waits, default=head_of(tx).position))
 
 

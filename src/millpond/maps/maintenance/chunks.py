@@ -56,7 +56,9 @@ class Chunk:
         return self.keys.data[self.keys.offsets[row] : self.keys.offsets[row + 1]].tobytes()
 
     def to_delete(self, rows: npt.NDArray[np.int64]) -> tuple[Bytes, Bytes | None]:
-        """What LMDB needs to delete some of the rows: their keys, and their values when two rows share a key."""
+        """The arguments by which LMDB deletes some of the rows: their keys, and their values when two rows share a
+        key.
+        """
         values = None if bool(first_rows(self.keys, 0).all()) else take(self.values, rows)
         return take(self.keys, rows), values
 
@@ -118,18 +120,18 @@ def _whole_groups(store: Store, name: str, keys: Bytes, values: Bytes, following
 
 
 def in_order(store: Store, name: str) -> bool:
-    """Whether a group's rows lie side by side, in the order of their times."""
+    """True when a group's rows lie side by side, in the order of their times."""
     return name in (ROWS, DIRECT) or (name == RANGES and isinstance(store, PlainStore) and not store.plain)
 
 
 def tail_bytes(store: Store, name: str) -> int:
-    """How many bytes of a table key stand behind the group: times, and a clash number. Clashing keys share a group."""
+    """Bytes of a table key behind the group: times, and a clash number. Clashing keys share a group."""
     kind = store.definition.kind
     return 8 * (len(kind.address) - (1 if kind.keyed else 2)) + (CLASH_BYTES if name == OVERFLOW else 0)
 
 
 def first_rows(keys: Bytes, tail: int) -> Mask:
-    """Which keys differ from the one before them, but for their last `tail` bytes."""
+    """Mask of the keys that differ from the one before them, but for their last `tail` bytes."""
     found: Mask = _first_rows(keys.offsets, keys.data.ctypes.data, tail)
     return found
 

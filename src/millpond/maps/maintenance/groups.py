@@ -126,7 +126,9 @@ def _ordered(store: Store, chunk: Chunk, keys: Bytes, longs: list[I64]) -> Group
 
 @kernel
 def _clashing(offsets, data, first, valued):  # type: ignore[no-untyped-def]
-    """Whether rows of one hash are of several keys: a row is its key, or the key's length in 4 bytes, key and value."""
+    """True when rows of one hash belong to several keys: a row is its key, or the key's length in 4 bytes, key and
+    value.
+    """
     for i in range(1, len(first)):
         if first[i]:
             continue

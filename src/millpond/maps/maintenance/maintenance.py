@@ -279,7 +279,7 @@ def _condense_sessions(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, befo
 def _renewed(
     view: ShardView, tx: lmdb.Transaction, rows: GroupRows, joined: Joined, now_ms: int
 ) -> tuple[pa.RecordBatch, list[int]]:
-    """When each joined session was last put: the latest of its members."""
+    """The update time of each joined session: the latest of its members."""
     grown = np.flatnonzero(joined.grown)
     addresses = addresses_of(view.store, tx, rows.chunk)
     latest = np.full(len(joined.start), np.iinfo(np.int64).min)

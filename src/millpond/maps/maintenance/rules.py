@@ -1,4 +1,5 @@
-"""What maintenance takes out of a map and puts in its place, decided over whole columns of rows.
+"""The rules of maintenance: the rows it removes from a map and those it puts in their place, decided over whole
+columns.
 
 Every rule looks at rows in the order of their addresses, groups whole or cut where the rows before were settled.
 
@@ -27,7 +28,7 @@ I64 = npt.NDArray[np.int64]
 
 
 def redundant(rows: GroupRows, before_ms: int) -> Mask:
-    """Which rows of a temporal kind only confirm the row before them, and lie before the watermark."""
+    """Mask of the rows of a temporal kind that only confirm the row before them, and lie before the watermark."""
     found: Mask = ~rows.first & rows.repeats() & (rows.longs[0] < before_ms)
     return found
 

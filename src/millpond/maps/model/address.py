@@ -120,5 +120,5 @@ def escape_key(key: bytes) -> bytes:
 
 
 def key_prefix(key: bytes) -> bytes:
-    """What every address of this key starts with, and of no other key."""
+    """The prefix of all addresses of this key, and of no other key."""
     return escape_key(key) + b"\x00"

@@ -50,7 +50,7 @@ def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
     found = known_map(tx, lowered) if lowered else None
     if found is not None:
         return found
-    known = [each.name for each in list_maps(tx)]
+    known = [definition.name for definition in list_maps(tx)]
     near = difflib.get_close_matches(lowered, known, n=3) or known[:5]
     hint = f"there is: {', '.join(near)}" if near else "the pond has no maps yet: create one first"
     raise NotFound("no such map", kind="map_not_found", map=name, hint=hint)
@@ -64,8 +64,8 @@ def map_key(name: str) -> bytes:
 
 def known_map(tx: ReadTransaction, name: str) -> MapDefinition | None:
     """The map of exactly that name; None when there is none."""
-    told = tx.get(map_key(name))
-    return None if told is None else _definition(told)
+    row = tx.get(map_key(name))
+    return None if row is None else _definition(row)
 
 
 def same_map(tx: ReadTransaction, definition: MapDefinition) -> MapDefinition:
@@ -97,9 +97,9 @@ def dropped_map(name: str) -> NotFound:
 
 
 @lru_cache(maxsize=1024)
-def _definition(told: bytes) -> MapDefinition:
+def _definition(row: bytes) -> MapDefinition:
     """A definition from its row: every question asks for one, and it is a value."""
-    return MapDefinition.from_dict(json.loads(told))
+    return MapDefinition.from_dict(json.loads(row))
 
 
 def put_map(tx: Transaction, definition: MapDefinition) -> None:
@@ -140,8 +140,8 @@ def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> 
 
 def durations(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with `condense` and `retain` in milliseconds, None where they are off."""
-    told = dict(settings)
+    values = dict(settings)
     for name in ("condense", "retain"):
-        if name in told:
-            told[f"{name}_ms"] = optional_duration(told.pop(name))
-    return told
+        if name in values:
+            values[f"{name}_ms"] = optional_duration(values.pop(name))
+    return values

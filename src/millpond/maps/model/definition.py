@@ -1,4 +1,4 @@
-"""What a map is: its kind, its value type, its scheme and its settings, as pure values.
+"""Map definitions: kind, value type, scheme and settings, as pure values.
 
 | kind | row | question it answers |
 |---|---|---|
@@ -82,7 +82,7 @@ RESERVED_COLUMNS = frozenset(("key", "effective_time", "value_type", "value", "k
 
 
 class Scheme(StrEnum):
-    """How the shard stores keys; it never changes an answer.
+    """The storage scheme of a shard's keys; it never changes an answer.
 
     * `auto`: short keys directly, longer ones by hash. The default; smallest and fastest for most data.
     * `direct`: every key that LMDB can hold is stored directly, the rest by hash. Keeps key order for scans.
@@ -241,24 +241,24 @@ class MapDefinition:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, read back by `from_dict`."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
-        return told | {
+        payload = {field.name: getattr(self, field.name) for field in fields(self)}
+        return payload | {
             "kind": str(self.kind), "scheme": str(self.scheme),
             "value": None if self.value is None else str(self.value),
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> MapDefinition:
-        """What `to_dict` told."""
-        value = told.get("value")
+    def from_dict(cls, payload: dict[str, Any]) -> MapDefinition:
+        """Parse the dict written by `to_dict`."""
+        value = payload.get("value")
         typed = {
-            "kind": Kind(told["kind"]), "scheme": Scheme(told["scheme"]),
+            "kind": Kind(payload["kind"]), "scheme": Scheme(payload["scheme"]),
             "value": parse_value_type(value) if value else None,
         }  # fmt: skip
-        return cls(**(told | typed))
+        return cls(**(payload | typed))
 
     def same_shape(self, other: MapDefinition) -> bool:
-        """Whether both store the same bytes: all but the settings of maintenance and the incarnation agree."""
+        """True when both store the same bytes: all but the settings of maintenance and the incarnation agree."""
         blank: dict[str, Any] = {
             "incarnation": "", "overwrite": True, "condense_ms": None, "retain_ms": None,
             "retain_by": "effective_time", "maintenance_suspended": False,

@@ -34,7 +34,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def typed_value(found: bytes | tuple[int, int] | None, value: ValueType | None) -> dict[str, Any]:
-    """What `Shard.get` found, to be told as JSON.
+    """The JSON form of a value found by `Shard.get`.
 
     >>> typed_value(b"\\x07JFK", None)
     {'found': True, 'type': 'string', 'value': 'JFK'}
@@ -45,16 +45,16 @@ def typed_value(found: bytes | tuple[int, int] | None, value: ValueType | None) 
         return {"found": False, "type": "null", "value": None}
     if isinstance(found, tuple):
         return {"found": True, "type": "session", "value": {"start": found[0], "end": found[1]}}
-    told = python_value(found, value)
-    if isinstance(told, dict):
+    plain = python_value(found, value)
+    if isinstance(plain, dict):
         assert value is not None
         types = {name: str(scalar) for name, scalar in value.fields}
-        fields = {name: _told(types[name], inner) for name, inner in told.items()}
+        fields = {name: _typed(types[name], inner) for name, inner in plain.items()}
         return {"found": True, "type": "struct", "value": fields}
-    return {"found": True} | _told(TYPE_NAMES[found[0]], told)
+    return {"found": True} | _typed(TYPE_NAMES[found[0]], plain)
 
 
-def _told(kind: str, value: Any) -> dict[str, Any]:
+def _typed(kind: str, value: Any) -> dict[str, Any]:
     if value is None:
         return {"type": "null", "value": None}
     match value:
@@ -67,14 +67,15 @@ def _told(kind: str, value: Any) -> dict[str, Any]:
     return {"type": kind, "value": value}
 
 
-def python_of(told: Mapping[str, Any]) -> Any:
-    """What `typed_value` told, as `Map.get` answers: a struct is a dict, a session one of two instants.
+def python_of(payload: Mapping[str, Any]) -> Any:
+    """The Python value of `typed_value`'s JSON, as `Map.get` returns it: a struct is a dict, a session one of two
+    instants.
 
     >>> python_of({"found": True, "type": "double", "value": "-Infinity"})
     -inf
     """
-    value = told["value"]
-    match told["type"]:
+    value = payload["value"]
+    match payload["type"]:
         case "null":
             return None
         case "double":

@@ -1,4 +1,6 @@
-"""Which snapshot of a map counts: a register in the space, swapped after all files of the new one are on disk."""
+"""The current-snapshot pointer of a map: a register in the space, swapped after all files of the new one are on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ class Current:
     shard_version: int
 
     @classmethod
-    def from_json(cls, told: Any) -> Current:
-        """What a row tells."""
-        return cls(str(told["manifest"]), str(told["incarnation"]), int(told["shard_version"]))
+    def from_json(cls, row: Any) -> Current:
+        """Parse the value of the register."""
+        return cls(str(row["manifest"]), str(row["incarnation"]), int(row["shard_version"]))
 
 
 def current_snapshot(name: str) -> Register[Current]:

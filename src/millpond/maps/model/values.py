@@ -271,8 +271,8 @@ def _as_text(column: Bytes, code: int, chosen: npt.NDArray[np.bool_]) -> pa.Arra
     if scalar is ScalarType.BINARY:
         return pa.array([base64.b64encode(value).decode() for value in decoded.to_pylist()], pa.string())
     if scalar is ScalarType.TIMESTAMP:
-        told = pc.strftime(decoded, format="%Y-%m-%dT%H:%M:%SZ")
-        return pc.replace_substring_regex(told, r"000Z$", "Z")  # to the millisecond where that is all there is
+        text = pc.strftime(decoded, format="%Y-%m-%dT%H:%M:%SZ")
+        return pc.replace_substring_regex(text, r"000Z$", "Z")  # to the millisecond where that is all there is
     return decoded.cast(pa.string())
 
 
@@ -309,16 +309,16 @@ def _python_scalar(payload: bytes, scalar: ScalarType) -> Any:
 
 
 def _python_struct(payload: bytes, value: ValueType) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     at = len(value.fields)
     for index, (name, scalar) in enumerate(value.fields):
         if not payload[index]:
-            told[name] = None
+            fields[name] = None
             continue
         width = _WIDTHS.get(scalar, 0)
         if not width:
             width = int.from_bytes(payload[at : at + 4], "big")
             at += 4
-        told[name] = _python_scalar(payload[at : at + width], scalar)
+        fields[name] = _python_scalar(payload[at : at + width], scalar)
         at += width
-    return told
+    return fields

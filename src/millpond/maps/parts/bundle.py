@@ -61,7 +61,7 @@ _NARROW_MAX = _WIDE - 1
 
 
 class Sink(Protocol):
-    """Where bytes go."""
+    """A destination of bytes."""
 
     def write(self, data: bytes | memoryview, /) -> object: ...
 
@@ -84,7 +84,7 @@ class _Member:
         return _crc_of(self.file, self.size, *self.version_of_file)
 
     def header(self) -> bytes:
-        """What stands before the bytes of the file."""
+        """The local header, which precedes the bytes of the file."""
         extra = struct.pack("<HHQQ", 1, 16, self.size, self.size) if self.wide else b""
         narrow = _WIDE if self.wide else self.size
         fixed = struct.pack(
@@ -94,7 +94,7 @@ class _Member:
         return fixed + self.name.encode() + extra
 
     def entry(self) -> bytes:
-        """What the directory at the end says of it."""
+        """The entry of the directory at the end."""
         extra = struct.pack("<HHQQQ", 1, 24, self.size, self.size, self.offset) if self.wide else b""
         size, offset = (_WIDE, _WIDE) if self.wide else (self.size, self.offset)
         fixed = struct.pack(
@@ -105,7 +105,7 @@ class _Member:
 
     @property
     def wide(self) -> bool:
-        """Whether it needs 64-bit sizes."""
+        """True when it needs 64-bit sizes."""
         return self.size > _NARROW_MAX or self.offset > _NARROW_MAX
 
     @property
@@ -114,7 +114,7 @@ class _Member:
 
     @property
     def stop(self) -> int:
-        """Where the next one begins."""
+        """The offset of the next member."""
         return self.offset + _HEADER_BYTES + len(self.name) + (20 if self.wide else 0) + self.size
 
 
@@ -143,7 +143,7 @@ def _members(folder: Path) -> list[_Member]:
 
 def _directory(members: list[_Member]) -> bytes:
     """The end of a zip."""
-    entries = b"".join(each.entry() for each in members)
+    entries = b"".join(member.entry() for member in members)
     start = members[-1].stop
     count = len(members)
     wide = b""
@@ -160,7 +160,7 @@ def bundle_size(folder: Path) -> int:
     Raises: `Corrupt` when a file of the part is missing.
     """
     members = _members(folder)
-    entries = sum(_ENTRY_BYTES + len(each.name) + (28 if each.wide else 0) for each in members)
+    entries = sum(_ENTRY_BYTES + len(member.name) + (28 if member.wide else 0) for member in members)
     return members[-1].stop + entries + (_WIDE_END_BYTES if members[-1].stop > _NARROW_MAX else 0) + _END_BYTES
 
 
@@ -225,7 +225,7 @@ def write_bundle(folder: Path, sink: Sink) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PartName:
-    """What a manifest says first: which part this is, and of which map."""
+    """The first fields of a manifest: the part, and its map."""
 
     id: str
     map: str
@@ -252,7 +252,7 @@ def reading(handle: int, fresh: bytes = b"", start: int = 0) -> ReadAt:
 
 
 def peek_manifest(handle: int) -> PartName | None:
-    """What the beginning of a bundle says of its part, before the rest has come; None when that cannot be told yet."""
+    """The name of a bundle's part from its first bytes, before the rest has come; None if there are too few."""
     read = reading(handle)
     found = _stored_at(read, 0, MEMBERS[0])
     if found is None or found[1] > MANIFEST_BYTES_MAX:
@@ -320,7 +320,7 @@ def unpack_bundle(
             members = _checked(bundle, source, file, bytes_max)
             _check_apart(source, members, apart)
             with disk_errors(target):
-                _check_room(target, sum(each.size for each in members if each.name not in apart))
+                _check_room(target, sum(member.size for member in members if member.name not in apart))
                 target.mkdir()
                 for member in members:
                     if member.name in apart:
@@ -331,7 +331,7 @@ def unpack_bundle(
                 sync(target)
     except _NO_ZIP as error:
         raise Corrupt("the bundle is no whole zip", kind="bundle_damaged", file=file, reason=error) from error
-    return verify_part(target, {name: each.checksum for name, each in apart.items()})
+    return verify_part(target, {name: part.checksum for name, part in apart.items()})
 
 
 _NO_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, UnicodeDecodeError)
@@ -371,7 +371,7 @@ def _checked(bundle: zipfile.ZipFile, source: io.FileIO, file: Path, bytes_max: 
             "the part is larger than this node takes", kind="part_too_large", bytes=size, bytes_max=bytes_max,
             hint="write smaller parts, or raise max_part_bytes",
         )  # fmt: skip
-    places = sorted((_place_of(source, member) for member in members), key=lambda each: each.start)
+    places = sorted((_place_of(source, member) for member in members), key=lambda place: place.start)
     for earlier, later in pairwise(places):
         if earlier.stop > later.info.header_offset:
             raise zipfile.BadZipFile(f"{earlier.name} and {later.name} share bytes")
@@ -404,22 +404,22 @@ def _form(file: Path, reason: str) -> Invalid:
 
 
 def _place_of(source: io.FileIO, member: zipfile.ZipInfo) -> _Place:
-    """Where the bytes of a member begin: its own header must say the same as the directory."""
+    """The offset of a member's bytes: its own header must agree with the directory."""
     name, header = member.filename, os.pread(source.fileno(), _HEADER_BYTES, max(member.header_offset, 0))
     if member.header_offset < 0 or len(header) != _HEADER_BYTES or header[:4] != b"PK\3\4":
         raise zipfile.BadZipFile(f"{name} has no header")
     flags, method, packed, size, name_length, extra_length = struct.unpack("<6xHH8xLL2H", header)
     if os.pread(source.fileno(), name_length, member.header_offset + _HEADER_BYTES) != name.encode():
         raise zipfile.BadZipFile(f"the header of {name} names another file")
-    told_later = flags & 0x8 or _WIDE in (packed, size)
-    if method != member.compress_type or not (told_later or (packed, size) == (member.compress_size, member.file_size)):
+    deferred = flags & 0x8 or _WIDE in (packed, size)
+    if method != member.compress_type or not (deferred or (packed, size) == (member.compress_size, member.file_size)):
         raise zipfile.BadZipFile(f"the header of {name} and the directory differ")
     start = member.header_offset + _HEADER_BYTES + name_length + extra_length
     return _Place(member, start, start + member.compress_size)
 
 
 def _check_apart(source: io.FileIO, members: list[_Place], apart: Mapping[str, Apart]) -> None:
-    """Whether what lies apart is what the directory means."""
+    """Check that the files stored apart are those listed in the directory."""
     known = {name: (start, size) for name, start, size in find_members(reading(source.fileno()))}
     for member in members:
         if member.name not in apart:

@@ -25,7 +25,7 @@ def write_data(file: Path, tables: Sequence[TableRows]) -> tuple[int, str]:
 
     Raises: `OSError` when the disk is full.
     """
-    if any(each.table == HASHED and not run_ends(each.keys).all() for each in tables):
+    if any(table.table == HASHED and not run_ends(table.keys).all() for table in tables):
         _write_rows(file.parent, tables)
         sync(file)
         return file.stat().st_size, checksum_file(file)
@@ -36,7 +36,7 @@ def write_data(file: Path, tables: Sequence[TableRows]) -> tuple[int, str]:
             summed.update(chunk)
             target.write(chunk)
 
-        size = write_environment([_bulk(each) for each in tables], put)
+        size = write_environment([_bulk(table) for table in tables], put)
         target.flush()
         os.fsync(target.fileno())
     return size, summed.hexdigest()
@@ -48,7 +48,7 @@ def _bulk(rows: TableRows) -> BulkTable:
 
 
 def _write_rows(folder: Path, tables: Sequence[TableRows]) -> None:
-    size = sum(len(each.keys.data) + len(each.values.data) + 64 * len(each.keys) for each in tables)
+    size = sum(len(table.keys.data) + len(table.values.data) + 64 * len(table.keys) for table in tables)
     map_bytes = 2 * size + (32 << 20)
     while True:
         try:
@@ -61,10 +61,10 @@ def _write_rows(folder: Path, tables: Sequence[TableRows]) -> None:
 def _put_rows(folder: Path, tables: Sequence[TableRows], map_bytes: int) -> None:
     env = lmdb.open(str(folder), map_size=map_bytes, max_dbs=8, sync=False, metasync=False, lock=False)
     try:
-        for each in tables:
-            db = env.open_db(each.table.encode(), dupsort=each.table == HASHED)
+        for table in tables:
+            db = env.open_db(table.table.encode(), dupsort=table.table == HASHED)
             with env.begin(write=True, db=db) as tx:
-                tx.cursor().putmulti(zip(to_list(each.keys), to_list(each.values), strict=True), append=True)
+                tx.cursor().putmulti(zip(to_list(table.keys), to_list(table.values), strict=True), append=True)
         env.sync(force=True)
     except lmdb.DiskError as error:
         raise OSError(28, str(error)) from error

@@ -45,7 +45,7 @@ PART_BYTES_MAX = 512 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartManifest:
-    """What a part holds. Times and numbers are the least and greatest of its addresses."""
+    """The content of a part. Times and numbers are the least and greatest of its addresses."""
 
     format: int
     id: str
@@ -78,21 +78,21 @@ def read_manifest(folder: Path) -> PartManifest:
     """
     file = folder / "manifest.json"
     try:
-        told = json.loads(file.read_text())
-        if told.get("format") != PART_FORMAT:
+        payload = json.loads(file.read_text())
+        if payload.get("format") != PART_FORMAT:
             raise Corrupt("the part has a format this version does not know", kind="part_format", file=file)
-        wanted = told.pop("checksum")
-        manifest = PartManifest(**told)
+        wanted = payload.pop("checksum")
+        manifest = PartManifest(**payload)
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise Corrupt("the part's manifest cannot be read", kind="part_manifest", file=file, reason=error) from error
-    found = _checksum(told)
+    found = _checksum(payload)
     if found != wanted:
         raise Corrupt("a file of the part is damaged", kind="part_damaged", file=file, found=found, wanted=wanted)
     return manifest
 
 
-def _checksum(told: dict[str, Any]) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
+def _checksum(payload: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(payload, sort_keys=True).encode())
 
 
 def verify_part(folder: Path, summed: Mapping[str, str] | None = None) -> PartManifest:
@@ -198,13 +198,13 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
     manifest = PartManifest(
         format=PART_FORMAT, id=_content_id(definition, sealed.tables, salt), map=definition.name,
         incarnation=definition.incarnation, definition=definition.to_dict(), rows=sealed.count,
-        tables={each.table: len(each.keys) for each in sealed.tables}, least=longs[0], greatest=longs[1],
+        tables={table.table: len(table.keys) for table in sealed.tables}, least=longs[0], greatest=longs[1],
         longest_session=_longest(definition, rows), source=source,
         data_bytes=data_bytes, data_checksum=data_checksum,
         touched_checksum=checksum_file(folder / "touched.arrow"),
     )  # fmt: skip
-    told = asdict(manifest)
-    signed = json.dumps({**told, "checksum": _checksum(told)}, indent=1)
+    payload = asdict(manifest)
+    signed = json.dumps({**payload, "checksum": _checksum(payload)}, indent=1)
     write_file_atomically(folder / "manifest.json", signed.encode())
     sync(folder.parent)
     step("part.sealed")
@@ -234,9 +234,9 @@ def _longest(definition: MapDefinition, rows: pa.RecordBatch) -> int:
 def _content_id(definition: MapDefinition, tables: Sequence[TableRows], salt: str) -> str:
     summed = xxhash.xxh3_128()
     summed.update(f"{definition.name}\n{definition.incarnation}\n{salt}\n".encode())
-    for each in tables:
-        summed.update(f"{each.table}\n{len(each.keys)}\n".encode())
-        for column in (each.keys, each.values):
+    for table in tables:
+        summed.update(f"{table.table}\n{len(table.keys)}\n".encode())
+        for column in (table.keys, table.values):
             summed.update(column.offsets.tobytes())
             summed.update(np.ascontiguousarray(column.data).data)
     return summed.hexdigest()

@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """What a part keeps: its tables, its distinct keys (ranged maps: 16-byte ranges), and how many rows."""
+    """The rows of a part: its tables, its distinct keys (ranged maps: 16-byte ranges), and the number of rows."""
 
     tables: list[TableRows]
     touched: pa.Array
@@ -45,13 +45,13 @@ def part_rows_of(definition: MapDefinition, rows: pa.RecordBatch) -> PartRows:
         address = take(address, order)
     last = run_ends(address)
     if not last.all():
-        kept = _kept(definition, last)
-        order, address = order[kept], take(address, kept)
+        chosen = _winning_rows(definition, last)
+        order, address = order[chosen], take(address, chosen)
     return PartRows(encode_rows(definition, rows, order, address), _distinct_keys(definition, address), len(address))
 
 
-def _kept(definition: MapDefinition, last: Mask) -> npt.NDArray[np.int64]:
-    """Which rows stay, given which are the last of their run."""
+def _winning_rows(definition: MapDefinition, last: Mask) -> npt.NDArray[np.int64]:
+    """The rows that stay, given the mask of the rows that end their run."""
     return np.flatnonzero(last if definition.overwrite else np.concatenate([[True], last[:-1]]))
 
 
@@ -75,8 +75,8 @@ def _by_hash(definition: MapDefinition, rows: pa.RecordBatch) -> PartRows | None
         return None
     last = run_ends(places)
     if not last.all():
-        kept = _kept(definition, last)
-        order, places, key = order[kept], take(places, kept), take(key, kept)
+        chosen = _winning_rows(definition, last)
+        order, places, key = order[chosen], take(places, chosen), take(key, chosen)
         last_of_key = run_ends(key)
     value = take_column(rows.column("value"), order) if definition.kind.valued else None
     stored = hashed_values(definition, key, value)

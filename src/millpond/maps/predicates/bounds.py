@@ -28,19 +28,19 @@ class Span:
     @classmethod
     def of_points(cls, points: Iterable[Any]) -> Span:
         """Just these values."""
-        told = frozenset(points)
-        return cls(min(told), max(told), told) if told else cls(None, None, told)
+        points_ = frozenset(points)
+        return cls(min(points_), max(points_), points_) if points_ else cls(None, None, points_)
 
     @property
     def empty(self) -> bool:
-        """Whether no value is left."""
+        """True when no value is left."""
         if self.points is not None:
             return not self.points
         return self.lower is not None and self.upper is not None and bool(self.lower > self.upper)
 
 
 def span_of(comparison: str, value: Any) -> Span | None:
-    """What a comparison with a value leaves; None: everything."""
+    """The span of the values that satisfy a comparison; None: everything."""
     if comparison == "=":
         return Span.of_points([value])
     if comparison in ("<", "<="):
@@ -49,7 +49,7 @@ def span_of(comparison: str, value: Any) -> Span | None:
 
 
 def both(one: Span, other: Span) -> Span:
-    """What lies in both."""
+    """The intersection of two spans."""
     lowers = [span.lower for span in (one, other) if span.lower is not None]
     uppers = [span.upper for span in (one, other) if span.upper is not None]
     lower, upper = max(lowers, default=None), min(uppers, default=None)
@@ -65,7 +65,7 @@ def both(one: Span, other: Span) -> Span:
 
 
 def either(one: Span, other: Span) -> Span:
-    """What lies in one or the other, and perhaps what lies between them."""
+    """The hull of two spans: it may include values that lie between them."""
     if one.empty or other.empty:
         return other if one.empty else one
     if one.points is not None and other.points is not None:

@@ -1,4 +1,4 @@
-"""What a pyarrow expression says, as far as it can be told: for reading less than everything.
+"""Predicates from pyarrow expressions, as far as they can be understood: for reading less than everything.
 
 pyarrow has no way to look into an expression, but it pickles as an Arrow message: the calls in order, in the schema's
 metadata, their literals and options as columns. What is not recognised becomes `Unknown` and bounds nothing, so a
@@ -26,12 +26,12 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def parts_of(expression: pc.Expression) -> Condition:
-    """The condition an expression states; `Unknown` wherever that cannot be told."""
+    """The condition an expression states; `Unknown` wherever it cannot be understood."""
     try:
-        told = _Reader(expression).read()
+        part = _Reader(expression).read()
     except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException):
         return Unknown(())
-    return told if not isinstance(told, _Field | pa.Scalar) else Unknown(_names(told))
+    return part if not isinstance(part, _Field | pa.Scalar) else Unknown(_names(part))
 
 
 class _Field(str):
@@ -46,12 +46,12 @@ class _Reader:
     def __init__(self, expression: pc.Expression) -> None:
         _, (message,) = expression.__reduce__()
         self.literals = pa.ipc.open_file(message).get_batch(0)
-        told = self.literals.schema.to_string(show_schema_metadata=True, truncate_metadata=False)
-        _, _, metadata = told.partition("-- schema metadata --\n")
+        text = self.literals.schema.to_string(show_schema_metadata=True, truncate_metadata=False)
+        _, _, metadata = text.partition("-- schema metadata --\n")
         found = [_LINE.match(line) for line in metadata.splitlines()]
         self.lines = [(line[1], line[2]) for line in found if line is not None]
         if len(self.lines) != len(found):
-            raise ValueError(told)
+            raise ValueError(text)
         self.at = 0
 
     def read(self) -> Any:
@@ -133,10 +133,10 @@ def _starts_with(column: str, prefix: bytes | str) -> Condition:
 
 
 def _names(*parts: Any) -> tuple[str, ...]:
-    told: list[str] = []
+    names: list[str] = []
     for part in parts:
         if isinstance(part, _Field):
-            told.append(str(part))
+            names.append(str(part))
         elif not isinstance(part, pa.Scalar):
-            told += columns_of(part)
-    return tuple(told)
+            names += columns_of(part)
+    return tuple(names)

@@ -47,10 +47,10 @@ def parse_condition(text: str) -> Condition:
     Raises: `Invalid` saying at which character it is not understood.
     """
     parser = _Parser(text)
-    told = parser.condition()
+    condition = parser.condition()
     if parser.kind != "end":
         raise parser.error("this was not expected")
-    return told
+    return condition
 
 
 class _Parser:
@@ -81,7 +81,7 @@ class _Parser:
         self.kind, self.token, self.at = str(found.lastgroup), found[str(found.lastgroup)], found.end()
 
     def _word(self, *words: str) -> bool:
-        """Whether one of the words comes next; then it is passed."""
+        """True when one of the words comes next; then it is consumed."""
         if self.kind == "word" and self.token.lower() in words:
             self._advance()
             return True
@@ -155,41 +155,41 @@ class _Parser:
 
     def _values(self) -> tuple[Any, ...]:
         self._mark("(")
-        told = [self._value()]
+        values = [self._value()]
         while self.kind == "mark" and self.token == ",":
             self._advance()
-            told.append(self._value())
+            values.append(self._value())
         self._mark(")")
-        return tuple(told)
+        return tuple(values)
 
     def _comparison(self) -> str:
-        told = {"==": "=", "<>": "!="}.get(self.token, self.token)
-        if self.kind != "mark" or told not in COMPARISONS:
+        sign = {"==": "=", "<>": "!="}.get(self.token, self.token)
+        if self.kind != "mark" or sign not in COMPARISONS:
             raise self.error("a comparison was expected")
         self._advance()
-        return told
+        return sign
 
     def _column(self) -> str:
         if self.kind not in ("word", "quoted"):
             raise self.error("a column was expected")
-        told = self.token if self.kind == "word" else self.token[1:-1].replace('""', '"')
+        name = self.token if self.kind == "word" else self.token[1:-1].replace('""', '"')
         self._advance()
-        return told
+        return name
 
     def _value(self) -> Any:
         self._word("timestamp", "timestamptz", "date")
         kind, token = self.kind, self.token
         if kind == "word" and token.lower() in ("true", "false"):
-            told: Any = token.lower() == "true"
+            value: Any = token.lower() == "true"
         elif kind == "text":
-            told = token[1:-1].replace("''", "'")
+            value = token[1:-1].replace("''", "'")
         elif kind == "bytes":
-            told = bytes.fromhex(token[2:-1])
+            value = bytes.fromhex(token[2:-1])
         elif kind == "number":
             if len(token) > DIGITS_MAX:
                 raise self.error("a number has at most 64 bits")
-            told = float(token) if set(token) & set(".eE") else int(token)
+            value = float(token) if set(token) & set(".eE") else int(token)
         else:
             raise self.error("a value was expected: 'text' in quotes, a number, true or false")
         self._advance()
-        return told
+        return value

@@ -70,7 +70,7 @@ class Predicate:
 
     @property
     def impossible(self) -> bool:
-        """Whether no row can satisfy it."""
+        """True when no row can satisfy it."""
         return any(span.empty for span in self.spans.values())
 
 
@@ -82,11 +82,11 @@ def predicate(definition: MapDefinition, where: Where) -> Predicate:
     if where is None or (isinstance(where, list | tuple) and not where):
         return Predicate(None, (), {})
     schema = presented_schema(definition)
-    told = condition_of(definition, where)
+    condition = condition_of(definition, where)
     if isinstance(where, pc.Expression):
-        spans = {name: span for name, span in spans_of(told).items() if _of_its_type(span, schema, name)}
+        spans = {name: span for name, span in spans_of(condition).items() if _of_its_type(span, schema, name)}
         return Predicate(where, tuple(schema.names), spans)
-    return Predicate(_expression(told, schema), tuple(dict.fromkeys(columns_of(told))), spans_of(told))
+    return Predicate(_expression(condition, schema), tuple(dict.fromkeys(columns_of(condition))), spans_of(condition))
 
 
 def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequence[Any]) -> Condition:
@@ -97,8 +97,8 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
     if isinstance(where, pc.Expression):
         return parts_of(where)
     schema = presented_schema(definition)
-    told = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
-    columns = list(columns_of(told))
+    condition = parse_condition(where) if isinstance(where, str) else _of_tuples(where)
+    columns = list(columns_of(condition))
     if len(columns) > TESTS_MAX:
         raise Invalid(
             "condition is too large", kind="condition_large", tests=len(columns), tests_max=TESTS_MAX,
@@ -107,7 +107,7 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
     for name in columns:
         if name not in schema.names:
             raise column_unknown(definition, name)
-    return _typed(_with_keys(definition, told), schema)
+    return _typed(_with_keys(definition, condition), schema)
 
 
 def _with_keys(definition: MapDefinition, condition: Condition) -> Condition:
@@ -131,7 +131,7 @@ def _with_keys(definition: MapDefinition, condition: Condition) -> Condition:
 
 
 def _is_key(column: str, value: Any) -> bool:
-    """Whether a value is read as a key: text needs no reading, and a column of numbers compares with any number."""
+    """True when a value is read as a key: text needs no reading, and a column of numbers compares with any number."""
     if value is None:
         return False  # nothing equals null, and that is no question about keys
     if column == "key":
@@ -158,30 +158,30 @@ def _stored_key(definition: MapDefinition, column: str, value: Any) -> str | int
 
 
 def _of_its_type(span: Span, schema: pa.Schema, name: str) -> bool:
-    """Whether the bounds can be compared with the column: Arrow's own expressions compare anything with anything."""
+    """True when the bounds can be compared with the column: Arrow's own expressions compare anything with anything."""
     bounds = [bound for bound in (span.lower, span.upper, *(span.points or ())) if bound is not None]
     text = name in schema.names and pa.types.is_string(schema.field(name).type)
     return all(isinstance(bound, str) == text for bound in bounds)
 
 
-def _of_tuples(told: Sequence[Any]) -> Condition:
-    if not isinstance(told, list | tuple):
+def _of_tuples(parts: Sequence[Any]) -> Condition:
+    if not isinstance(parts, list | tuple):
         raise Invalid(
-            "condition is not understood", kind="condition", near=shown(told),
+            "condition is not understood", kind="condition", near=shown(parts),
             hint="write it as text, as a list of (column, comparison, value), or as a pyarrow expression",
         )  # fmt: skip
-    return All(tuple(_of_tuple(each) for each in told))
+    return All(tuple(_of_tuple(part) for part in parts))
 
 
-def _of_tuple(told: Any) -> Condition:
+def _of_tuple(part: Any) -> Condition:
     words = {"==": "=", "<>": "!="}
-    match told:
+    match part:
         case (str(column), str(word), values) if word in ("in", "not in") and _several(values):
             return OneOf(column, tuple(values)) if word == "in" else Not(OneOf(column, tuple(values)))
         case (str(column), str(word), value) if words.get(word, word) in COMPARISONS:
             return Compare(column, words.get(word, word), value)
     raise Invalid(
-        "condition is not understood", kind="condition", near=shown(told),
+        "condition is not understood", kind="condition", near=shown(part),
         hint="each is (column, comparison, value), the comparison one of = != < <= > >= in, not in",
     )  # fmt: skip
 
@@ -245,7 +245,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_held(value: Any) -> bool:
-    """Whether Arrow can hold a number."""
+    """True when Arrow can hold a number."""
     return isinstance(value, float) or bool(LONG_MIN <= value <= LONG_MAX)
 
 

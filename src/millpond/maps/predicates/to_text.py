@@ -49,11 +49,11 @@ def worded(definition: MapDefinition, where: Where) -> Worded:
     wanted = predicate(definition, where)
     if wanted.expression is None:
         return Worded(None)
-    told = condition_of(definition, where)
+    condition = condition_of(definition, where)
     schema = presented_schema(definition)
-    text, exact = _Words(schema).of(told)
+    text, exact = _Words(schema).of(condition)
     if isinstance(where, pc.Expression):
-        named = set(columns_of(told)) & set(schema.names)
+        named = set(columns_of(condition)) & set(schema.names)
         return Worded(text, wanted.expression, tuple(named) or tuple(schema.names))
     return Worded(text) if exact else Worded(text, wanted.expression, wanted.columns)
 
@@ -66,13 +66,13 @@ def scan_elsewhere(
     Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
     """
     names = check_columns(definition, columns)
-    told = worded(definition, where)
-    if told.rest is None:
-        return read(told.text, names)
-    needed = names + [name for name in told.columns if name not in names]
-    reader = read(told.text, needed)
+    words = worded(definition, where)
+    if words.rest is None:
+        return read(words.text, names)
+    needed = names + [name for name in words.columns if name not in names]
+    reader = read(words.text, needed)
     schema = pa.schema([reader.schema.field(name) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, _filtered(reader, told.rest, names))
+    return pa.RecordBatchReader.from_batches(schema, _filtered(reader, words.rest, names))
 
 
 def _filtered(reader: pa.RecordBatchReader, rest: pc.Expression, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -96,14 +96,14 @@ class _Words:
         match condition:
             case All(parts):
                 said = [self.of(part) for part in parts]
-                kept = [text for text, _ in said if text is not None]
-                return (_joined(kept, "and") if kept else None), all(exact for _, exact in said)
+                texts = [text for text, _ in said if text is not None]
+                return (_joined(texts, "and") if texts else None), all(exact for _, exact in said)
             case Any_(parts):
                 said = [self.of(part) for part in parts]
-                kept = [text for text, _ in said if text is not None]
-                if not parts or len(kept) < len(said):
+                texts = [text for text, _ in said if text is not None]
+                if not parts or len(texts) < len(said):
                     return None, False
-                return _joined(kept, "or"), all(exact for _, exact in said)
+                return _joined(texts, "or"), all(exact for _, exact in said)
             case Not(part):
                 # Taking too many of what is not wanted would take too few.
                 text, exact = self.of(part)
@@ -120,7 +120,7 @@ class _Words:
         return None, False
 
     def _fits(self, column: str, value: Any) -> bool:
-        """Whether text can say the value so that it is read as one of the column's."""
+        """True when text can say the value so that it is read as one of the column's."""
         if column not in self.schema.names:
             return False
         kind, types = self.schema.field(column).type, pa.types

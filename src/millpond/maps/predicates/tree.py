@@ -48,7 +48,7 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """What is true where the part is false."""
+    """The negation of the part."""
 
     part: Condition
 

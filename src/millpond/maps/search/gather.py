@@ -127,7 +127,7 @@ def _is_bit(address, number):  # type: ignore[no-untyped-def]
 
 @kernel
 def _there(table, position):  # type: ignore[no-untyped-def]
-    """Whether there is a row, and its value is not null."""
+    """True when there is a row, and its value is not null."""
     if position < 0:
         return False
     piece = position >> _PIECE
@@ -182,7 +182,7 @@ def _take_validity(table, order, found, valid):  # type: ignore[no-untyped-def]
 
 @kernel
 def _measure(table, order, found, offsets, valid):  # type: ignore[no-untyped-def]
-    """Where in the answer each row's bytes begin and end."""
+    """Output offsets per row."""
     missing = 0
     for i in range(len(found)):
         _ask_ahead(table, found, i + AHEAD, 4)

@@ -50,10 +50,10 @@ class Groups:
     @classmethod
     def of(cls, kind: Kind, layers: Sequence[Sequence[pa.RecordBatch]], names: Sequence[str] | None = None) -> Groups:
         """The table over `layers`, newest first, each in order of key; `names` of their files."""
-        kept = [[batch for batch in layer if batch.num_rows] for layer in layers]
-        batches = tuple(batch for layer in kept for batch in layer)
+        filled = [[batch for batch in layer if batch.num_rows] for layer in layers]
+        batches = tuple(batch for layer in filled for batch in layer)
         assert names is None or len(names) == len(batches), "files hold groups"
-        offsets = np.cumsum([0, *(len(layer) for layer in kept)]).astype(np.int64)
+        offsets = np.cumsum([0, *(len(layer) for layer in filled)]).astype(np.int64)
         # One line more than pieces: a kernel may look at the piece after the last, which is empty.
         lines = [*(_addresses(batch, kind) for batch in batches), [0] * 8]
         table = np.array(lines, np.int64)
@@ -61,7 +61,7 @@ class Groups:
 
     @property
     def address(self) -> int:
-        """Where the table lies."""
+        """Memory address of the table."""
         return int(self.table.ctypes.data)
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ def _addresses(batch: pa.RecordBatch, kind: Kind) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Directories:
-    """Where in each layer the groups begin whose hashes share their upper bits, see `search.py`.
+    """For each layer, the first group of each prefix of the hash, see `search.py`.
 
     A line of `layers`: first piece, end piece, begin within `slots`, bits.
     """
@@ -128,11 +128,11 @@ def gather_table(groups: Groups, arrays: Sequence[pa.Array], width: int) -> npt.
     Validity is 0 where nothing is null. Bits (`width` 0) are addressed by the buffer alone and share the offset.
     """
     assert len(arrays) == len(groups.batches)
-    told = []
+    columns = []
     for array in arrays:
         buffers = array.buffers()
         data = buffers[2].address if len(buffers) > 2 and buffers[2] is not None else 0
         valid = buffers[0].address if buffers[0] is not None and array.null_count else 0
         values = column_address(array, 1, width) if len(buffers) > 1 else 0
-        told.append((values, data, valid, array.offset))
-    return np.array(told, np.int64).reshape(-1, 4)
+        columns.append((values, data, valid, array.offset))
+    return np.array(columns, np.int64).reshape(-1, 4)

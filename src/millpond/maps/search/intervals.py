@@ -1,4 +1,4 @@
-"""Which range answers for each number: derived once from a snapshot's ranges, so that a lookup is one search.
+"""The innermost range of every number: derived once from a snapshot's ranges, so that a lookup is one search.
 
 The ends of all ranges cut the line of numbers into *intervals*; within one, the same ranges hold every number. For
 each interval the ranges that can ever answer are listed, best first: narrowest, then latest start. A range is worth
@@ -82,7 +82,7 @@ class Intervals:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Where breaks, slots, lists, rank, since and place lie."""
+        """Memory addresses of breaks, slots, lists, rank, since and place."""
         return tuple(
             int(column.ctypes.data)
             for column in (self.breaks, self.slots, self.lists, self.rank, self.since, self.place)
@@ -90,21 +90,23 @@ class Intervals:
 
     def to_batch(self) -> pa.RecordBatch:
         """One row of lists, to be kept as a file beside the snapshot."""
-        told = {field.name: getattr(self, field.name) for field in fields(self)}
-        told["leaves"] = np.array([self.leaves], np.int64)
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays["leaves"] = np.array([self.leaves], np.int64)
         columns = [
             pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), pa.array(values))
-            for values in told.values()
+            for values in arrays.values()
         ]
         return pa.RecordBatch.from_arrays(columns, schema=INTERVALS_SCHEMA)
 
     @classmethod
     def from_batch(cls, batch: pa.RecordBatch) -> Intervals | None:
-        """What `to_batch` told, without a copy; None when it points outside of itself, as only a damaged file does."""
-        told = {field.name: batch.column(field.name).values.to_numpy() for field in fields(cls)}
-        if len(told["leaves"]) != 1:
+        """The inverse of `to_batch`, without a copy; None when it points outside of itself, as only a damaged file
+        does.
+        """
+        columns = {field.name: batch.column(field.name).values.to_numpy() for field in fields(cls)}
+        if len(columns["leaves"]) != 1:
             return None
-        index = cls(**(told | {"leaves": int(told["leaves"][0])}))
+        index = cls(**(columns | {"leaves": int(columns["leaves"][0])}))
         return index if index._sound() else None
 
     def _sound(self) -> bool:
@@ -121,7 +123,7 @@ class Intervals:
 
 
 def _ascending(numbers: I64, last: int) -> bool:
-    """Whether numbers ascend from 0 or above to `last`."""
+    """True when numbers ascend from 0 or above to `last`."""
     return int(numbers[0]) >= 0 and int(numbers[-1]) == last and bool(np.all(numbers[1:] >= numbers[:-1]))
 
 
@@ -210,7 +212,7 @@ def _written_out(lists, rank, since, leaves, intervals, most):  # type: ignore[n
 
 
 def _span_bits(breaks: I64) -> int:
-    """How many bits tell the distance of any break from the first."""
+    """The number of bits that hold the distance of any break from the first."""
     return (int(breaks[-1]) - int(breaks[0])).bit_length() if len(breaks) else 0
 
 
@@ -234,7 +236,9 @@ def _fill_slots(distances, bits, slots):  # type: ignore[no-untyped-def]
 
 
 def spread(breaks: I64, numbers: I64) -> U64:
-    """How far each number is from the first break, in the upper bits; those outside count as the first or last."""
+    """The distance of each number from the first break, in the upper bits; numbers outside count as the first or
+    last.
+    """
     out = np.empty(len(numbers), np.uint64)
     if len(breaks):
         _spread(int(breaks[0]), int(breaks[-1]), max(_span_bits(breaks), 1), numbers.ctypes.data, out)

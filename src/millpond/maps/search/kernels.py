@@ -54,7 +54,7 @@ def order_bits(count: int, groups: int) -> int:
 
 
 def directory_bits(groups: int) -> int:
-    """How many upper bits of the hash choose the slot in the directory of a layer."""
+    """The number of upper bits of the hash that choose the slot in the directory of a layer."""
     return max((groups // SLOT_GROUPS).bit_length(), 1)
 
 
@@ -118,7 +118,7 @@ def _first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def
 
 @kernel
 def _is_key(table, position, key, length):  # type: ignore[no-untyped-def]
-    """Whether the group's key, which follows 8 bytes of hash, is this one."""
+    """True when the group's key, which follows 8 bytes of hash, is this one."""
     piece = position >> _PIECE
     offsets = _cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)
     start, stop = np.int64(load_i32(offsets)), np.int64(load_i32(offsets + 4))
@@ -153,22 +153,22 @@ def _is_null(valid, offset, row):  # type: ignore[no-untyped-def]
 def _begin_block(block, stop, order, keys, found, pending):  # type: ignore[no-untyped-def]
     """Nothing is found yet, all but null keys are waiting; ask for the places of their bytes."""
     offsets, width, _, valid, valid_offset = keys
-    waiting = 0
+    count = 0
     for i in range(block, stop):
         found[i] = -1
         row = order[i]
         prefetch(offsets + width * row)
         if not _is_null(valid, valid_offset, row):
-            pending[waiting] = i
-            waiting += 1
-    return waiting
+            pending[count] = i
+            count += 1
+    return count
 
 
 @kernel
-def _key_spans(order, keys, pending, waiting, at, lengths):  # type: ignore[no-untyped-def]
-    """Where the bytes of the waiting keys lie, and ask for them."""
+def _key_spans(order, keys, pending, count, at, lengths):  # type: ignore[no-untyped-def]
+    """Compute the spans of the pending keys' bytes, and prefetch them."""
     offsets, width, data, _, _ = keys
-    for k in range(waiting):
+    for k in range(count):
         place = offsets + width * order[pending[k]]
         if width == 8:
             start, stop = load_i64(place), load_i64(place + 8)
@@ -180,28 +180,28 @@ def _key_spans(order, keys, pending, waiting, at, lengths):  # type: ignore[no-u
 
 
 @kernel
-def _slots(hashes, pending, waiting, table, directory, bits, slots):  # type: ignore[no-untyped-def]
-    """Where the slots of the waiting keys begin, and ask for the hashes there."""
+def _slots(hashes, pending, count, table, directory, bits, slots):  # type: ignore[no-untyped-def]
+    """Compute the slots of the pending keys, and prefetch their hashes."""
     shift = np.uint64(64 - bits)
     at = directory.ctypes.data
-    for k in range(waiting):
+    for k in range(count):
         slots[k] = np.int64(hashes[pending[k]] >> shift)
         prefetch(at + 8 * slots[k])
-    for k in range(waiting):
+    for k in range(count):
         position = directory[slots[k]]
         prefetch(_cell(table, position >> _PIECE, _HASH) + 8 * (position & _NUMBER))
 
 
 @kernel
-def _candidates(hashes, pending, waiting, table, directory, slots, candidates):  # type: ignore[no-untyped-def]
+def _candidates(hashes, pending, count, table, directory, slots, candidates):  # type: ignore[no-untyped-def]
     """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
-    for k in range(waiting):
+    for k in range(count):
         slot = slots[k]
         position = _first_of_hash(hashes[pending[k]], table, directory[slot], directory[slot + 1])
         candidates[k] = position
         if position >= 0:
             prefetch(_cell(table, position >> _PIECE, _KEY_OFFSETS) + 4 * (position & _NUMBER))
-    for k in range(waiting):
+    for k in range(count):
         position = candidates[k]
         if position >= 0:
             piece = position >> _PIECE
@@ -219,15 +219,15 @@ def find_groups(hashes, order, keys, table, layers, directories, found):  # type
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(hashes), BLOCK):
-        waiting = _begin_block(block, min(block + BLOCK, len(hashes)), order, keys, found, pending)
-        _key_spans(order, keys, pending, waiting, at, lengths)
+        count = _begin_block(block, min(block + BLOCK, len(hashes)), order, keys, found, pending)
+        _key_spans(order, keys, pending, count, at, lengths)
         for layer in range(len(layers)):
             end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
             directory = directories[begin : begin + (1 << bits) + 1]
-            _slots(hashes, pending, waiting, table, directory, bits, slots)
-            _candidates(hashes, pending, waiting, table, directory, slots, candidates)
+            _slots(hashes, pending, count, table, directory, bits, slots)
+            _candidates(hashes, pending, count, table, directory, slots, candidates)
             left = 0
-            for k in range(waiting):
+            for k in range(count):
                 i, candidate = pending[k], candidates[k]
                 if candidate >= 0 and not _is_key(table, candidate, at[k], lengths[k]):
                     candidate = _among_clashes(hashes[i], candidate, end, table, at[k], lengths[k])
@@ -235,7 +235,7 @@ def find_groups(hashes, order, keys, table, layers, directories, found):  # type
                 if candidate < 0:
                     pending[left], at[left], lengths[left] = i, at[k], lengths[k]
                     left += 1
-            waiting = left
+            count = left
 
 
 @kernel

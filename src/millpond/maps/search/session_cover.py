@@ -1,4 +1,4 @@
-"""Which session is innermost from when on: derived once at freeze, so that a lookup is one binary search.
+"""The innermost session from each instant on: derived once at freeze, so that a lookup is one binary search.
 
 The sessions of a key, in order of (start, end), cover the line of time. Of several that hold an instant, the
 innermost is the one with the latest start, then the earliest end. Both ends belong to a session, so one that ends at
@@ -44,14 +44,14 @@ def _nested(starts, ends, low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _mark(since, row, first, used, instant, told):  # type: ignore[no-untyped-def]
-    """From `instant` on the innermost is `told`; a later word about the same instant replaces the earlier."""
+def _mark(since, row, first, used, instant, entry):  # type: ignore[no-untyped-def]
+    """From `instant` on the innermost is `entry`; a later word about the same instant replaces the earlier."""
     if used > first and since[used - 1] == instant:
         used -= 1
-    if used > first and row[used - 1] == told:
+    if used > first and row[used - 1] == entry:
         return used
     since[used] = instant
-    row[used] = told
+    row[used] = entry
     return used + 1
 
 

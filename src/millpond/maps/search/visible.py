@@ -1,4 +1,4 @@
-"""Which groups of a snapshot count: the newest layer's word about a key hides every older one.
+"""The visible groups of a snapshot: the newest layer's group of a key hides every older one.
 
 A tombstone hides what is under it and is itself nothing. Looking a key up needs none of this (the newest layer is
 asked first); reading everything does.
@@ -31,7 +31,7 @@ def visible_groups(groups: Groups) -> list[npt.NDArray[np.bool_]]:
 
 
 def tombstones(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which groups of a batch say that their key is gone."""
+    """Mask of the groups of a batch that are tombstones."""
     return ~_with_rows(batch)
 
 

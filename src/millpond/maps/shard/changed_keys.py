@@ -1,4 +1,4 @@
-"""Which keys each change of a shard touched: what the next freeze must read again.
+"""The keys that each change of a shard touched: the next freeze must read them again.
 
     touched/<version, 12 digits>.arrow    one column `key`: keys, or 16-byte ordered ranges; schema metadata `all=1`
                                           says that too much changed to list

@@ -84,7 +84,7 @@ def _check_rows(shard: Shard, view: ShardView, full: bool) -> Iterator[Report]:
                 break
         else:
             if rows != view.row_count():
-                wrong.add(f"{rows} rows were read where {view.row_count()} are told")
+                wrong.add(f"{rows} rows were read where {view.row_count()} are counted")
     except (pa.ArrowException, ValueError, IndexError, KeyError) as error:
         raise Corrupt("rows cannot be decoded", kind="shard_damaged", folder=shard.folder, reason=error) from error
     yield checked("row", rows)
@@ -93,7 +93,7 @@ def _check_rows(shard: Shard, view: ShardView, full: bool) -> Iterator[Report]:
 
 
 def _wrong_rows(shard: Shard, view: ShardView, batch: pa.RecordBatch) -> Iterator[str]:
-    """What is wrong with rows of one table."""
+    """Faults of the rows of one table."""
     assert view.tx is not None, "there are rows"
     definition = shard.definition
     batch.validate(full=True)

@@ -43,7 +43,7 @@ _MIX_1, _MIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What some rows come to: how many they are, and both sums.
+    """A digest of some rows: their number, and both sums.
 
     >>> Digest(1, 2, 3) + Digest(2, 2**64 - 1, 0)
     Digest(rows=3, low=1, high=3)
@@ -76,8 +76,8 @@ def _mix_in(low, high, words):  # type: ignore[no-untyped-def]
 
 def _digest_of_words(count: int, words: Sequence[U64]) -> Digest:
     low, high = np.full(count, _LOW), np.full(count, _HIGH)
-    for each in words:
-        _mix_in(low, high, each)
+    for word in words:
+        _mix_in(low, high, word)
     return Digest(count, int(low.sum(dtype=np.uint64)), int(high.sum(dtype=np.uint64)))
 
 
@@ -103,8 +103,8 @@ def digest_of_view(view: ShardView) -> Digest:
 
 def _sum(digests: Iterator[Digest]) -> Digest:
     total = Digest()
-    for each in digests:
-        total += each
+    for digest in digests:
+        total += digest
     return total
 
 

@@ -1,4 +1,4 @@
-"""How much of a shard's file is free: pages that deleting left, which only compacting gives back to the disk.
+"""Free space of a shard's file: pages that deletions left, which only compacting gives back to the disk.
 
 LMDB tells of each table how many pages it takes. What no table takes is free, but for a few pages that LMDB needs for
 itself, and the nested tables of keys that share a hash; both are small, so the share is a little too great.
@@ -25,12 +25,12 @@ class FreeSpace:
 
     @property
     def share(self) -> float:
-        """How much of the file is free, 0 to 1."""
+        """The free share of the file, 0 to 1."""
         return self.free_bytes / self.file_bytes if self.file_bytes else 0.0
 
 
 def free_space(shard: Shard) -> FreeSpace:
-    """What of a shard's file is free, without reading more than the list of its tables.
+    """The free space of a shard's file, without reading more than the list of its tables.
 
     Raises: `Corrupt` when the shard cannot be opened.
     """

@@ -60,8 +60,8 @@ class Generation:
 
     def number(self, tx: lmdb.Transaction, name: str) -> int:
         """A number of table `info`; 0 when it was never put."""
-        told = tx.get(name.encode(), db=self.info)
-        return 0 if told is None else unpack_long(told, plain=True)
+        row = tx.get(name.encode(), db=self.info)
+        return 0 if row is None else unpack_long(row, plain=True)
 
     def put_number(self, tx: lmdb.Transaction, name: str, number: int) -> None:
         """Put a number into table `info`."""

@@ -142,7 +142,7 @@ class InternedStore:
             table.ids, table.texts = self.dbs.get(table.ids_name), self.dbs.get(table.texts_name)
 
     def row_count(self, tx: lmdb.Transaction) -> int:
-        """How many rows the map holds."""
+        """The number of rows of the map."""
         return int(tx.stat(self.dbs[ROWS])["entries"]) if ROWS in self.dbs else 0
 
     # -- one question ---------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class InternedStore:
 
     def _row_keys(self, tx: lmdb.Transaction, rows: pa.RecordBatch, *, make: bool) -> list[bytes]:
         longs = [column.tolist() for column in times_of(self.definition, rows)]
-        tails = [b"".join(pack_long(number, plain=False) for number in each) for each in zip(*longs, strict=True)]
+        tails = [b"".join(pack_long(number, plain=False) for number in address) for address in zip(*longs, strict=True)]
         tails = tails or [b""] * rows.num_rows
         if not self.definition.kind.keyed:
             return tails

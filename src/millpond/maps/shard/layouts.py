@@ -1,4 +1,4 @@
-"""How the rows of a map lie in the tables of an LMDB environment: the layouts of every scheme.
+"""Layouts of a map's rows in the tables of an LMDB environment, for every scheme.
 
     table      key                                   value                                       holds
     direct     address (`address.py`)                <VALUE_TYPE><VALUE>, sessions: empty        short keys, not `hash`
@@ -9,7 +9,7 @@
 
 Longs are two's complement, big-endian, wherever the map's scheme is `hash` (the published layout), else with
 their sign bit flipped so that byte order is number order. LMDB allows 511 bytes for a key and for a duplicate row:
-what is longer lies in `overflow`, where rows of clashing keys are told apart by a clash number instead.
+what is longer lies in `overflow`, where rows of clashing keys are distinguished by a clash number instead.
 Scheme `lookup` writes its parts as `auto` does and interns them in the shard (`interned.py`).
 
 Invariants:
@@ -78,7 +78,7 @@ def row_tables(definition: MapDefinition) -> tuple[str, ...]:
 
 
 def plain_longs(definition: MapDefinition) -> bool:
-    """Whether longs in table keys are plain two's complement: negative ones then sort after the others."""
+    """True when longs in table keys are plain two's complement: negative ones then sort after the others."""
     return definition.scheme is Scheme.HASH
 
 
@@ -91,7 +91,7 @@ def direct_bytes_max(definition: MapDefinition) -> int:
 
 
 def hash_prefix(definition: MapDefinition, key: bytes, table: str) -> bytes:
-    """What rows of this key start with in `hashed` or `overflow`; clashing keys share it."""
+    """The prefix of this key's rows in `hashed` or `overflow`; clashing keys share it."""
     number = hash_key(key, bits=definition.hash_bits)
     if table == HASHED and definition.hash_bytes == 4:
         return int(fold32(number)).to_bytes(4, "big")
@@ -134,14 +134,14 @@ def encode_rows(
         return [TableRows(DIRECT, address_bytes(definition, rows), values)]
     chosen, rest = np.flatnonzero(fits), np.flatnonzero(~fits)
     short = rows.take(pa.array(chosen))
-    told = [TableRows(DIRECT, address_bytes(definition, short), take(values, chosen))] if len(chosen) else []
+    tables = [TableRows(DIRECT, address_bytes(definition, short), take(values, chosen))] if len(chosen) else []
     long = rows.take(pa.array(rest))
     stored = _seed_values(definition, take(key, rest), take(values, rest))
-    return [*told, _encode_overflow(definition, long, stored)]
+    return [*tables, _encode_overflow(definition, long, stored)]
 
 
 def _addressed(definition: MapDefinition, address: Bytes) -> bool:
-    """Whether the addresses, as they are, are the keys of one table."""
+    """True when the addresses, as they are, are the keys of one table."""
     if plain_longs(definition):
         return False
     longest = direct_bytes_max(definition) + 1 + 8 * (len(definition.kind.address) - 1)
@@ -181,11 +181,11 @@ def _encode_hashed(definition: MapDefinition, rows: pa.RecordBatch, key: Bytes, 
     if fits.all():
         return [_sorted_hashed(definition, rows, stored)]
     chosen, rest = np.flatnonzero(fits), np.flatnonzero(~fits)
-    told = []
+    tables = []
     if len(chosen):
-        told.append(_sorted_hashed(definition, rows.take(pa.array(chosen)), take(stored, chosen)))
-    told.append(_encode_overflow(definition, rows.take(pa.array(rest)), take(stored, rest)))
-    return told
+        tables.append(_sorted_hashed(definition, rows.take(pa.array(chosen)), take(stored, chosen)))
+    tables.append(_encode_overflow(definition, rows.take(pa.array(rest)), take(stored, rest)))
+    return tables
 
 
 def _hashes(definition: MapDefinition, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
@@ -208,7 +208,7 @@ def hashed_values(definition: MapDefinition, key: Bytes, value: pa.Array | None)
 
 
 def fits_hashed(stored: Bytes) -> npt.NDArray[np.bool_]:
-    """Which values table `hashed` takes: LMDB limits duplicate rows."""
+    """Mask of the values that table `hashed` takes: LMDB limits duplicate rows."""
     fits: npt.NDArray[np.bool_] = (stored.lengths >= 1) & (stored.lengths <= LMDB_BYTES_MAX)
     return fits
 
@@ -245,17 +245,17 @@ def decode_rows(definition: MapDefinition, table: str, keys: Bytes, values: Byte
     tail = 8 * longs + (CLASH_BYTES if table == OVERFLOW else 0)
     plain = plain_longs(definition)
     columns = [long_at(keys, tail - 8 * index, plain) for index in range(longs)]
-    told: list[pa.Array] = []
+    arrays: list[pa.Array] = []
     if definition.kind.keyed:
         if table == DIRECT:
-            told.append(unescape(keys, tail).to_arrow().cast(pa.binary()))
+            arrays.append(unescape(keys, tail).to_arrow().cast(pa.binary()))
         else:
             key, values = split_seed_values(definition, values)
-            told.append(key.to_arrow().cast(pa.binary()))
-    told += [pa.array(column) for column in columns]
+            arrays.append(key.to_arrow().cast(pa.binary()))
+    arrays += [pa.array(column) for column in columns]
     if definition.kind.valued:
-        told.append(decode_values(values, definition.value))
-    return pa.RecordBatch.from_arrays(told, schema=canonical_schema(definition))
+        arrays.append(decode_values(values, definition.value))
+    return pa.RecordBatch.from_arrays(arrays, schema=canonical_schema(definition))
 
 
 def long_at(keys: Bytes, from_end: int, plain: bool) -> npt.NDArray[np.int64]:

@@ -54,7 +54,7 @@ class PlainStore:
                 self.dbs.pop(name, None)
 
     def row_count(self, tx: lmdb.Transaction) -> int:
-        """How many rows the map holds."""
+        """The number of rows of the map."""
         return sum(tx.stat(self.dbs[name])["entries"] for name in self.names if name in self.dbs)
 
     # -- one question ---------------------------------------------------------------------------------
@@ -210,9 +210,9 @@ class PlainStore:
 
     def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, overwrite: bool) -> None:
         """Put canonical rows, unique by address and in its order."""
-        for each in encode_rows(self.definition, rows):
-            pairs = zip(to_list(each.keys), to_list(each.values), strict=True)
-            self.put_table(tx, each.table, pairs, overwrite)
+        for table in encode_rows(self.definition, rows):
+            pairs = zip(to_list(table.keys), to_list(table.values), strict=True)
+            self.put_table(tx, table.table, pairs, overwrite)
         if not self.definition.kind.keyed:
             put_widths(tx, self.dbs[WIDTHS], rows)
 
@@ -253,7 +253,7 @@ class PlainStore:
                 return None
 
     def _held_in_overflow(self, tx: lmdb.Transaction, row: bytes, stored: bytes, overwrite: bool) -> bool:
-        """Whether `overflow` keeps this address; when the new row is to win, it is removed from there."""
+        """True when `overflow` keeps this address; when the new row is to win, it is removed from there."""
         key = split_seed_value(self.definition, stored)[0]
         base = hash_prefix(self.definition, key, OVERFLOW) + row[self.definition.hash_bytes :]
         for place, held in self._clashing(tx, OVERFLOW, base):

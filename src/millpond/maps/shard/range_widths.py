@@ -1,4 +1,4 @@
-"""Which ranges hold a number: table `widths`, one row `<class byte><start><end>` (sign bits flipped) per range.
+"""Index of ranges by width: table `widths`, one row `<class byte><start><end>` (sign bits flipped) per range.
 
 The class is the bit length of `end - start`. The narrowest range that holds a number is found class by class, narrowest
 first: within a class every range that can hold n starts in `(n - 2^class, n]`, so overlapping and nested ranges
@@ -73,5 +73,5 @@ def _class_holding(cursor: lmdb.Cursor, found: int, number: int) -> list[tuple[i
             holding.append((unpack_long(row[1:9], plain=False), end))
         place = cursor.prev()
     if len(holding) > 1:
-        holding.sort(key=lambda each: (each[1] - each[0], -each[0]))
+        holding.sort(key=lambda span: (span[1] - span[0], -span[0]))
     return holding

@@ -53,7 +53,7 @@ _GENERATION = re.compile(r"[0-9]{6}")
 
 @dataclass(frozen=True, slots=True)
 class ShardStats:
-    """What a shard holds."""
+    """Counts of a shard."""
 
     rows: int
     version: int
@@ -68,33 +68,33 @@ def read_generation(folder: Path) -> str | None:
     pointer, seen = folder / "current", b""
     while True:
         try:
-            told = pointer.read_bytes()
+            content = pointer.read_bytes()
         except FileNotFoundError:
             return None
-        generation = _named(folder, told)
+        generation = _named(folder, content)
         if generation is not None:
             return generation
-        if told == seen:
-            raise _astray(pointer, told)
-        # Compacting may have switched, and removed what was told, in between.
-        seen = told
+        if content == seen:
+            raise _astray(pointer, content)
+        # Compacting may have switched, and removed the named generation, in between.
+        seen = content
 
 
-def _named(folder: Path, told: bytes) -> str | None:
+def _named(folder: Path, content: bytes) -> str | None:
     """The generation that a pointer tells, None when there is none of that name."""
-    generation = told.strip().decode(errors="replace")
+    generation = content.strip().decode(errors="replace")
     return generation if _GENERATION.fullmatch(generation) and (folder / generation).is_dir() else None
 
 
-def _astray(pointer: Path, told: bytes) -> Corrupt:
+def _astray(pointer: Path, content: bytes) -> Corrupt:
     return Corrupt(
-        "the map's pointer names no generation", kind="shard_pointer", file=pointer, found=repr(told),
+        "the map's pointer names no generation", kind="shard_pointer", file=pointer, found=repr(content),
         hint="write the name of the folder beside it that holds data.mdb",
     )  # fmt: skip
 
 
 def generation_folder(folder: Path, number: int) -> Path:
-    """Where a generation lies."""
+    """The folder of a generation."""
     return folder / f"{number:06d}"
 
 
@@ -140,7 +140,7 @@ class Shard:
     # -- opening --------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether the map has a shard yet."""
+        """True when the map has a shard."""
         return (self.folder / "current").exists()
 
     def create(self) -> None:
@@ -185,12 +185,12 @@ class Shard:
 
     def _follow(self, pointer: int) -> Generation:
         """The generation that the open pointer names; the unopened one when it counts no more, and is gone."""
-        told = os.pread(pointer, 64, 0)
-        generation = _named(self.folder, told)
+        content = os.pread(pointer, 64, 0)
+        generation = _named(self.folder, content)
         if generation is not None:
             return self._open(generation)
         if os.fstat(pointer).st_nlink:
-            raise _astray(self.folder / "current", told)
+            raise _astray(self.folder / "current", content)
         return self._unopened
 
     def _open(self, number: str) -> Generation:
@@ -374,7 +374,7 @@ class Shard:
 
     @property
     def tracking(self) -> bool:
-        """Whether the shard keeps update times."""
+        """True when the shard keeps update times."""
         return tracks_updates(self.definition)
 
     def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int, *, overwrite: bool) -> None:
@@ -413,7 +413,7 @@ class ShardView:
         return self.generation.store
 
     def row_count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return 0 if self.tx is None else self.store.row_count(self.tx)
 
     def touched_since(self, version: int) -> pa.Array | None:

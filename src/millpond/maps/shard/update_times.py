@@ -1,4 +1,4 @@
-"""When each row was last put: kept beside the rows, for maps that retain by update time.
+"""The last time each row was put: kept beside the rows, for maps that retain by update time.
 
 Table `updated`: the row's address (`address.py`; beyond 480 bytes its first 464 and its xxh3_128) → UTC
 milliseconds as 8 bytes. The rows' own layout stays as published. Only maps whose retention goes by update time keep it:
@@ -30,7 +30,7 @@ _SINCE = b"updates_since"
 
 
 def tracks_updates(definition: MapDefinition) -> bool:
-    """Whether the map's settings ask for update times."""
+    """True when the map's settings ask for update times."""
     untimed = definition.kind in (Kind.STATE, Kind.RANGED_STATE)
     return definition.retain_ms is not None and (untimed or definition.retain_by == "update_time")
 
@@ -82,9 +82,9 @@ class UpdateTimes:
         delete_pairs(tx, self._db, sorted(self._places(rows)))
 
     def since(self, tx: lmdb.Transaction, now_ms: int) -> int:
-        """When update times began to be kept, UTC milliseconds; now when they are not yet."""
-        told = None if self._db is None else tx.get(_SINCE, db=self._info)
-        return now_ms if told is None else int.from_bytes(told, "big", signed=True)
+        """The beginning of update times, UTC milliseconds; now when they are not kept yet."""
+        row = None if self._db is None else tx.get(_SINCE, db=self._info)
+        return now_ms if row is None else int.from_bytes(row, "big", signed=True)
 
     def times(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int) -> npt.NDArray[np.int64]:
         """The update time of each row, UTC milliseconds."""

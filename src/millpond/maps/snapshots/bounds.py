@@ -1,6 +1,6 @@
-"""A narrowed snapshot: only some keys, only a window of time, and a refusal to answer for anything else.
+"""Bounds of a snapshot: only some keys, only a window of time, and a refusal to answer for anything else.
 
-| narrowed by | takes the questions | and so holds |
+| bounds on | takes the questions | and so holds |
 |---|---|---|
 | keys `[lower, upper)` of a keyed map | for keys in between, as bytes of UTF-8 | their rows |
 | numbers `[lower, upper)` of a ranged map | for numbers in between | the ranges that hold one of them |
@@ -60,7 +60,7 @@ class SnapshotBounds:
 
     @property
     def windowed(self) -> bool:
-        """Whether time is bounded."""
+        """True when time is bounded."""
         return self.since is not None or self.until is not None
 
     def check(self, definition: MapDefinition, keys: pa.Array, instants: I64, known: Mask) -> None:
@@ -74,9 +74,9 @@ class SnapshotBounds:
             least, most = _key_span(keys) if definition.kind.keyed else _number_span(keys)
             self._check_span(least, most, _comparable(self.lower), _comparable(self.upper), "key")
         if self.windowed:
-            asked = instants[known] if len(known) else instants
-            if len(keys) and len(asked):
-                self._check_span(int(asked.min()), int(asked.max()), self.since, self.until, "time")
+            known_instants = instants[known] if len(known) else instants
+            if len(keys) and len(known_instants):
+                self._check_span(int(known_instants.min()), int(known_instants.max()), self.since, self.until, "time")
 
     def _check_span(self, least: Any, most: Any, lower: Any, upper: Any, what: str) -> None:
         outside = None
@@ -86,10 +86,10 @@ class SnapshotBounds:
             outside = most
         if outside is None:
             return
-        told = outside.decode(errors="replace") if isinstance(outside, bytes) else outside
+        bound = outside.decode(errors="replace") if isinstance(outside, bytes) else outside
         bounds = (self.since, self.until) if what == "time" else (self.lower, self.upper)
         raise Invalid(
-            f"the {what} is outside of what the snapshot was narrowed to", kind="outside_snapshot", asked=repr(told),
+            f"the {what} is outside of the bounds of the snapshot", kind="outside_snapshot", value=repr(bound),
             lower=bounds[0], upper=bounds[1], hint="ask the whole map, or a snapshot with wider bounds",
         )  # fmt: skip
 
@@ -102,7 +102,7 @@ def snapshot_bounds(
     Raises: `Invalid` for bounds that the map cannot have, or that hold nothing.
     """
     lower, upper = pair_of(keys, "keys")
-    since, until = (None if told is None else parse_instant(told) for told in pair_of(window, "window"))
+    since, until = (None if instant is None else parse_instant(instant) for instant in pair_of(window, "window"))
     if (since is not None or until is not None) and not definition.kind.timed:
         raise _wrong("the map has no times", definition, hint="narrow it by keys")
     lower, upper = _key_bound(definition, lower), _key_bound(definition, upper)
@@ -110,44 +110,44 @@ def snapshot_bounds(
     for low, high in pairs:
         if low is not None and high is not None and not low < high:
             raise _wrong("the bounds hold nothing", definition, hint="the lower bound is held, the upper one is not")
-    if all(told is None for told in (lower, upper, since, until)):
+    if all(bound is None for bound in (lower, upper, since, until)):
         return None
     return SnapshotBounds(lower=lower, upper=upper, since=since, until=until)
 
 
-def pair_of(told: Sequence[Any] | None, name: str) -> tuple[Any, Any]:
+def pair_of(pair: Sequence[Any] | None, name: str) -> tuple[Any, Any]:
     """A lower and an upper bound; None for none.
 
     Raises: `Invalid` for what is no pair.
     """
-    if told is None:
+    if pair is None:
         return None, None
-    if not isinstance(told, list | tuple) or len(told) != 2:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise Invalid(
-            "bounds are a pair", kind="narrowing", name=name, hint=f"{name}=(lower, upper), None for no bound"
+            "bounds are a pair", kind="snapshot_bounds", name=name, hint=f"{name}=(lower, upper), None for no bound"
         )
-    return told[0], told[1]
+    return pair[0], pair[1]
 
 
-def _key_bound(definition: MapDefinition, told: Any) -> Bound:
-    if told is None:
+def _key_bound(definition: MapDefinition, value: Any) -> Bound:
+    if value is None:
         return None
-    if definition.kind.keyed and not isinstance(told, str):
+    if definition.kind.keyed and not isinstance(value, str):
         # Bounds are in the order of text, in which 10 comes before 9: a number would not say what it seems to.
-        raise _wrong("the keys of this map are text", definition, bound=shown(told))
+        raise _wrong("the keys of this map are text", definition, bound=shown(value))
     try:
-        bound = single_key(definition, told)
+        bound = single_key(definition, value)
         found = bound.decode() if isinstance(bound, bytes) else bound
     except (Invalid, UnicodeDecodeError) as error:
         wanted = "the keys of this map are text" if definition.kind.keyed else "this map is asked by whole numbers"
-        raise _wrong(wanted, definition, bound=shown(told)) from error
+        raise _wrong(wanted, definition, bound=shown(value)) from error
     if found is None:
-        raise _wrong("no key of this map can be there", definition, bound=shown(told))
+        raise _wrong("no key of this map can be there", definition, bound=shown(value))
     return found
 
 
 def _wrong(message: str, definition: MapDefinition, hint: str | None = None, **values: object) -> Invalid:
-    return Invalid(message, kind="narrowing", hint=hint, map=definition.name, **values)
+    return Invalid(message, kind="snapshot_bounds", hint=hint, map=definition.name, **values)
 
 
 def _comparable(bound: Bound) -> bytes | int | None:
@@ -160,44 +160,44 @@ def _key_span(column: pa.Array) -> tuple[bytes | None, bytes | None]:
         # What a dictionary holds beyond what is used is not asked for.
         column = column.dictionary.take(column.indices.drop_null().unique())
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    told = pc.min_max(column.cast(pa.large_binary() if wide else pa.binary())).as_py()
-    return told["min"], told["max"]
+    least_and_greatest = pc.min_max(column.cast(pa.large_binary() if wide else pa.binary())).as_py()
+    return least_and_greatest["min"], least_and_greatest["max"]
 
 
 def _number_span(numbers: pa.Array) -> tuple[int | None, int | None]:
-    told = pc.min_max(numbers).as_py()
-    return told["min"], told["max"]
+    least_and_greatest = pc.min_max(numbers).as_py()
+    return least_and_greatest["min"], least_and_greatest["max"]
 
 
 # -- rows ---------------------------------------------------------------------------------------------
 
 
 def narrow_rows(
-    definition: MapDefinition, narrowing: SnapshotBounds, rows: Iterator[pa.RecordBatch]
+    definition: MapDefinition, subset: SnapshotBounds, rows: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The canonical rows that questions inside of the bounds may need.
 
     All rows of one key (one range) must be in one batch, side by side in order of time, as `thaw` yields them.
     """
     for batch in rows:
-        kept = _narrow(definition, narrowing, batch)
-        if kept.num_rows:
-            yield kept
+        rest = _narrow(definition, subset, batch)
+        if rest.num_rows:
+            yield rest
 
 
-def _narrow(definition: MapDefinition, narrowing: SnapshotBounds, batch: pa.RecordBatch) -> pa.RecordBatch:
-    if narrowing.lower is not None or narrowing.upper is not None:
+def _narrow(definition: MapDefinition, subset: SnapshotBounds, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if subset.lower is not None or subset.upper is not None:
         inside = _in_keys if definition.kind.keyed else _in_numbers
-        batch = batch.filter(pa.array(inside(narrowing, batch)))
-    if narrowing.windowed:
+        batch = batch.filter(pa.array(inside(subset, batch)))
+    if subset.windowed:
         within = _touching if definition.kind is Kind.SESSION else _holding
-        batch = batch.filter(pa.array(within(narrowing, batch)))
+        batch = batch.filter(pa.array(within(subset, batch)))
     return batch
 
 
-def _in_keys(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
+def _in_keys(subset: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     keys, inside = batch.column("key"), np.ones(batch.num_rows, np.bool_)
-    lower, upper = _comparable(narrowing.lower), _comparable(narrowing.upper)
+    lower, upper = _comparable(subset.lower), _comparable(subset.upper)
     if lower is not None:
         inside &= _flags(pc.greater_equal(keys, pa.scalar(lower, keys.type)))
     if upper is not None:
@@ -205,34 +205,34 @@ def _in_keys(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     return inside
 
 
-def _in_numbers(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
+def _in_numbers(subset: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     inside = np.ones(batch.num_rows, np.bool_)
-    if isinstance(narrowing.lower, int):
-        inside &= _longs(batch, "key_end") >= narrowing.lower
-    if isinstance(narrowing.upper, int):
-        inside &= _longs(batch, "key_start") < narrowing.upper
+    if isinstance(subset.lower, int):
+        inside &= _longs(batch, "key_end") >= subset.lower
+    if isinstance(subset.upper, int):
+        inside &= _longs(batch, "key_start") < subset.upper
     return inside
 
 
-def _touching(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
+def _touching(subset: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     """Sessions that hold an instant of the window; they hold both their ends."""
     inside = np.ones(batch.num_rows, np.bool_)
-    if narrowing.since is not None:
-        inside &= _longs(batch, "end") >= narrowing.since
-    if narrowing.until is not None:
-        inside &= _longs(batch, "start") < narrowing.until
+    if subset.since is not None:
+        inside &= _longs(batch, "end") >= subset.since
+    if subset.until is not None:
+        inside &= _longs(batch, "start") < subset.until
     return inside
 
 
-def _holding(narrowing: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
+def _holding(subset: SnapshotBounds, batch: pa.RecordBatch) -> Mask:
     """Rows before the window's end that are not replaced, by one of the same key, when it begins."""
     times = _longs(batch, "effective_time")
     inside = np.ones(batch.num_rows, np.bool_)
-    if narrowing.until is not None:
-        inside &= times < narrowing.until
-    if narrowing.since is not None:
+    if subset.until is not None:
+        inside &= times < subset.until
+    if subset.since is not None:
         replaced = np.zeros(batch.num_rows, np.bool_)
-        replaced[:-1] = _same_as_next(batch) & (times[1:] <= narrowing.since)
+        replaced[:-1] = _same_as_next(batch) & (times[1:] <= subset.since)
         inside &= ~replaced
     return inside
 
@@ -252,6 +252,6 @@ def _longs(batch: pa.RecordBatch, name: str) -> I64:
     return batch.column(name).to_numpy()
 
 
-def _flags(told: pa.Array) -> Mask:
-    flags: Mask = told.to_numpy(zero_copy_only=False)
+def _flags(column: pa.Array) -> Mask:
+    flags: Mask = column.to_numpy(zero_copy_only=False)
     return flags

@@ -26,17 +26,17 @@ __all__ = ("check_snapshot",)
 REMEDY = "it was quarantined; the next lookup freezes the map in full"
 
 
-def check_snapshot(space: Space, each: Map, version: int | None) -> Report:
+def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
     """Check the snapshot that counts, if the map was ever frozen; `version` is the shard's, if it is known."""
     with space.read() as tx:
-        held = current_snapshot(each.name).read(tx)
+        held = current_snapshot(pond_map.name).read(tx)
     if held is None:
         return Report()
     report = Report()
-    for found in _check_files(each, held.value.manifest, version):
+    for found in _check_files(pond_map, held.value.manifest, version):
         report += found
     if not report.ok:
-        space.write(lambda tx: _forget(tx, each.name, held))
+        space.write(lambda tx: _forget(tx, pond_map.name, held))
     return report
 
 
@@ -47,25 +47,25 @@ def _forget(tx: Transaction, name: str, held: Held[Current]) -> None:
         register.clear(tx)
 
 
-def _check_files(each: Map, id_: str, version: int | None) -> Iterator[Report]:
-    objects = each.objects
+def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Report]:
+    objects = pond_map.objects
     verifier = Verifier(objects, "snapshot file", REMEDY, quarantine_folder=True)
-    told = verifier.file(manifest_name(id_))
-    yield told
-    if not told.ok:
+    report = verifier.file(manifest_name(id_))
+    yield report
+    if not report.ok:
         return
     manifest = load_manifest(objects, id_)
     yield checked("snapshot")
-    yield from _check_manifest(each, manifest, version)
+    yield from _check_manifest(pond_map, manifest, version)
     for layer in manifest.layers:
         yield verifier.index(layer.index)
     if manifest.intervals is not None:
         yield verifier.file(f"intervals/{manifest.intervals}.arrow")
 
 
-def _check_manifest(each: Map, manifest: SnapshotManifest, version: int | None) -> Iterator[Report]:
-    place = f"{each.objects.where}/{manifest_name(manifest.id)}"
-    if (manifest.map, manifest.incarnation) != (each.name, each.definition.incarnation):
+def _check_manifest(pond_map: Map, manifest: SnapshotManifest, version: int | None) -> Iterator[Report]:
+    place = f"{pond_map.objects.where}/{manifest_name(manifest.id)}"
+    if (manifest.map, manifest.incarnation) != (pond_map.name, pond_map.definition.incarnation):
         yield problem("snapshot", place, f"it is of another map: {manifest.map}.{manifest.incarnation}", REMEDY)
     elif version is not None and manifest.shard_version > version:
         yield problem("snapshot", place, f"it is of version {manifest.shard_version}, the shard of {version}", REMEDY)

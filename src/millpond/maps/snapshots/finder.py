@@ -31,7 +31,7 @@ __all__ = ("Finder", "Found")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where the answers lie, for one batch of questions; valid while its snapshot is open.
+    """The places of the answers to one batch of keys; valid while its snapshot is open.
 
     `positions` are in the order of the search, `order` says which question each belongs to.
     """
@@ -44,14 +44,14 @@ class Found:
 
     @property
     def hits(self) -> int:
-        """How many questions have an answer."""
+        """The number of keys that have an answer."""
         return int(np.count_nonzero(self.positions >= 0))
 
     def there(self) -> npt.NDArray[np.bool_]:
         """For each question, whether there is a row that answers, be its value null or not."""
-        told = np.zeros(len(self), np.bool_)
-        told[self.order] = self.positions >= 0
-        return told
+        mask = np.zeros(len(self), np.bool_)
+        mask[self.order] = self.positions >= 0
+        return mask
 
 
 class Finder:
@@ -59,10 +59,10 @@ class Finder:
 
     def __init__(
         self, definition: MapDefinition, groups: Groups, intervals: Callable[[Groups], Intervals],
-        narrowing: SnapshotBounds | None = None,
+        subset: SnapshotBounds | None = None,
     ) -> None:  # fmt: skip
         self.definition = definition
-        self.narrowing = narrowing
+        self.bounds = subset
         self.groups = groups
         self._load_intervals = intervals
         self._columns: dict[str, RowColumn] = {}
@@ -93,8 +93,8 @@ class Finder:
         check_on_invalid(on_invalid)
         array = keys_of(self.definition, keys, on_invalid)
         instants, known = instants_of(self.definition, at, len(array), on_invalid)
-        if self.narrowing is not None:
-            self.narrowing.check(self.definition, array, instants, known)
+        if self.bounds is not None:
+            self.bounds.check(self.definition, array, instants, known)
         search = self._find_keyed if self.definition.kind.keyed else self._find_ranged
         found = search(array, instants)
         if len(known):

@@ -60,7 +60,7 @@ LAYER_RATIO = 8
 """Smaller: fewer layers for a lookup to ask; larger: a refreeze writes less."""
 
 KEEP_MS = 10 * 60_000
-"""How long a replaced snapshot stays for readers who were told of it but have not opened it yet."""
+"""How long a replaced snapshot stays for readers who got its id but have not opened it yet."""
 
 INTERVALS = "intervals"
 
@@ -80,17 +80,17 @@ def freeze(
     touched: pa.Array | None = None,
     shard_version: int,
     created_ms: int,
-    narrowing: SnapshotBounds | None = None,
+    subset: SnapshotBounds | None = None,
 ) -> SnapshotManifest:
     """Write a snapshot: of all `rows`; or, on top of `base`, of the rows of just the `touched` keys.
 
     `rows` are canonical and unique by address, in any order; a touched key without rows is gone. Ranged maps name
-    what was touched by `frozen.range_order_keys`. `narrowing` says for which questions the rows suffice, when they are
+    what was touched by `frozen.range_order_keys`. `subset` says for which questions the rows suffice, when they are
     not those of the whole map.
 
     Raises: `Unavailable` when the place is full; the snapshots before it are untouched then.
     """
-    assert (base is None) == (touched is None), "a refreeze is told what was touched"
+    assert (base is None) == (touched is None), "a refreeze needs the touched keys"
     if base is None:
         layers = _without_empty([_write_layer(objects, definition, freeze_groups(definition, rows))])
     else:
@@ -105,7 +105,7 @@ def freeze(
         shard_version=shard_version, created_ms=created_ms,
         layers=tuple(Layer(index.id, index.count, index.size) for index in layers),
         intervals=None if definition.kind.keyed else _write_intervals(objects, definition, layers),
-        narrowing=narrowing,
+        bounds=subset,
     )  # fmt: skip
     store_manifest(objects, manifest)
     return manifest
@@ -124,7 +124,7 @@ def _without_empty(layers: list[ranges.Index]) -> list[ranges.Index]:
 
 
 def _layers_to_fold(groups: Sequence[int]) -> int:
-    """How many of the newest layers to make one, so that each holds enough more than all above it.
+    """The number of the newest layers to make one, so that each holds enough more than all above it.
 
     >>> _layers_to_fold([1, 100]), _layers_to_fold([1, 2, 100]), _layers_to_fold([13, 100]), _layers_to_fold([5])
     (1, 2, 2, 1)
@@ -169,7 +169,7 @@ def _open_indexes(objects: Objects, definition: MapDefinition, indexes: Sequence
     unread = verify or not all(_is_verified(objects, name) for name in names)
     with ThreadPoolExecutor(OPENING_THREADS_MAX if unread else 1) as threads:
         opening = threads.map if unread else map
-        pieces = iter(list(opening(lambda each: _open_piece(objects, each[0], each[1], verify), wanted)))
+        pieces = iter(list(opening(lambda pair: _open_piece(objects, pair[0], pair[1], verify), wanted)))
     return Groups.of(definition.kind, [list(islice(pieces, len(index.entries))) for index in indexes], names)
 
 
@@ -256,7 +256,7 @@ def load_intervals(objects: Objects, manifest: SnapshotManifest, groups: Groups)
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was removed: manifests, other files, and their bytes."""
+    """Counts of removed files: manifests, other files, and their bytes."""
 
     snapshots: int
     files: int
@@ -270,22 +270,22 @@ def collect(objects: Objects, manifest: SnapshotManifest | None, *, now_ms: int,
     replaced.
     Never call it while another freezes here: the files of a freeze that is under way look like nobody's.
     """
-    kept, ended = [] if manifest is None else [manifest], 0
-    others = sorted(list_manifests(objects), key=lambda each: (each.created_ms, each.shard_version))
+    retained, ended = [] if manifest is None else [manifest], 0
+    others = sorted(list_manifests(objects), key=lambda manifest: (manifest.created_ms, manifest.shard_version))
     for number, other in enumerate(others):
         if other == manifest:
             continue
         replaced_ms = others[number + 1].created_ms if number + 1 < len(others) else other.created_ms
         if now_ms < replaced_ms + keep_ms or not end_lease(objects, other.id, now_ms):
-            kept.append(other)
+            retained.append(other)
         else:
             ended += 1
     for named in list(objects.list("leases")):  # of those who came too late
         id_ = named.name.removeprefix("leases/").removesuffix(".lock")
-        if id_ not in {each.id for each in kept}:
+        if id_ not in {manifest.id for manifest in retained}:
             end_lease(objects, id_, now_ms)
     step("collect.manifests_removed")
-    needed = {name for each in kept for name in _files(objects, each)}
+    needed = {name for manifest in retained for name in _files(objects, manifest)}
     files = size = 0
     for folder in ("ranges", "indexes", INTERVALS):
         for named in list(objects.list(folder)):

@@ -83,8 +83,8 @@ def freeze_groups(
     majors = [_major(definition, batch) for batch in batches]
     size = sum(batch.nbytes for batch in batches)
     for lower, upper in _blocks(majors, size):
-        kept = [_between(batch, major, lower, upper) for batch, major in zip(batches, majors, strict=True)]
-        yield from _freeze_block(definition, kept, _touched_between(definition, gone, lower, upper))
+        blocks = [_between(batch, major, lower, upper) for batch, major in zip(batches, majors, strict=True)]
+        yield from _freeze_block(definition, blocks, _touched_between(definition, gone, lower, upper))
 
 
 def range_order_keys(starts: I64, ends: I64) -> pa.Array:
@@ -105,7 +105,7 @@ def _touched_column(definition: MapDefinition, touched: pa.Array | None) -> pa.A
 
 
 def _major(definition: MapDefinition, batch: pa.RecordBatch) -> U64:
-    """What rows are sorted by first: the hash, or the start of the range."""
+    """The first sort key of rows: the hash, or the start of the range."""
     if definition.kind.keyed:
         return hash_keys(batch.column("key"), bits=definition.hash_bits)
     return ordered_u64(_long(batch.column("key_start")))
@@ -231,8 +231,8 @@ def _order_clashes(order: I64, hashes: U64, keys: Bytes) -> I64:
 
     Two of a billion keys clash once in forty such maps: this is the rare path, but for tests with weak hashes.
     """
-    told = hashes[order]
-    edges = np.flatnonzero(np.concatenate([[True], told[1:] != told[:-1], [True]]))
+    ordered = hashes[order]
+    edges = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]]))
     as_bytes = to_list(keys)
     order = order.copy()
     for low, high in itertools.pairwise(edges):

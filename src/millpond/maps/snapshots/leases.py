@@ -1,4 +1,4 @@
-"""Who still reads a snapshot: locks on small files, which end with their process.
+"""Snapshot leases: a reader holds a file lock, released by the system when its process ends.
 
     leases/<manifest id>.lock    held (shared) by everybody who has that snapshot open
     pins/<manifest id>.json      until when it is kept for somebody who will come: a job that is planned, not begun;
@@ -103,7 +103,7 @@ def _lock(file: Path, how: int) -> int:
 
 
 def _is_at(handle: int, file: Path) -> bool:
-    """Whether the open file is still the one of that name."""
+    """True when the open file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(handle), file.stat())
     except FileNotFoundError:
@@ -124,9 +124,9 @@ def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0) -> None:
     lease = Lease(objects, id_)
     try:
         held = _pin(objects, id_)
-        told = held | {"until_ms": max(until_ms, held.get("until_ms", 0))} | ({"entry": entry} if entry else {})
-        if told != held:
-            objects.put(_pin_name(id_), json.dumps(told).encode())
+        pins = held | {"until_ms": max(until_ms, held.get("until_ms", 0))} | ({"entry": entry} if entry else {})
+        if pins != held:
+            objects.put(_pin_name(id_), json.dumps(pins).encode())
     finally:
         lease.release()
 
@@ -145,7 +145,7 @@ def pinned_at(objects: Objects, entry: int, now_ms: int) -> list[str]:
     """The snapshots that are pinned now and that this entry of the log was the last to shape."""
     ids = [named.name.removeprefix("pins/").removesuffix(".json") for named in list(objects.list("pins"))]
     held = {id_: _pin(objects, id_) for id_ in ids}
-    return [id_ for id_, told in held.items() if told.get("entry") == entry and told.get("until_ms", 0) > now_ms]
+    return [id_ for id_, pin_ in held.items() if pin_.get("entry") == entry and pin_.get("until_ms", 0) > now_ms]
 
 
 def _pin(objects: Objects, id_: str) -> dict[str, int]:

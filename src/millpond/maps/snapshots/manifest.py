@@ -4,7 +4,7 @@
     indexes/<id>.arrow       one per layer, see `ranges/index.py`
     ranges/<id>.arrow        the groups themselves
     intervals/<id>.arrow     maps of ranges: which range answers for each number, see `intervals.py`
-    narrowed/<spec>/…        the same again, for snapshots of some keys or of a window of time, see `narrowing.py`
+    subsets/<spec>/…         the same again, for snapshots of some keys or of a window of time, see `subset.py`
 
 Invariants:
 * A manifest is written after all files it names, and none of them is ever written again: who can read the manifest
@@ -35,7 +35,7 @@ __all__ = ("Layer", "SnapshotManifest", "list_manifests", "load_manifest", "mani
 
 FORMAT = 1
 SUBSET_FORMAT = 2
-"""Readers that know nothing of bounds must not take a narrowed snapshot for a whole one."""
+"""Readers that know nothing of bounds must not take a subset for the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotManifest:
-    """What a snapshot is made of, and of which state of which map it speaks.
+    """The files of a snapshot, and the map and position it was made of.
 
     `shard_version` is the version of the shard it was frozen from; `intervals` the id of the index over the ranges
-    of a ranged map. `narrowing` says what a narrowed one answers for.
+    of a ranged map. `bounds` are those of a snapshot that is a subset.
     """
 
     map: str
@@ -64,7 +64,7 @@ class SnapshotManifest:
     created_ms: int
     layers: tuple[Layer, ...]
     intervals: str | None = None
-    narrowing: SnapshotBounds | None = None
+    bounds: SnapshotBounds | None = None
 
     @cached_property
     def id(self) -> str:
@@ -91,30 +91,30 @@ class SnapshotManifest:
 
     def to_bytes(self) -> bytes:
         """JSON with one way to be: names in order, no spaces."""
-        told = asdict(self) | {"format": FORMAT, "kind": str(self.kind)}
-        if self.narrowing is None:
-            del told["narrowing"]
+        payload = asdict(self) | {"format": FORMAT, "kind": str(self.kind)}
+        if self.bounds is None:
+            del payload["bounds"]
         else:
-            told["format"] = SUBSET_FORMAT
-        return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+            payload["format"] = SUBSET_FORMAT
+        return json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SnapshotManifest:
-        """What `to_bytes` told.
+        """Parse the bytes written by `to_bytes`.
 
         Raises: `Invalid` for a format that is newer than this reader.
         """
-        told: dict[str, Any] = json.loads(data)
-        found = told.pop("format", None)
-        narrowing = told.pop("narrowing", None)
-        if found != (FORMAT if narrowing is None else SUBSET_FORMAT):
+        payload: dict[str, Any] = json.loads(data)
+        found = payload.pop("format", None)
+        subset = payload.pop("bounds", None)
+        if found != (FORMAT if subset is None else SUBSET_FORMAT):
             raise Invalid(
                 "the snapshot has a format this version does not know", kind="snapshot_format", found=found,
                 hint="read it with the version that wrote it, or a newer one",
             )  # fmt: skip
-        layers = tuple(Layer(**layer) for layer in told.pop("layers"))
-        bounds = None if narrowing is None else SnapshotBounds(**narrowing)
-        return cls(**(told | {"kind": Kind(told["kind"]), "layers": layers, "narrowing": bounds}))
+        layers = tuple(Layer(**layer) for layer in payload.pop("layers"))
+        bounds = None if subset is None else SnapshotBounds(**subset)
+        return cls(**(payload | {"kind": Kind(payload["kind"]), "layers": layers, "bounds": bounds}))
 
 
 def manifest_name(id_: str) -> str:

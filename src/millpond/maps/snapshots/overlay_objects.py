@@ -17,7 +17,7 @@ __all__ = ("Overlay",)
 
 
 class Overlay(Objects):
-    """What is put here stays in this process; what is not here is read from `base`, which is never changed."""
+    """Objects over `base`, which is never changed: new objects stay in this process."""
 
     def __init__(self, base: Objects) -> None:
         self.where = base.where
@@ -73,5 +73,5 @@ class Overlay(Objects):
         self.delete(name)
 
     def local_path(self, name: str) -> Path | None:
-        """Where a file of the base lies; None for what memory holds, and for leases: the base is leased by itself."""
+        """Path of a file of the base; None for an object in memory, and for leases: the base is leased by itself."""
         return None if name in self._held or name.startswith("leases/") else self._base.local_path(name)

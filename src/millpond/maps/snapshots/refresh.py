@@ -48,7 +48,7 @@ def current_manifest(space: Space, objects: Objects, definition: MapDefinition) 
 
 
 def _counting(space: Space, definition: MapDefinition) -> Current | None:
-    """What the register says of this map, not of an earlier one of its name."""
+    """The current snapshot of this map, not of an earlier one of its name."""
     with space.read() as tx:
         same_map(tx, definition)
         held = current_snapshot(definition.name).read(tx)
@@ -78,7 +78,7 @@ def refreeze(
 
 
 def _too_many(touched: int, groups: int) -> bool:
-    """Whether to read the keys that were touched, one by one, would take longer than to read the whole map."""
+    """True when to read the touched keys one by one would take longer than to read the whole map."""
     return touched > TOUCHED_MIN and touched * TOUCHED_SHARE > groups
 
 

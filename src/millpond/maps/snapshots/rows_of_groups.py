@@ -91,10 +91,10 @@ def _rows(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
     rows = batch.column("rows")
     # Offsets of a slice begin where the slice does; `flatten` gives just what they span.
     of_group = np.repeat(np.arange(len(rows)), np.diff(rows.offsets.to_numpy()))
-    told = rows.flatten()
+    fields = rows.flatten()
     columns = _addresses(definition, batch, of_group)
     schema = canonical_schema(definition)
-    columns |= {name: pc.struct_field(told, name) for name in schema.names if name not in columns}
+    columns |= {name: pc.struct_field(fields, name) for name in schema.names if name not in columns}
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 

@@ -58,9 +58,7 @@ class Snapshot:
         self._finder: Finder | None = None
         try:
             groups = open_layers(objects, manifest, verify=verify)
-            self._finder = Finder(
-                self.definition, groups, partial(load_intervals, objects, manifest), manifest.narrowing
-            )
+            self._finder = Finder(self.definition, groups, partial(load_intervals, objects, manifest), manifest.bounds)
         except BaseException:
             self._lease.release()
             raise
@@ -88,7 +86,7 @@ class Snapshot:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True after `close`."""
         return self._finder is None
 
     def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
@@ -103,7 +101,7 @@ class Snapshot:
         return self.take(found)
 
     def find(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> Found:
-        """Where the answers lie: for the parts of it that are wanted, see `take`.
+        """The places of the answers: for reading only some of their fields, see `take`.
 
         Raises: as `lookup`.
         """

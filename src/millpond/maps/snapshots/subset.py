@@ -1,9 +1,9 @@
-"""Making narrowed snapshots, and removing those that are out of date.
+"""Making subsets of snapshots, and removing those that are out of date.
 
-    <snapshots of the map>/narrowed/<spec>/    manifests, indexes, ranges … as beside it
-    <snapshots of the map>/narrowed.lock       held by whoever makes or removes one
+    <snapshots of the map>/subsets/<spec>/     manifests, indexes, ranges … as beside it
+    <snapshots of the map>/subsets.lock        held by whoever makes or removes one
 
-A narrowed snapshot is made from the whole one, of the same version of the shard, when somebody asks for it, and made
+A subset is made from the whole snapshot, of the same version of the shard, on request, and made
 again from the next whole one. Ranges are named by their content, so what did not change is not fetched again.
 """
 
@@ -34,38 +34,38 @@ __all__ = (
     "SUBSETS",
     "collect_subsets",
     "discard_snapshots",
-    "narrowed",
+    "leased_subset",
     "subset_objects",
     "open_subset",
 )
 
-SUBSETS = "narrowed"
+SUBSETS = "subsets"
 SUBSETS_MAX = 64
-"""Narrowed snapshots of one map that are kept at once; when more are asked for, the oldest go."""
+"""Subsets of one map that are retained at once; when more are requested, the oldest go."""
 
 LOCK_SECONDS = 3600.0
 """The first one of a large map takes as long as to read the map; who wants the same waits for it."""
 
 
-def subset_objects(objects: FolderObjects, narrowing: SnapshotBounds) -> FolderObjects:
-    """Where the snapshots of these bounds lie."""
-    return FolderObjects(objects.root / SUBSETS / narrowing.spec)
+def subset_objects(objects: FolderObjects, subset: SnapshotBounds) -> FolderObjects:
+    """The folder of the snapshots of these bounds."""
+    return FolderObjects(objects.root / SUBSETS / subset.spec)
 
 
-def narrowed(objects: FolderObjects, base: SnapshotManifest, narrowing: SnapshotBounds, *, now_ms: int) -> Leased:
-    """The snapshot `base`, narrowed: one that was made before, or a new one; it stays while the lease is held.
+def leased_subset(objects: FolderObjects, base: SnapshotManifest, subset: SnapshotBounds, *, now_ms: int) -> Leased:
+    """A subset of the snapshot `base`: one that was made before, or a new one; it stays while the lease is held.
 
     Raises: `NotFound` when `base` was collected meanwhile; `Unavailable` when the disk is full, or another process
         makes one for long.
     """
-    target = subset_objects(objects, narrowing)
+    target = subset_objects(objects, subset)
     found = _made(target, base)
     if found is not None:
         with suppress(NotFound):
             return Leased(found, Lease(target, found.id))
     # Who removes such a snapshot holds this lock, too: what is found or made here cannot go before it is leased.
     with _alone(objects, LOCK_SECONDS, base.map):
-        manifest = _made(target, base) or _make(objects, target, base, narrowing, now_ms)
+        manifest = _made(target, base) or _make(objects, target, base, subset, now_ms)
         return Leased(manifest, Lease(target, manifest.id))
 
 
@@ -75,25 +75,25 @@ def open_subset(
 ) -> Snapshot:  # fmt: skip
     """The snapshot `base` within bounds, open.
 
-    Raises: `Invalid` for bounds that the map cannot have; else as `narrowed`.
+    Raises: `Invalid` for bounds that the map cannot have; else as `leased_subset`.
     """
-    narrowing = snapshot_bounds(definition, keys, window)
-    if narrowing is None:
+    subset = snapshot_bounds(definition, keys, window)
+    if subset is None:
         return Snapshot.open(objects, base)
     assert isinstance(objects, FolderObjects), "a pond is a folder"
-    with narrowed(objects, base, narrowing, now_ms=now_ms) as leased:
-        return Snapshot.open(subset_objects(objects, narrowing), leased.manifest)
+    with leased_subset(objects, base, subset, now_ms=now_ms) as leased:
+        return Snapshot.open(subset_objects(objects, subset), leased.manifest)
 
 
 def _alone(objects: FolderObjects, seconds: float, name: str) -> AbstractContextManager[None]:
     busy = Unavailable(
-        "somebody else is narrowing a snapshot of the map", kind="map_busy", map=name, hint="try again when it is done"
+        "somebody else is making a subset of the map", kind="map_busy", map=name, hint="try again when it is done"
     )
-    return alone(objects.root / "narrowed.lock", seconds, busy)
+    return alone(objects.root / "subsets.lock", seconds, busy)
 
 
 def _made(target: Objects, base: SnapshotManifest) -> SnapshotManifest | None:
-    return next((each for each in list_manifests(target) if _origin(each) == _origin(base)), None)
+    return next((manifest for manifest in list_manifests(target) if _origin(manifest) == _origin(base)), None)
 
 
 def _origin(manifest: SnapshotManifest) -> tuple[str, int, int]:
@@ -102,15 +102,15 @@ def _origin(manifest: SnapshotManifest) -> tuple[str, int, int]:
 
 
 def _make(
-    objects: FolderObjects, target: FolderObjects, base: SnapshotManifest, narrowing: SnapshotBounds, now_ms: int
+    objects: FolderObjects, target: FolderObjects, base: SnapshotManifest, subset: SnapshotBounds, now_ms: int
 ) -> SnapshotManifest:
     lease = Lease(objects, base.id)
     try:
         definition = base.definition
-        rows = narrow_rows(definition, narrowing, thaw(objects, base, _span(base, narrowing)))
+        rows = narrow_rows(definition, subset, thaw(objects, base, _span(base, subset)))
         # Made at the moment of its base: the same base and bounds make the same snapshot, wherever.
         manifest = freeze(
-            target, definition, rows, shard_version=base.shard_version, created_ms=base.created_ms, narrowing=narrowing
+            target, definition, rows, shard_version=base.shard_version, created_ms=base.created_ms, subset=subset
         )
     finally:
         lease.release()
@@ -119,18 +119,18 @@ def _make(
     return manifest
 
 
-def _span(base: SnapshotManifest, narrowing: SnapshotBounds) -> GroupSpan:
+def _span(base: SnapshotManifest, subset: SnapshotBounds) -> GroupSpan:
     """The groups that can be needed: keyed ones lie in order of their hashes, ranges in order of their starts."""
-    if base.kind.keyed or not isinstance(narrowing.upper, int):
+    if base.kind.keyed or not isinstance(subset.upper, int):
         return GroupSpan()
-    beyond = range_order_keys(np.array([narrowing.upper], np.int64), np.array([LONG_MIN], np.int64))
+    beyond = range_order_keys(np.array([subset.upper], np.int64), np.array([LONG_MIN], np.int64))
     return GroupSpan(upper=beyond[0].as_py())
 
 
 def collect_subsets(
     objects: FolderObjects, base: SnapshotManifest, *, now_ms: int, keep_ms: int = KEEP_MS, most: int = SUBSETS_MAX
 ) -> int:
-    """Remove narrowed snapshots whose base was replaced `keep_ms` ago by `base`, and the oldest of too many.
+    """Remove subsets whose base was replaced `keep_ms` ago by `base`, and the oldest of too many.
 
     Those that somebody has open or has pinned stay. How many specs were removed.
     """
@@ -151,10 +151,10 @@ def discard_snapshots(objects: FolderObjects, now_ms: int) -> bool:
 
     What stays is removed by a later call: when those who hold it have let go, or their process has ended.
     """
-    narrowed = [_remove(folder, now_ms) for folder in (objects.root / SUBSETS).glob("[!.]*") if folder.is_dir()]
+    removed = [_remove(folder, now_ms) for folder in (objects.root / SUBSETS).glob("[!.]*") if folder.is_dir()]
     with suppress(Corrupt, NotFound):  # one that somebody reads is damaged: it goes with the rest, when they let go
         collect(objects, None, now_ms=now_ms, keep_ms=0)
-    if not all(narrowed) or next(list_manifests(objects), None) is not None:
+    if not all(removed) or next(list_manifests(objects), None) is not None:
         return False
     step("drop.snapshots_ended")
     remove_tree(objects.root)

@@ -1,4 +1,4 @@
-"""What a node does by itself, job by job.
+"""The periodic jobs of a node.
 
 | job | does | where |
 |---|---|---|
@@ -13,8 +13,8 @@
 | `verify` | checks every invariant on the data; off unless its interval is set | every node |
 
 Invariants:
-* what goes wrong with one map is told, and the job goes on with the next;
-* a job comes to an end soon after its node is told to stop;
+* a fault of one map is reported, and the job goes on with the next;
+* a job ends soon after its node begins to stop;
 * a job that ends early leaves nothing half: what it did counts, the rest is done when it is next due.
 """
 
@@ -57,18 +57,18 @@ _CLEANED = {
 }  # fmt: skip
 _DONE = {"condense": "condensed", "retain": "retained"}
 _SLICE_SECONDS = 0.5
-_CATCH_UP_SECONDS = 10.0
+_REPLICATE_SECONDS = 10.0
 
 
 class Expires(Protocol):
-    """What holds things that grow old: uploads that no load entered, copies that nobody fetches."""
+    """A holder of things that expire: uploads that no load entered, copies that nobody fetches."""
 
     def expire(self) -> int:
         """Remove what is too old; how many."""
 
 
 class JobContext(Protocol):
-    """What the jobs need of their node."""
+    """The node as its jobs see it."""
 
     @property
     def pond(self) -> Pond: ...
@@ -97,7 +97,7 @@ class JobContext(Protocol):
 def node_jobs(node: JobContext) -> list[Job]:
     """The jobs of a node, each at the interval that its settings say."""
     settings = node.settings
-    told: list[tuple[str, str, int, Callable[[JobContext, threading.Event], Outcome]]] = [
+    jobs: list[tuple[str, str, int, Callable[[JobContext, threading.Event], Outcome]]] = [
         ("merge", "merges what was loaded", settings.merge_interval, _Merging()),
         ("condense", "drops repeats, joins sessions", settings.condense_interval, _maintain(node, "condense")),
         ("retain", "deletes what is too old", settings.retain_interval, _maintain(node, "retain")),
@@ -105,22 +105,22 @@ def node_jobs(node: JobContext) -> list[Job]:
         ("snapshot", "freezes maps that moved on", settings.snapshot_interval, _snapshot),
         ("cleanup", "removes expired uploads and parts, closes idle files", settings.cleanup_interval, _cleanup),
         ("orphans", "removes folders that belong to nothing", settings.orphan_interval, _orphans),
-        ("replicate", "follows the log of the primary", settings.replication_interval, _catch_up),
+        ("replicate", "follows the log of the primary", settings.replication_interval, _replicate),
         ("compare", "compares maps with the primary's", settings.compare_interval, _compare),
         ("verify", "checks every promise on the data", settings.verify_interval, _verify),
     ]
     # Other jobs open files, too: after them, those that nobody else asked for are idle.
     lag = {"cleanup": 0.5}
-    # The merger does not wait to be told what was loaded, nor the follower for its turn.
+    # The merger does not wait for a notice of a load, nor the follower for its turn.
     pause = {"merge": node.merger.pause.set, "replicate": node.follower.pause.set}
     return [
         Job(name, purpose, interval, partial(work, node), lag.get(name, 0.0), pause.get(name))
-        for name, purpose, interval, work in told
+        for name, purpose, interval, work in jobs
     ]
 
 
 class _Faults(list[str]):
-    """What went wrong, thing by thing."""
+    """The faults of a run, thing by thing."""
 
     @contextmanager
     def of(self, what: str) -> Iterator[None]:
@@ -132,11 +132,11 @@ class _Faults(list[str]):
                 self.append(f"{what}: {error}")
 
 
-def _each_map(node: JobContext, stopping: threading.Event) -> Iterator[Map]:
-    for each in node.pond.maps():
+def _maps(node: JobContext, stopping: threading.Event) -> Iterator[Map]:
+    for pond_map in node.pond.maps():
         if stopping.is_set():
             return
-        yield each
+        yield pond_map
 
 
 def _of(count: int, of: int, what: str) -> str:
@@ -174,23 +174,23 @@ def _merge(node: JobContext, position: int, stopping: threading.Event) -> Outcom
         _wait_applied(node, position, stopping)
     status = node.merger.status()
     after = _queued(status)
-    faults += [f"map {each['map']}: {each['error']}" for each in status if each["error"]]
+    faults += [f"map {row['map']}: {row['error']}" for row in status if row["error"]]
     merged = {what: max(before[what] - after[what], 0) for what in before}
-    told = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
-    told += f"; {_many(after['parts'], 'part')} wait" if after["parts"] else ""
-    return Outcome(told, merged | {"parts_queued": after["parts"]}, tuple(faults))
+    summary = f"merged {_many(merged['parts'], 'part')}, {_many(merged['rows'], 'row')}"
+    summary += f"; {_many(after['parts'], 'part')} wait" if after["parts"] else ""
+    return Outcome(summary, merged | {"parts_queued": after["parts"]}, tuple(faults))
 
 
 def _last_merge(node: JobContext) -> str:
-    done = [each for each in node.merger.status() if each["merged_ms"] is not None]
+    done = [row for row in node.merger.status() if row["merged_ms"] is not None]
     if not done:
         return "nothing waited"
-    last = max(done, key=lambda each: each["merged_ms"])
+    last = max(done, key=lambda row: row["merged_ms"])
     return f"nothing waited; last: {_many(last['merged_rows'], 'row')} of {last['map']}"
 
 
 def _queued(status: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return {what: sum(each[f"{what}_queued"] for each in status) for what in ("parts", "rows")}
+    return {what: sum(row[f"{what}_queued"] for row in status) for what in ("parts", "rows")}
 
 
 def _wait_applied(node: JobContext, position: int, stopping: threading.Event) -> None:
@@ -219,32 +219,32 @@ def _maintain(node: JobContext, act: str) -> Callable[[JobContext, threading.Eve
         if not node.leads():
             return Outcome(f"follows the log of {node.primary}")
         node.need_primary()
-        return _order_care(node, act, orders, stopping)
+        return _order_maintenance(node, act, orders, stopping)
 
     return work
 
 
-def _order_care(node: JobContext, act: str, orders: MaintenanceOrders, stopping: threading.Event) -> Outcome:
+def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, stopping: threading.Event) -> Outcome:
     faults, ordered, seen = _Faults(), list[int](), 0
     now_ms = node.clock.now_ms()
-    for each in _each_map(node, stopping):
+    for pond_map in _maps(node, stopping):
         seen += 1
-        with faults.of(f"map {each.name}"):
-            before = orders.due(each, act, now_ms)
+        with faults.of(f"map {pond_map.name}"):
+            before = orders.due(pond_map, act, now_ms)
             if before is not None:
-                ordered.append(node.pond.order_maintenance(each.name, act, before).position)
+                ordered.append(node.pond.order_maintenance(pond_map.name, act, before).position)
     reports = [report for report in _reports(node, ordered, stopping) if report is not None]
     removed = sum(report.rows_removed for report in reports)
-    told = f"nothing to do in {_many(seen, 'map')}"
+    summary = f"nothing to do in {_many(seen, 'map')}"
     if ordered:
-        told = f"{_DONE[act]} {_of(len(reports), seen, 'map')}, {_many(removed, 'row')} fewer"
-        waiting = len(ordered) - len(reports)
-        told += f"; {_many(waiting, 'order')} wait to be carried out" if waiting else ""
-    return Outcome(told, {"maps": len(reports), "ordered": len(ordered), "rows_removed": removed}, tuple(faults))
+        summary = f"{_DONE[act]} {_of(len(reports), seen, 'map')}, {_many(removed, 'row')} fewer"
+        pending = len(ordered) - len(reports)
+        summary += f"; {_many(pending, 'order')} wait to be carried out" if pending else ""
+    return Outcome(summary, {"maps": len(reports), "ordered": len(ordered), "rows_removed": removed}, tuple(faults))
 
 
 def _reports(node: JobContext, positions: list[int], stopping: threading.Event) -> list[Any]:
-    """What the orders did, None for those that are not carried out in time."""
+    """The reports of the orders, None for those that are not carried out in time."""
     node.merger.nudge()
     until = node.clock.monotonic() + WAIT_SECONDS
     for position in positions:
@@ -256,22 +256,22 @@ def _reports(node: JobContext, positions: list[int], stopping: threading.Event) 
 
 def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
     faults, seen, done, given_back = _Faults(), 0, 0, 0
-    for each in _each_map(node, stopping):
+    for pond_map in _maps(node, stopping):
         seen += 1
-        with faults.of(f"map {each.name}"):
-            space = free_space(each.shard)
+        with faults.of(f"map {pond_map.name}"):
+            space = free_space(pond_map.shard)
             if (
-                each.definition.maintenance_suspended
+                pond_map.definition.maintenance_suspended
                 or space.file_bytes < COMPACT_BYTES_MIN
                 or space.share < FREE_SHARE_MIN
             ):
                 continue
-            report = each.compact()
+            report = pond_map.compact()
             done, given_back = done + 1, given_back + report.bytes_before - report.bytes_after
-    told = f"nothing to do in {_many(seen, 'map')}"
+    summary = f"nothing to do in {_many(seen, 'map')}"
     if done:
-        told = f"compacted {_of(done, seen, 'map')}, {given_back / (1 << 20):,.1f} MiB given back"
-    return Outcome(told, {"maps": done, "bytes": given_back}, tuple(faults))
+        summary = f"compacted {_of(done, seen, 'map')}, {given_back / (1 << 20):,.1f} MiB given back"
+    return Outcome(summary, {"maps": done, "bytes": given_back}, tuple(faults))
 
 
 # -- snapshots ----------------------------------------------------------------------------------------
@@ -279,21 +279,21 @@ def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
 
 def _snapshot(node: JobContext, stopping: threading.Event) -> Outcome:
     faults, seen, done = _Faults(), 0, 0
-    for each in _each_map(node, stopping):
+    for pond_map in _maps(node, stopping):
         seen += 1
-        with faults.of(f"map {each.name}"):
-            if _snapshot_due(node, each):
-                each.freeze()
+        with faults.of(f"map {pond_map.name}"):
+            if _snapshot_due(node, pond_map):
+                pond_map.freeze()
                 done += 1
-    told = f"froze {_of(done, seen, 'map')}" if done else f"nothing to do in {_many(seen, 'map')}"
-    return Outcome(told, {"maps": done}, tuple(faults))
+    summary = f"froze {_of(done, seen, 'map')}" if done else f"nothing to do in {_many(seen, 'map')}"
+    return Outcome(summary, {"maps": done}, tuple(faults))
 
 
-def _snapshot_due(node: JobContext, each: Map) -> bool:
-    """Whether a map that is read by snapshots moved on, and its snapshot is old enough to be replaced."""
+def _snapshot_due(node: JobContext, pond_map: Map) -> bool:
+    """True when a map that is read by snapshots moved on, and its snapshot is old enough to be replaced."""
     # A map that was never frozen is frozen when somebody asks: a snapshot that nobody reads only takes disk.
-    manifest = current_manifest(each.loading.space, each.objects, each.definition)
-    if manifest is None or manifest.shard_version == each.shard.version:
+    manifest = current_manifest(pond_map.loading.space, pond_map.objects, pond_map.definition)
+    if manifest is None or manifest.shard_version == pond_map.shard.version:
         return False
     age_ms = node.clock.now_ms() - manifest.created_ms
     return not 0 <= age_ms < node.settings.min_time_to_keep_snapshots
@@ -313,33 +313,33 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     with faults.of("files"):
         numbers["closed"] = node.pond.open_maps.close_idle(node.settings.min_time_to_keep_env_open / 1000)
     give_memory_back()
-    told = [f"{_many(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]]
-    return Outcome(", ".join(told) or "nothing to do", numbers, tuple(faults))
+    summaries = [f"{_many(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]]
+    return Outcome(", ".join(summaries) or "nothing to do", numbers, tuple(faults))
 
 
 def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:
     removed = remove_orphans(node.pond, node.clock.now_ms())
-    told = f"removed {', '.join(removed)}" if removed else "nothing to do"
-    return Outcome(told, {"folders": len(removed)})
+    summary = f"removed {', '.join(removed)}" if removed else "nothing to do"
+    return Outcome(summary, {"folders": len(removed)})
 
 
-def _catch_up(node: JobContext, _stopping: threading.Event) -> Outcome:
+def _replicate(node: JobContext, _stopping: threading.Event) -> Outcome:
     status = node.follower.status()
     if status.state == "alone":
         return Outcome(f"alone at position {status.position:,}", {"position": status.position, "behind": 0})
     faults = _Faults()
     with faults.of("behind"):
         if node.follower.pause.held:
-            node.follower.ask_now(_CATCH_UP_SECONDS)
+            node.follower.ask_now(_REPLICATE_SECONDS)
         elif status.behind:
-            node.follower.pull(status.position + status.behind, _CATCH_UP_SECONDS)
+            node.follower.pull(status.position + status.behind, _REPLICATE_SECONDS)
     status = node.follower.status()
     if status.error is not None and not faults:
         faults.append(status.error)
     leads = status.state == "following" and node.leads()
-    told = f"{'leading' if leads else status.state} at position {status.position:,}"
-    told += f", {status.behind:,} behind" if status.behind else ""
-    return Outcome(told, {"position": status.position, "behind": status.behind}, tuple(faults))
+    summary = f"{'leading' if leads else status.state} at position {status.position:,}"
+    summary += f", {status.behind:,} behind" if status.behind else ""
+    return Outcome(summary, {"position": status.position, "behind": status.behind}, tuple(faults))
 
 
 def _compare(node: JobContext, stopping: threading.Event) -> Outcome:
@@ -349,17 +349,17 @@ def _compare(node: JobContext, stopping: threading.Event) -> Outcome:
     found = node.comparing.compare(stopping)
     if found is None:
         return Outcome("equal to the primary; nothing changed since")
-    own = [each for each in found.findings if each.node == node.url]
-    equal = sum(each.state == "agrees" for each in own)
-    behind = sum(each.state == "behind" for each in own)
-    told = f"{_of(equal, len(own), 'map')} equal to the primary's"
-    told += f", {behind:,} not there yet" if behind else ""
+    own = [finding for finding in found.findings if finding.node == node.url]
+    equal = sum(finding.state == "agrees" for finding in own)
+    behind = sum(finding.state == "behind" for finding in own)
+    summary = f"{_of(equal, len(own), 'map')} equal to the primary's"
+    summary += f", {behind:,} not there yet" if behind else ""
     numbers = {"maps": len(own), "equal": equal, "behind": behind, "differing": len(node.comparing.differing)}
-    return Outcome(told, numbers, tuple(node.comparing.reasons()))
+    return Outcome(summary, numbers, tuple(node.comparing.reasons()))
 
 
 def _verify(node: JobContext, stopping: threading.Event) -> Outcome:
     report = node.pond.verify(full=True, going=lambda: not stopping.is_set())
     problems = tuple(str(problem) for problem in report.problems)
-    told = f"checked {_many(report.checked, 'thing')}, {_many(len(problems), 'problem')}"
-    return Outcome(told, {"checked": report.checked, "problems": len(problems)}, problems)
+    summary = f"checked {_many(report.checked, 'thing')}, {_many(len(problems), 'problem')}"
+    return Outcome(summary, {"checked": report.checked, "problems": len(problems)}, problems)

@@ -1,4 +1,4 @@
-"""Which maintenance to order: what the primary decides before it appends to the log.
+"""The choice of maintenance orders: made by the primary before it appends them to the log.
 
 Condensing and retaining happen on every node because the log says so, with a watermark: now, less the age that the
 map's setting names. An order that changes nothing would still be an entry, and a walk over the map on every node. So
@@ -55,7 +55,9 @@ def watermark(now_ms: int, age_ms: int, least_step_ms: int) -> int:
 
 @dataclass(slots=True)
 class _Past:
-    """What the log says of a map: its last load or alteration, the last order of each act, and what was looked up."""
+    """The history of a map in the log: its last load or alteration, the last order of each act, and the entries read
+    so far.
+    """
 
     changed: int = 0
     changed_ms: int = 0
@@ -73,36 +75,36 @@ class MaintenanceOrders:
         self._read, self._chain = 0, ""
         self._pasts: dict[str, _Past] = {}
 
-    def due(self, each: Map, act: str, now_ms: int) -> int | None:
+    def due(self, pond_map: Map, act: str, now_ms: int) -> int | None:
         """The watermark to order for a map, None when nothing is due. `act` is `condense` or `retain`.
 
         Raises: what reading the log or the map raises.
         """
-        age_ms = _age(each.definition, act)
-        if age_ms is None or each.definition.maintenance_suspended:
+        age_ms = _age(pond_map.definition, act)
+        if age_ms is None or pond_map.definition.maintenance_suspended:
             return None
         self._follow()
-        past = self._pasts.get(each.name, _Past())
+        past = self._pasts.get(pond_map.name, _Past())
         before = watermark(now_ms, age_ms, self._least_step_ms)
         if act not in past.ordered:
-            return before if past.changed or each.shard.stats().rows else None
+            return before if past.changed or pond_map.shard.stats().rows else None
         position, last = past.ordered[act]
         if before <= last:
             return None
-        if past.changed > position or self._comes_of_age(each, act, past, last, before):
+        if past.changed > position or self._comes_of_age(pond_map, act, past, last, before):
             return before
         return None
 
-    def _comes_of_age(self, each: Map, act: str, past: _Past, last: int, before: int) -> bool:
-        """Whether a row lies between the last watermark and the next."""
-        column = _column(each.definition, act)
+    def _comes_of_age(self, pond_map: Map, act: str, past: _Past, last: int, before: int) -> bool:
+        """True when a row lies between the last watermark and the next."""
+        column = _column(pond_map.definition, act)
         if column is None:
             return past.changed_ms >= last
-        if self._pond.applied(each.name) < past.changed:
+        if self._pond.applied(pond_map.name) < past.changed:
             return False  # what was loaded is not in the shard yet: look again next time
         known = past.oldest.get(act)
         if known is None or known[0] != past.changed or (known[2] is not None and known[2] < last):
-            known = past.oldest[act] = (past.changed, last, _oldest(each, column, last))
+            known = past.oldest[act] = (past.changed, last, _oldest(pond_map, column, last))
         return known[2] is not None and known[2] < before
 
     # -- the log --------------------------------------------------------------------------------------
@@ -160,11 +162,11 @@ def _column(definition: MapDefinition, act: str) -> str | None:
     return "start" if definition.kind is Kind.SESSION else "effective_time"
 
 
-def _oldest(each: Map, column: str, since_ms: int) -> int | None:
+def _oldest(pond_map: Map, column: str, since_ms: int) -> int | None:
     """The least time of a row that is not before `since_ms`."""
     found = [
         int(pc.min(batch.column(0)).cast("int64").as_py())
-        for batch in each.scan([(column, ">=", since_ms)], [column])
+        for batch in pond_map.scan([(column, ">=", since_ms)], [column])
         if batch.num_rows
     ]
     return min(found, default=None)

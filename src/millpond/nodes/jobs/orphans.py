@@ -47,11 +47,11 @@ def remove_orphans(pond: Pond, now_ms: int) -> list[str]:
     old = [place for parent in (*_MAPS, *_PARTS) for place in _old_folders(pond.folder / parent, now_ms)]
     if not old:
         return []
-    definitions = [each.definition for each in pond.maps()]
+    definitions = [pond_map.definition for pond_map in pond.maps()]
     if not definitions:
         return []
     known = {f"{parent}/{folder_name(definition)}" for definition in definitions for parent in _MAPS}
-    known |= {f"{parent}/{each.part}" for each in pond.parts() for parent in _PARTS}
+    known |= {f"{parent}/{part.part}" for part in pond.parts() for parent in _PARTS}
     gone = []
     for place in old:
         name = f"{place.parent.name}/{place.name}"
@@ -69,9 +69,9 @@ def _old_folders(parent: Path, now_ms: int) -> list[Path]:
 
 
 def _age_ms(place: Path, now_ms: int) -> int:
-    """How old a folder is; less than nothing when it is none, or gone already."""
+    """Age of a folder in ms; −1 if it is not a folder or has vanished."""
     try:
-        told = place.stat()
+        status = place.stat()
     except FileNotFoundError:
         return -1
-    return now_ms - told.st_mtime_ns // 1_000_000 if stat.S_ISDIR(told.st_mode) else -1
+    return now_ms - status.st_mtime_ns // 1_000_000 if stat.S_ISDIR(status.st_mode) else -1

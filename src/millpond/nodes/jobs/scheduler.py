@@ -1,4 +1,5 @@
-"""The clockwork of a node: jobs that run by themselves, each at its own interval, seen, told to run, and paused.
+"""The clockwork of a node: jobs that run by themselves, each at its own interval, with status, runs on request, and
+pauses.
 
     job ──interval──▶ run ──▶ outcome: in words and numbers, and what failed
               ▲
@@ -6,7 +7,7 @@
 
 Invariants:
 * A job runs at most once at a time. What is due while it runs is not run twice afterwards.
-* A job told to run starts after it was told: who waits for it sees what was there when they asked.
+* A requested run starts after the request: its caller sees everything that was there at the request.
 * A job that fails shows its error and runs again when it is due; no job ever stops another.
 * Pauses survive a restart: `jobs.json` names the paused jobs.
 * A clock that is set back keeps no job from running: all are due anew, each when its interval has passed.
@@ -37,7 +38,7 @@ __all__ = ("WAIT_SECONDS", "Job", "JobRun", "JobStatus", "Outcome", "Scheduler")
 
 THREADS = 4
 WAIT_SECONDS = 600.0
-"""How long `run` waits for a job unless told."""
+"""Seconds for which `run` waits for a job by default."""
 
 CLOCK_SECONDS = 5.0
 """So often it is looked whether the clock was set back."""
@@ -48,7 +49,7 @@ _log = logging.getLogger("millpond.jobs")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did: in words, in numbers, and what went wrong for some of what it tended."""
+    """The result of a run: a summary, figures, and the faults of single items."""
 
     summary: str
     numbers: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work with a name. `interval_ms` 0: only when told. `work` is given what says that it should come to an end.
+    """Work with a name. `interval_ms` 0: only on request. `work` is given what says that it should come to an end.
 
     `lag`: by how much of its interval it runs after those of the same interval. `pause` is called when it is paused
     and resumed, for work that also goes on between its runs.
@@ -131,7 +132,7 @@ class Scheduler:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._clockwork: BackgroundScheduler | None = None
-        # Who is told to run does not queue behind what is due.
+        # A requested run does not queue behind scheduled ones.
         self._on_demand_pool = ThreadPoolExecutor(max(1, len(self._courses)), thread_name_prefix="job")
 
     def start(self) -> None:
@@ -204,9 +205,9 @@ class Scheduler:
         """
         courses = self._courses.values() if name is None else [self._job_state(name)]
         with self._changed:
-            return [self._told(course) for course in courses]
+            return [self._status_of(course) for course in courses]
 
-    def _told(self, course: _JobState) -> JobStatus:
+    def _status_of(self, course: _JobState) -> JobStatus:
         job, clockwork = course.job, self._clockwork
         entry = clockwork.get_job(job.name) if clockwork is not None else None
         following = None if entry is None or entry.next_run_time is None else entry.next_run_time
@@ -216,7 +217,7 @@ class Scheduler:
             next_ms=None if following is None else int(following.timestamp() * 1000),
         )  # fmt: skip
 
-    # -- told -----------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------
 
     def call(self, name: str) -> int:
         """Run a job now, also when it is paused; the number of the run, which begins after this call.
@@ -278,9 +279,9 @@ class Scheduler:
             clockwork = self._clockwork
             if clockwork is None:
                 raise _stopped()
-            told = {each for each, other in self._courses.items() if other.paused} - {name}
+            names = {job for job, other in self._courses.items() if other.paused} - {name}
             write_file_atomically(
-                self._state, json.dumps({"paused": sorted(told | {name} if paused else told)}).encode()
+                self._state, json.dumps({"paused": sorted(names | {name} if paused else names)}).encode()
             )
             course.paused = paused
             _hold(course)
@@ -356,8 +357,8 @@ def _read_paused(file: Path) -> set[str]:
     if not file.exists():
         return set()
     try:
-        told: Any = json.loads(file.read_bytes())
-        return {str(name) for name in told["paused"]}
+        payload: Any = json.loads(file.read_bytes())
+        return {str(name) for name in payload["paused"]}
     except (ValueError, TypeError, KeyError) as error:
         raise Corrupt(
             "cannot read which jobs are paused", kind="jobs_damaged", file=file,

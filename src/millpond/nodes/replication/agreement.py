@@ -1,4 +1,4 @@
-"""Whether all nodes of a pond hold the same rows.
+"""Consistency check: compares the digests of every map on every node.
 
 The primary's answer is the measure. A digest of a map comes with two positions of the log: up to `position` everything
 about the map has been applied, and `entry` is the last that shaped its rows. What a map holds is a function of the log.
@@ -29,10 +29,10 @@ class Participant(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Base URL."""
 
     def node(self) -> dict[str, Any]:
-        """What it says of itself."""
+        """The peer's status document."""
 
     def maps(self) -> list[dict[str, Any]]:
         """Its maps."""
@@ -43,7 +43,7 @@ class Participant(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one node holds of one map, against the primary.
+    """The comparison of one map on one node with the primary's.
 
     `state`: `agrees, behind, differs, damaged` (it cannot read its own), `missing, unreachable`.
     """
@@ -60,13 +60,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What was found of every map on every node, the primary first."""
+    """The findings for every map on every node, the primary first."""
 
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether every node was reached and agrees."""
+        """True when every node was reached and agrees."""
         return all(finding.state == "agrees" for finding in self.findings)
 
     @property
@@ -90,7 +90,7 @@ def agreement(
     Raises: `Unavailable` when the primary cannot be reached; `NotFound` for a map that it does not have.
     """
     primary, others = peers[0], peers[1:]
-    names = [told["name"] for told in primary.maps()] if maps is None else list(maps)
+    names = [description["name"] for description in primary.maps()] if maps is None else list(maps)
     findings: list[Finding] = []
     stopping = stopping or threading.Event()
     for name in names:
@@ -108,12 +108,12 @@ def _surplus(others: Sequence[Participant], names: Sequence[str] | None) -> list
     found = []
     for peer in others:
         try:
-            told = [each["name"] for each in peer.maps()]
+            listed = [description["name"] for description in peer.maps()]
         except Unavailable:
-            continue  # it was told of every map already
+            continue  # its failure is reported for every map already
         found += [
             Finding(map=name, node=peer.url, state="differs", reason="the primary has no such map")
-            for name in told
+            for name in listed
             if name not in names
         ]
     return found
@@ -141,18 +141,18 @@ class _Comparison:
 
     def _compare_one(self, peer: Participant, wanted: dict[str, Any]) -> Finding:
         while True:
-            told = self._ask(peer, wanted["position"])
-            if isinstance(told, Finding):
-                return told
-            if told["position"] >= wanted["entry"] and wanted["position"] >= told["entry"]:
-                same = (told["rows"], told["digest"]) == (wanted["rows"], wanted["digest"])
-                return self._finding(peer, told, "agrees" if same else "differs")
+            answer = self._ask(peer, wanted["position"])
+            if isinstance(answer, Finding):
+                return answer
+            if answer["position"] >= wanted["entry"] and wanted["position"] >= answer["entry"]:
+                same = (answer["rows"], answer["digest"]) == (wanted["rows"], wanted["digest"])
+                return self._finding(peer, answer, "agrees" if same else "differs")
             if self._left() <= 0:
-                behind = max(wanted["entry"] - told["entry"], 0)
-                return self._finding(peer, told, "behind", behind=behind, reason="the map changes all the time")
+                behind = max(wanted["entry"] - answer["entry"], 0)
+                return self._finding(peer, answer, "behind", behind=behind, reason="the map changes all the time")
             # The map moved on between the two questions: catch the primary where this node is now, or was.
             self.stopping.wait(_PAUSE_SECONDS)
-            again = self._ask(self.primary, told["position"])
+            again = self._ask(self.primary, answer["position"])
             wanted = wanted if isinstance(again, Finding) else again
 
     def _ask(self, peer: Participant, position: int) -> dict[str, Any] | Finding:
@@ -179,9 +179,9 @@ class _Comparison:
                        reason=error.message)  # fmt: skip
 
     def _finding(
-        self, peer: Participant, told: dict[str, Any], state: str, *, behind: int = 0, reason: str | None = None
+        self, peer: Participant, digest: dict[str, Any], state: str, *, behind: int = 0, reason: str | None = None
     ) -> Finding:
         return Finding(
-            map=self.name, node=peer.url, state=state, behind=behind, rows=told["rows"], digest=told["digest"],
-            position=told["position"], reason=reason,
+            map=self.name, node=peer.url, state=state, behind=behind, rows=digest["rows"], digest=digest["digest"],
+            position=digest["position"], reason=reason,
         )  # fmt: skip

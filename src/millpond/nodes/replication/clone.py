@@ -1,8 +1,8 @@
 """Cloning: a node, or one of its maps, becomes a copy of a peer's.
 
-A node that is new, was away for longer than the log is kept, or is told to give up a log of its own, takes first what
-the peer's space says, then each shard, at least as far as that says; what came after is pulled as ever. All of it is
-gathered beside what the node has, and nothing of that is touched before the last byte has come and was checked.
+A node that is new, was away for longer than the log is kept, or is ordered to give up a log of its own, takes first
+what the peer's space says, then each shard, at least as far as that says; what came after is pulled as ever. All of
+it is gathered beside what the node has, and nothing of that is touched before the last byte has come and was checked.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _gather(pond: Pond, peer: Peer, clock: Clock) -> Clone:
     definitions = definitions_of(state.file)
     maps = _fetch_shards(pond.folder, peer, definitions, position)
     step("clone.shards_fetched")
-    aside = quarantine_of(peer.fetch_quarantine(folder / "quarantine.arrow").file)
-    if any(each.position > position for each in aside):
+    quarantine = quarantine_of(peer.fetch_quarantine(folder / "quarantine.arrow").file)
+    if any(part.position > position for part in quarantine):
         # The shard may have passed it: entered here again later, nobody would notice that it is missing.
         raise _moved(peer, "a part was quarantined")
     return Clone(clock.random_id(), state.headers["millpond-pond"], position, maps)
@@ -123,8 +123,8 @@ def clone_map(pond: Pond, peer: Peer, name: str) -> int:
         except NotFound as error:
             if error.kind != "shard_empty":
                 raise
-        aside = peer.fetch_quarantine(folder / "quarantine.arrow").file
-        if any(each.map == opened.name for each in quarantine_of(aside)):
+        quarantine_file = peer.fetch_quarantine(folder / "quarantine.arrow").file
+        if any(part.map == opened.name for part in quarantine_of(quarantine_file)):
             raise Conflict("the peer has quarantined a part of the map", kind="clone_lacks", node=peer.url,
                            map=name, hint="ask another node")  # fmt: skip
         step("clone.map_fetched")

@@ -1,8 +1,8 @@
-"""Whether this replica holds the rows that its primary holds, asked now and then; the primary is the measure.
+"""Periodic comparison of this replica's rows with its primary's; the primary is the measure.
 
 It costs next to nothing while the log has not moved since all was equal, and a digest of each map that changed
 otherwise, on both nodes (some ten million rows a second). A map that is found to differ is asked about once more before
-that is told: a node that gives other answers than its primary must not be read from.
+the difference is reported: a node that gives other answers than its primary must not be read from.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ PULL_SECONDS = 10.0
 class Comparing:
     """The comparisons of one node; `differing` is what the last one found."""
 
-    def __init__(self, pond: Pond, follower: Follower, itself: LocalPeer, clock: Clock) -> None:
-        self._pond, self._follower, self._local_peer, self._clock = pond, follower, itself, clock
+    def __init__(self, pond: Pond, follower: Follower, local_peer: LocalPeer, clock: Clock) -> None:
+        self._pond, self._follower, self._local_peer, self._clock = pond, follower, local_peer, clock
         self._one = threading.Lock()
         self._equal_at: tuple[int, str] | None = None
         self.differing: tuple[Finding, ...] = ()
 
     def reasons(self) -> list[str]:
-        """Why the node must not be read from, in words."""
+        """The reasons why the node must not be read from; empty when it may be."""
         return [
-            f"map {each.map} is not as the primary has it: {_in_words(each)}; millpond repair {self._local_peer.url}"
-            for each in self.differing
+            f"map {finding.map} is not as the primary has it: {_in_words(finding)}; "
+            f"millpond repair {self._local_peer.url}"
+            for finding in self.differing
         ]
 
     def compare(self, stopping: threading.Event) -> Agreement | None:
@@ -51,7 +52,7 @@ class Comparing:
                 return None
             peer = self._follower.peers()[0]
             found = self._compared(peer, None, stopping)
-            again = [each.map for each in self._wrong(found)]
+            again = [finding.map for finding in self._wrong(found)]
             if again and not stopping.is_set():
                 found = _joined(found, self._compared(peer, again, stopping))
             if not stopping.is_set():
@@ -70,14 +71,14 @@ class Comparing:
         return agreement([peer, self._local_peer], self._clock, maps=maps, seconds=MAP_SECONDS, stopping=stopping)
 
     def _wrong(self, found: Agreement) -> list[Finding]:
-        """What differs here: what the primary cannot read of its own, it is told by its own node."""
-        return [each for each in found.differing if each.node == self._local_peer.url]
+        """The findings that concern this node: the primary reports its own damage itself."""
+        return [finding for finding in found.differing if finding.node == self._local_peer.url]
 
 
 def _joined(first: Agreement, again: Agreement) -> Agreement:
-    asked = {(each.map, each.node) for each in again.findings}
-    kept = [each for each in first.findings if (each.map, each.node) not in asked]
-    return Agreement((*kept, *again.findings))
+    pairs = {(finding.map, finding.node) for finding in again.findings}
+    retained = [finding for finding in first.findings if (finding.map, finding.node) not in pairs]
+    return Agreement((*retained, *again.findings))
 
 
 def _in_words(found: Finding) -> str:

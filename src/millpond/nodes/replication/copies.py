@@ -5,7 +5,7 @@
 A download that breaks goes on where it stopped: the copy stays as long as somebody asks for it, and a while longer.
 What is left of an earlier life of the node is removed when it starts.
 
-A copy of a shard says up to which position of the log it holds what happened to its map. The position is asked for
+A copy of a shard says up to which position of the log it holds what happened to its map. The position is requested
 before the moment is fixed, so it is never too high; the shard itself may know a higher one.
 """
 
@@ -32,7 +32,7 @@ from millpond.stores.lmdb.errors import translated
 __all__ = ("COPY_IDLE_SECONDS", "FileCopies", "Copy")
 
 COPY_IDLE_SECONDS = 300.0
-"""How long a copy stays after it was last asked for: longer spares work after long breaks, shorter spares disk."""
+"""How long a copy stays after its last use: longer spares work after long breaks, shorter spares disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Copy:
 
 @dataclass(slots=True)
 class _CachedCopy:
-    """A copy, what it was taken of, and when it was last asked for."""
+    """A copy, what it was taken of, and when its last use."""
 
     copy: Copy
     state: tuple[object, ...] | None
-    asked: float
+    used_at: float
 
 
 class FileCopies:
@@ -85,11 +85,11 @@ class FileCopies:
             )
 
     def state(self) -> Copy:
-        """What the pond's space has in common with its peers', see `maps/log/clone.py`."""
+        """A copy of the part of the pond's space that its peers share, see `maps/log/clone.py`."""
         return self._of_space(write_state)
 
     def quarantine(self) -> Copy:
-        """Which parts were quarantined."""
+        """A copy of the list of quarantined parts."""
         return self._of_space(write_quarantine)
 
     def _of_space(self, write: Callable[[ReadTransaction, Path], None]) -> Copy:
@@ -105,24 +105,24 @@ class FileCopies:
     def find(self, checksum: str) -> Copy | None:
         """A copy that was given before, None when it is gone."""
         with self._lock:
-            kept = self._cached.get(checksum)
-            if kept is None:
+            copy = self._cached.get(checksum)
+            if copy is None:
                 return None
-            kept.asked = self._clock.monotonic()
-            return kept.copy
+            copy.used_at = self._clock.monotonic()
+            return copy.copy
 
     def expire(self) -> int:
-        """Remove copies that nobody asked for of late; how many."""
+        """Remove copies that nobody used of late; how many."""
         before = self._clock.monotonic() - COPY_IDLE_SECONDS
         with self._lock:
-            gone = [checksum for checksum, kept in self._cached.items() if kept.asked < before]
+            gone = [checksum for checksum, copy in self._cached.items() if copy.used_at < before]
             for checksum in gone:
                 self._cached.pop(checksum).copy.file.unlink(missing_ok=True)
         return len(gone)
 
     def _known(self, state: tuple[object, ...]) -> Copy | None:
         with self._lock:
-            return next((kept.copy for kept in self._cached.values() if kept.state == state), None)
+            return next((copy.copy for copy in self._cached.values() if copy.state == state), None)
 
     def _taken(self, write: Callable[[Path], None], state: tuple[object, ...] | None) -> Copy:
         self.expire()

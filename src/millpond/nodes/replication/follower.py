@@ -1,4 +1,4 @@
-"""Catching up: a replica pulls the log of the primary and enters what is new, in order.
+"""Replication: a replica pulls the log of the primary and enters what is new, in order.
 
 One thread does it. It asks the primary for what comes after its own position, and the primary answers as soon as
 there is something. Whoever wants the node to have reached a position waits for that thread: a hundred waiters are one
@@ -47,7 +47,7 @@ __all__ = ("Follower", "FollowerStatus")
 PAUSE_SECONDS_MAX = 30.0
 LONG_POLL_SECONDS_MAX = 30.0
 FAILURES_LOGGED = 3
-"""A waiter is told that the node is behind when so many tries failed while it waited."""
+"""A waiter gets an error that the node is behind when so many tries failed while it waited."""
 REST_SECONDS_MAX = 10.0
 """However much there is to enter, so often the node is looked after."""
 
@@ -58,7 +58,7 @@ _Phase: TypeAlias = Literal["stopped", "starting", "running"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerStatus:
-    """Where the follower stands. `state`: `alone, following, held, broken, cloning, forked, stopped`."""
+    """Replication state. `state`: `alone, following, held, broken, cloning, forked, stopped`."""
 
     role: str
     primary: str | None
@@ -80,7 +80,7 @@ class FollowerStatus:
 
 def _held(wanted: int) -> Unavailable:
     return Unavailable(
-        "the node was told not to catch up", kind="node_held", wanted=wanted, hint="millpond jobs resume replicate"
+        "replication is paused on the node", kind="node_held", wanted=wanted, hint="millpond jobs resume replicate"
     )
 
 
@@ -157,11 +157,11 @@ class Follower:
             self._changed.notify_all()
 
     def ready(self) -> MillpondError | None:
-        """Why the node must not be used, None when it may be."""
+        """The error that makes the node unusable, None when it may be used."""
         return self._stuck
 
     def status(self) -> FollowerStatus:
-        """Where it stands."""
+        """Replication state: position, lag, last error."""
         position, chain = self._pond.position()
         with self._changed:
             error = self._error
@@ -258,12 +258,12 @@ class Follower:
     def _failed(self, state: tenacity.RetryCallState) -> None:
         if self._stopping.is_set():
             return  # it was broken off, which says nothing of the others
-        told = state.outcome.exception() if state.outcome else None
-        if isinstance(told, MillpondError):
-            error = told
+        failure = state.outcome.exception() if state.outcome else None
+        if isinstance(failure, MillpondError):
+            error = failure
         else:
-            _LOG.error("pulling failed unexpectedly", exc_info=told)
-            error = Internal("pulling failed unexpectedly", kind="unexpected", reason=repr(told))
+            _LOG.error("pulling failed unexpectedly", exc_info=failure)
+            error = Internal("pulling failed unexpectedly", kind="unexpected", reason=repr(failure))
         # A replica that went its own way does not stop a primary at work; one that starts may be the one at fault.
         stuck = error.kind in _FORK and (self.role == "replica" or self._phase == "starting" or self._stuck is not None)
         with self._changed:
@@ -284,7 +284,7 @@ class Follower:
         held = self.pause.held
         if self.role == "primary":
             self._consult()
-        elif self._follow(self._peers[0], 0 if held else self._poll_seconds(), by_itself=True) and not self._tired():
+        elif self._follow(self._peers[0], 0 if held else self._poll_seconds(), by_job=True) and not self._tired():
             return
         self._rest()
         with self._changed:
@@ -310,12 +310,12 @@ class Follower:
         while self._follow(peer, 0):
             pass
 
-    def _follow(self, peer: Peer, wait_seconds: float, *, by_itself: bool = False) -> bool:
+    def _follow(self, peer: Peer, wait_seconds: float, *, by_job: bool = False) -> bool:
         """Apply the next page of a peer's log; False when there was nothing new.
 
-        `by_itself`: apply nothing when it is held meanwhile.
+        `by_job`: apply nothing when it is held meanwhile.
         """
-        going = (lambda: self.pause.going) if by_itself else (lambda: True)
+        going = (lambda: self.pause.going) if by_job else (lambda: True)
         return self._applier.next_page(peer, wait_seconds, going=going)
 
     def clone(self, peer: Peer) -> None:
@@ -343,20 +343,20 @@ class Follower:
 
     def _consult(self) -> None:
         """Get back from the peer that knows most what this node does not know any more."""
-        told: list[tuple[int, Peer]] = []
+        positions: list[tuple[int, Peer]] = []
         refused: list[MillpondError] = []
         for peer in self._peers:
             try:
-                told.append((int(peer.node()["position"]), peer))
+                positions.append((int(peer.node()["position"]), peer))
             except Unavailable as error:
                 _LOG.info("%s", error)
             except MillpondError as error:
                 refused.append(error)  # another one may know more all the same
-        position, chosen = max(told, key=lambda each: each[0], default=(0, None))
+        position, chosen = max(positions, key=lambda pair: pair[0], default=(0, None))
         if chosen is not None and position > self._pond.position()[0]:
             self._disputed = chosen.url
             self.follow(chosen)
-        if self._stuck is not None and self._disputed not in [peer.url for _, peer in told]:
+        if self._stuck is not None and self._disputed not in [peer.url for _, peer in positions]:
             raise self._stuck
         if refused:
             raise refused[0]

@@ -39,17 +39,17 @@ class Healer:
 
         `again`: also what did not get better a moment ago.
         """
-        aside = self._pond.loading.loads.quarantined()
+        quarantine = self._pond.loading.loads.quarantined()
         done = []
-        for each in aside if self._peers() else ():
-            if not self._is_due(each.part) and not again:
+        for part in quarantine if self._peers() else ():
+            if not self._is_due(part.part) and not again:
                 continue
             try:
-                self._heal(each)
+                self._heal(part)
             except MillpondError as error:
-                _LOG.warning("part %s of map %s stays quarantined: %s", each.part, each.map, error)
+                _LOG.warning("part %s of map %s stays quarantined: %s", part.part, part.map, error)
             else:
-                done.append(each.part)
+                done.append(part.part)
         self.healed += len(done)
         return done
 
@@ -61,12 +61,12 @@ class Healer:
         self._due[part] = now + pause, min(2 * pause, PAUSE_SECONDS_MAX)
         return True
 
-    def _heal(self, aside: Quarantined) -> None:
+    def _heal(self, quarantined: Quarantined) -> None:
         try:
-            self._pond.replace_part(aside.part, self._sources.fetch(aside.part))
+            self._pond.replace_part(quarantined.part, self._sources.fetch(quarantined.part))
         except (Conflict, NotFound) as error:
             _LOG.info("%s; taking a copy of the map", error)
-            self._copy_map(aside.map)
+            self._copy_map(quarantined.map)
 
     def _copy_map(self, name: str) -> None:
         failed: MillpondError | None = None

@@ -1,4 +1,4 @@
-"""What this node answers about its own maps, in the form in which a peer answers (`peers.py`)."""
+"""The peer protocol answered locally: this node's own maps, in the form in which a peer answers (`peer.py`)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class LocalPeer:
         self._orders: dict[str, tuple[int, int]] = {}
 
     def node(self) -> dict[str, Any]:
-        """Where its log ends."""
+        """The end of its log."""
         position, chain = self._pond.position()
         return {"position": position, "chain": chain, "url": self.url}
 
     def maps(self) -> list[dict[str, Any]]:
         """Its maps, each a definition."""
-        return [each.definition.to_dict() for each in self._pond.maps()]
+        return [pond_map.definition.to_dict() for pond_map in self._pond.maps()]
 
     def digest(self, name: str, position: int = 0, seconds: float = 0) -> dict[str, Any]:
         """`{position, entry, rows, digest}` of a map, when everything up to a position has been applied.
@@ -67,19 +67,19 @@ class LocalPeer:
             self._never.wait(_PAUSE_SECONDS)
 
     def shaped(self, name: str, version: int) -> int:
-        """The last entry of the log that shaped a version of a map's shard; 0 when that cannot be told.
+        """The last entry of the log that shaped a version of a map's shard; 0 when it is unknown.
 
-        Two nodes that tell the same entry of a map hold the same rows. It cannot be told while the map moves on, while
+        Two nodes that name the same entry of a map hold the same rows. It is unknown while the map moves on, while
         a maintenance order is carried out, and where a part was quarantined.
         """
         applied = self._pond.applied(name)
-        each = self._pond.map(name)
-        with each.shard.view() as view:
-            entry = max(view.number("position"), self._last_order(each.definition, applied))
-            still = view.version == version and each.shard is self._pond.map(name).shard
+        pond_map = self._pond.map(name)
+        with pond_map.shard.view() as view:
+            entry = max(view.number("position"), self._last_order(pond_map.definition, applied))
+            still = view.version == version and pond_map.shard is self._pond.map(name).shard
         whole = not self._cared_for(name) and not self._has_quarantined(name)
         # Had an order been carried out after `applied` was asked for, it would be larger now.
-        same = self._last_order(each.definition, self._pond.applied(name)) <= entry
+        same = self._last_order(pond_map.definition, self._pond.applied(name)) <= entry
         return entry if still and whole and same else 0
 
     def _last_order(self, definition: MapDefinition, applied: int) -> int:
@@ -95,7 +95,7 @@ class LocalPeer:
                     seen = int(str(error.values["first"])) - 1
                     continue
                 about = [
-                    each.position for each in entries if definition.name in each.maps and each.kind in _MAINTENANCE
+                    entry.position for entry in entries if definition.name in entry.maps and entry.kind in _MAINTENANCE
                 ]
                 seen, last = entries[-1].position if entries else applied, max([last, *about])
             if definition.incarnation not in self._orders:
@@ -105,7 +105,9 @@ class LocalPeer:
         return last
 
     def _cared_for(self, name: str) -> bool:
-        """Whether a maintenance order waits: it may be carried out in part, and rows at no position of the log."""
+        """True when a maintenance order is queued: it may be carried out in part, and rows at no position of the
+        log.
+        """
         with self._pond.space.read() as tx:
             return next(maintenance_orders(tx, name), None) is not None
 

@@ -1,4 +1,4 @@
-"""Where a node gets the parts of an entry that others have entered: its own uploads, else a peer's bundle.
+"""Sources of the parts that other nodes entered: this node's own uploads, else a peer's bundle.
 
 fetched/<part id>.zip…     bundles on their way, see `fetching.py`
 fetched/<part id>/         parts that came whole and were checked, until they are entered
@@ -58,7 +58,7 @@ class PartSources:
         """
         wanted = part_ids(entries)
         if len(wanted) <= 1:
-            return {each: self.part(each) for each in wanted}
+            return {part_id: self.part(part_id) for part_id in wanted}
         with ThreadPoolExecutor(min(FETCHES_AT_ONCE, len(wanted)), "fetch-part") as pool:
             return dict(zip(wanted, pool.map(self.part, wanted), strict=True))
 
@@ -107,13 +107,13 @@ class PartSources:
         return folder
 
     def _worst(self, failures: Sequence[MillpondError], part_id: str) -> MillpondError:
-        """What to tell when nobody gave the part: that it is nowhere, when all said so, or the first did for long."""
-        told = [error for error in failures if not isinstance(error, NotFound)]
+        """The error to report when no source had the part: missing, when all said so, or the first did for long."""
+        errors = [error for error in failures if not isinstance(error, NotFound)]
         if failures and isinstance(failures[0], NotFound):
             self._misses[part_id] += 1
-        if told and self._misses[part_id] < MISSES_MAX:
+        if errors and self._misses[part_id] < MISSES_MAX:
             # Who cannot be reached now may be later; a damaged copy gets no better.
-            return next((error for error in told if isinstance(error, Unavailable)), told[0])
+            return next((error for error in errors if isinstance(error, Unavailable)), errors[0])
         return NotFound(
             "no node has the part any more", kind="part_nowhere", part=part_id,
             hint="it is kept for `part_retention` after it was merged",

@@ -1,4 +1,4 @@
-"""What a node asks another node, in words of its own: the log, parts, copies, digests.
+"""The protocol between nodes: the log, parts, copies, digests.
 
 A peer answers, refuses (the error it raises itself), or cannot be reached (`Unavailable`, kind `node_unreachable`).
 """
@@ -41,7 +41,7 @@ class Peer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Base URL."""
         return self.connection.url
 
     def _get(self, path: str, *, query: Mapping[str, object] | None = None, seconds: float = _REST_SECONDS) -> Any:
@@ -49,7 +49,7 @@ class Peer:
         return self.connection.once.request("GET", path, query=query, timeout=seconds).json()
 
     def node(self) -> dict[str, Any]:
-        """What it says of itself: pond, role, position, chain …"""
+        """The peer's status document: pond, role, position, chain …"""
         return self._get("/v1/node", seconds=_NODE_SECONDS)
 
     def log(self, after: int, *, limit: int = LOG_PAGE_MAX, wait_seconds: float = 0) -> LogPage:
@@ -58,9 +58,9 @@ class Peer:
         Raises: `NotFound` kind `log_trimmed` when it does not keep that entry any more.
         """
         query = {"after": after, "limit": limit, "wait": wait_seconds}
-        told = self._get("/v1/log", query=query, seconds=wait_seconds + _REST_SECONDS)
-        last = told["last"]
-        return LogPage([Entry.from_dict(each) for each in told["entries"]], (last["position"], last["chain"]))
+        response = self._get("/v1/log", query=query, seconds=wait_seconds + _REST_SECONDS)
+        last = response["last"]
+        return LogPage([Entry.from_dict(entry) for entry in response["entries"]], (last["position"], last["chain"]))
 
     def digest(self, name: str, position: int, seconds: float) -> dict[str, Any]:
         """`{position, entry, rows, digest}` of a map, when everything up to a position has been applied there.

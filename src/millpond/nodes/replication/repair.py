@@ -1,6 +1,6 @@
 """Repairing a node: everything that makes it equal to another one, in the order that costs least.
 
-1. pull what it lacks of the other's log; where the logs went different ways, and only when told to, clone all of it;
+1. pull what it lacks of the other's log; where the logs went different ways, and only when allowed, clone all of it;
 2. fetch parts that were quarantined, whole, from a peer;
 3. compare every map, and clone those that differ or cannot be read.
 
@@ -48,25 +48,31 @@ class _Repair:
 
 
 class Repairs:
-    """The repairs of one node: one at a time. `mended` is told of each that ended well."""
+    """The repairs of one node: one at a time. `mended` is called after each that ended well."""
 
     def __init__(
         self,
         pond: Pond,
         follower: Follower,
-        itself: LocalPeer,
+        local_peer: LocalPeer,
         clock: Clock,
         *,
         mended: Callable[[], object] = lambda: None,
     ) -> None:
-        self._pond, self._follower, self._local_peer, self._clock, self._mended = pond, follower, itself, clock, mended
+        self._pond, self._follower, self._local_peer, self._clock, self._mended = (
+            pond,
+            follower,
+            local_peer,
+            clock,
+            mended,
+        )
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._repair: _Repair | None = None
 
     def begin(self, source: str | None = None, *, over: bool = False) -> dict[str, Any]:
-        """Begin a repair, from the primary unless told; `over` allows to throw away a log that is a fork of it.
+        """Begin a repair, from the primary by default; `over` allows to throw away a log that is a fork of it.
 
         Raises: `Conflict` while another one runs; `Invalid` when the source is the node itself; `Closed` when the node
         stops.
@@ -87,7 +93,9 @@ class Repairs:
         return self.status()
 
     def status(self) -> dict[str, Any]:
-        """What the last repair did: `{source, state, done, error}`; `state` is `never, running, done` or `failed`."""
+        """The state of the last repair: `{source, state, done, error}`; `state` is `never, running, done` or
+        `failed`.
+        """
         repair = self._repair
         return _Repair(None, "never").to_dict() if repair is None else repair.to_dict()
 
@@ -153,27 +161,29 @@ class Repairs:
 
     def _heal(self, repair: _Repair) -> None:
         repair.done += [f"fetched part {part} again" for part in self._follower.heal()]
-        aside = [each.part for each in self._pond.loading.loads.quarantined()]
-        repair.done += [f"part {part} stays quarantined: no peer gave it whole" for part in aside]
+        quarantine = [part.part for part in self._pond.loading.loads.quarantined()]
+        repair.done += [f"part {part} stays quarantined: no peer gave it whole" for part in quarantine]
 
     def _replace_damaged(self, repair: _Repair, peer: Peer) -> None:
         """Clone maps whose shards cannot be read: nothing can be merged into them, so they would stay behind."""
-        for each in self._pond.maps():
+        for pond_map in self._pond.maps():
             self._go_on()
             try:
-                self._local_peer.digest(each.name)
+                self._local_peer.digest(pond_map.name)
             except Corrupt as error:
-                clone_map(self._pond, peer, each.name)
-                repair.done.append(f"cloned map {each.name} from {peer.url}: {error.message}")
+                clone_map(self._pond, peer, pond_map.name)
+                repair.done.append(f"cloned map {pond_map.name} from {peer.url}: {error.message}")
             except Unavailable as error:
                 _LOG.info("%s", error)  # it is cared for: the comparison waits for that
 
     def _compare(self, repair: _Repair, peer: Peer) -> None:
         found = agreement([peer, self._local_peer], self._clock, seconds=COMPARE_SECONDS, stopping=self._stopping)
-        for each in found.findings:
+        for finding in found.findings:
             self._go_on()
-            if each.state == "differs" and each.reason is None:
-                clone_map(self._pond, peer, each.map)
-                repair.done.append(f"cloned map {each.map} from {peer.url}: its rows differed")
-            elif each.state != "agrees":
-                repair.done.append(f"map {each.map} is not equal yet on {each.node}: {each.state}, {each.reason}")
+            if finding.state == "differs" and finding.reason is None:
+                clone_map(self._pond, peer, finding.map)
+                repair.done.append(f"cloned map {finding.map} from {peer.url}: its rows differed")
+            elif finding.state != "agrees":
+                repair.done.append(
+                    f"map {finding.map} is not equal yet on {finding.node}: {finding.state}, {finding.reason}"
+                )

@@ -1,4 +1,4 @@
-"""Where uploaded parts become a load: one load after another, at the primary."""
+"""The commit of uploaded parts as loads: one load after another, at the primary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class LoadCommit:
         self, load: str, parts: Sequence[str], *, source: str, rejected: int, stream: tuple[str, int] | None,
         allowed: Callable[[str], None],
     ) -> LoadResult:  # fmt: skip
-        """Enter a load; `allowed` raises for maps the caller may not write to. What was entered before is told again.
+        """Enter a load; `allowed` raises for maps the caller may not write to. The result of an earlier entry is
+        returned again.
 
         Raises: `NotFound`, kind `part_not_uploaded`, for a part that is neither here nor known; as `Pond.commit_load`.
         """

@@ -5,7 +5,7 @@
     <checksum>.touched     those of `touched.arrow`, which leave holes in the first
 
 What lies in a file of its own from the first need not be copied out of the bundle in the end: it is nearly all of it.
-Each is summed as it comes, so that nothing is read again to be checked. Where a member begins is told by the bytes
+Each is summed as it comes, so that nothing is read again to be checked. The offset of a member follows from the bytes
 before it; a bundle of another form than ours lies in the one file alone.
 
 Invariant: bytes come in order, so that those after a hole are there only when the hole is filled. After a crash that
@@ -33,7 +33,7 @@ _Bytes: TypeAlias = bytes | memoryview
 
 
 def bytes_come(bundle: Path) -> int:
-    """How many bytes of a bundle have come.
+    """The number of received bytes of a bundle.
 
     Raises: `FileNotFoundError`.
     """
@@ -93,7 +93,7 @@ class BundleFile:
     def close(self) -> None:
         """Let go; what came stays."""
         if self._handle is not None:
-            for handle in (self._handle, *(each.handle for each in self._members.values())):
+            for handle in (self._handle, *(member.handle for member in self._members.values())):
                 os.close(handle)
         self._handle = None
 
@@ -111,11 +111,11 @@ class BundleFile:
     @property
     def apart(self) -> dict[str, Apart]:
         """The members that lie in files of their own; those that came whole have their sums."""
-        return {name: Apart(each.file, each.summed.hexdigest()) for name, each in self._members.items()}
+        return {name: Apart(member.file, member.summed.hexdigest()) for name, member in self._members.items()}
 
     def append(self, chunks: Sequence[bytes], size: int) -> None:
         """Write the next bytes; what is written partly before an error is not counted."""
-        within = next((each for each in self._members.values() if each.start <= self.size < each.stop), None)
+        within = next((member for member in self._members.values() if member.start <= self.size < member.stop), None)
         if within is not None and self.size + size <= within.stop:
             _write_all(within.handle, chunks, self.size - within.start)
             for chunk in chunks:
@@ -150,7 +150,7 @@ class BundleFile:
                 member.summed.update(memoryview(chunk)[start - position : stop - position])
 
     def _stretches(self, start: int, stop: int) -> Iterator[tuple[_Member | None, int, int]]:
-        """Where the bytes `[start, stop)` lie, in order; None is the bundle itself."""
+        """The places of the bytes `[start, stop)`, in order; None is the bundle itself."""
         for member in self._members.values():
             for place, end in ((None, min(member.start, stop)), (member, min(member.stop, stop))):
                 if start < end:
@@ -160,7 +160,7 @@ class BundleFile:
             yield None, start, stop
 
     def chunks(self) -> Iterator[bytes]:
-        """What came, in order."""
+        """The received bytes, in order."""
         for member, start, stop in self._stretches(0, self.size):
             if member is None:
                 yield from _read(self.handle, start, stop)

@@ -8,7 +8,7 @@
 
 Invariants:
 * nothing is said to be here before every byte of it is on the disk and has been checked against its part's manifest;
-* a crash or a broken line at any moment leaves bytes that the same bundle is continued with, or a whole part, or
+* a crash or a lost connection at any moment leaves bytes that the same bundle is continued with, or a whole part, or
   nothing; bytes of a bundle are continued by that bundle alone;
 * one writer at a time sends a part; who comes second waits, and finds it here;
 * what is taken on fits on the disk, together with what others are sending;
@@ -50,7 +50,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class UploadState:
-    """Where a part stands: `absent`, `partial`, `here`, or `known` (entered before); bytes of the bundle that came."""
+    """The state of a part: `absent`, `partial`, `here`, or `known` (entered before); and the bytes received."""
 
     state: str
     offset: int = 0
@@ -89,7 +89,7 @@ class Receiver:
     # -- what is there --------------------------------------------------------------------------------
 
     def state(self, part: str) -> UploadState:
-        """Where a part stands.
+        """The state of a part.
 
         Raises: `Invalid` when it is no part's id.
         """
@@ -103,9 +103,9 @@ class Receiver:
         return UploadState("absent")
 
     def state_between(self, part: str) -> UploadState:
-        """Where a part stands for one who wants to go on sending it.
+        """The state of a part, for a writer that wants to resume its upload.
 
-        While somebody sends it a moment is waited: mostly that is the same writer, on a line that broke, whose last
+        While somebody sends it a moment is waited: mostly that is the same writer, on a lost connection, whose last
         bytes are still being written.
         """
         turn = self._turn(part)
@@ -124,7 +124,9 @@ class Receiver:
     def map_of(self, part: str) -> str | None:
         """The map that took a part, in a load that was entered; None when none did."""
         with self._space.read() as tx:
-            return next((each.name for each in list_maps(tx) if series_of(each.name).knows(tx, part)), None)
+            return next(
+                (definition.name for definition in list_maps(tx) if series_of(definition.name).knows(tx, part)), None
+            )
 
     def _place(self, part: str) -> Path:
         if not _DIGEST.fullmatch(part):
@@ -215,7 +217,7 @@ class Receiver:
             return self._turns.setdefault(part, threading.Lock())
 
     def _take_room(self, offer: UploadOffer, place: Path) -> None:
-        """What is still to come has its place on the disk, this and what others send; unpacking takes hardly more."""
+        """Reserve disk for the bytes to come, of this upload and of others; unpacking takes hardly more."""
         with self._lock:
             coming = offer.length - offer.offset
             wanted = coming + sum(missing() for missing in self._coming.values()) + DISK_SPARE_BYTES

@@ -17,7 +17,7 @@ __all__ = ("UploadSession", "UploadOffer")
 
 @dataclass(frozen=True, slots=True)
 class UploadOffer:
-    """What a writer says of a bundle before sending its bytes from `offset` on."""
+    """A writer's description of a bundle, before its bytes from `offset` on."""
 
     part: str
     map: str
@@ -33,7 +33,7 @@ class UploadSession:
         self, bundle: Path, offer: UploadOffer, *, admit: Callable[[PartName], None],
         settle: Callable[[Path, Mapping[str, Apart]], None], over: Callable[[bool], None],
     ) -> None:  # fmt: skip
-        """Open the file; `over` is told at the end whether what came is worth keeping.
+        """Open the file; `over` learns at the end whether the received bytes are worth keeping.
 
         Raises: `Conflict`, kind `upload_offset`; `Unavailable` when the disk is full.
         """
@@ -59,17 +59,17 @@ class UploadSession:
 
     @property
     def offset(self) -> int:
-        """How many bytes have come."""
+        """The number of bytes received."""
         return self._file.size
 
     @property
     def missing(self) -> int:
-        """How many bytes are still to come."""
+        """The number of bytes still to come."""
         return self._offer.length - self.offset
 
     @property
     def whole(self) -> bool:
-        """Whether all bytes have come."""
+        """True when all bytes are received."""
         return self.missing == 0
 
     def write(self, chunks: Sequence[bytes]) -> None:

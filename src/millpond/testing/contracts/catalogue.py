@@ -29,12 +29,16 @@ class CatalogueContract(NamedMaps):
             fresh, kind=kind, value=value, scheme=scheme, hash_bytes=4, overwrite=False, condense="30d", retain="1y",
             retain_by="update_time",
         )  # fmt: skip
-        told = made.definition
-        assert (made.name, made.kind, told.scheme, told.hash_bytes) == (fresh, kind, scheme, 4)
-        assert told.value is None or [name for name, _ in told.value.fields] == ["temp", "wind speed"]
-        assert (told.overwrite, told.condense_ms, told.retain_ms) == (False, 30 * 86_400_000, 365 * 86_400_000)
-        assert told.retain_by == "update_time"
-        assert pond.map(fresh).definition == told
+        definition = made.definition
+        assert (made.name, made.kind, definition.scheme, definition.hash_bytes) == (fresh, kind, scheme, 4)
+        assert definition.value is None or [name for name, _ in definition.value.fields] == ["temp", "wind speed"]
+        assert (definition.overwrite, definition.condense_ms, definition.retain_ms) == (
+            False,
+            30 * 86_400_000,
+            365 * 86_400_000,
+        )
+        assert definition.retain_by == "update_time"
+        assert pond.map(fresh).definition == definition
 
     def test_names_are_found_in_any_case_of_letters(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh.upper(), kind="state")
@@ -45,7 +49,7 @@ class CatalogueContract(NamedMaps):
         names = {fresh_name("zebra"), fresh_name("ape")}
         for name in names:
             pond.create_map(name, kind="state")
-        listed = [each.name for each in pond.maps()]
+        listed = [pond_map.name for pond_map in pond.maps()]
         assert listed == sorted(listed)
         assert names <= set(listed)
 
@@ -85,7 +89,7 @@ class CatalogueContract(NamedMaps):
         pond.drop_map(fresh)
         with pytest.raises(NotFound):
             pond.map(fresh)
-        assert fresh not in [each.name for each in pond.maps()]
+        assert fresh not in [pond_map.name for pond_map in pond.maps()]
         second = pond.create_map(fresh, kind="temporal_state", value="long")
         assert second.definition.incarnation != first.definition.incarnation
         assert second.scan().read_all().num_rows == 0
@@ -94,15 +98,15 @@ class CatalogueContract(NamedMaps):
 
     def test_info_tells_what_a_map_is_and_holds(self, pond: PondLike) -> None:
         made = pond.create_map(fresh_name(), kind="state", value="long", retain="1d")
-        told = made.info()
-        assert {**made.definition.to_dict(), **told} == told | {"hash_bits": 64}
-        assert set(told) - set(made.definition.to_dict()) == {
+        info = made.info()
+        assert {**made.definition.to_dict(), **info} == info | {"hash_bits": 64}
+        assert set(info) - set(made.definition.to_dict()) == {
             "rows", "position", "version", "shard_bytes", "parts_queued", "rows_queued", "snapshot",
             "snapshot_current",
         }  # fmt: skip
-        assert (told["rows"], told["parts_queued"], told["rows_queued"]) == (0, 0, 0)
+        assert (info["rows"], info["parts_queued"], info["rows_queued"]) == (0, 0, 0)
         made.load(pa.table({"key": ["a", "b"], "value": [1, 2]}))
         after = made.info()
         assert (after["rows"], after["rows_queued"]) == (2, 0)
-        assert after["version"] > told["version"]
+        assert after["version"] > info["version"]
         assert after["shard_bytes"] > 0

@@ -28,7 +28,7 @@ CALLS: dict[str, Callable[[MapLike], object]] = {
     "scan of a key": lambda held: held.scan("key = 'a'").read_all(),
     "freeze": lambda held: held.freeze(),
     "snapshot": lambda held: held.snapshot(),
-    "narrowed snapshot": lambda held: held.snapshot(keys=["a", "b"]),
+    "subset of a snapshot": lambda held: held.snapshot(keys=["a", "b"]),
     "condense": lambda held: held.condense(before=9),
     "retain": lambda held: held.retain(before=9),
     "compact": lambda held: held.compact(),
@@ -88,10 +88,10 @@ class DroppedContract(NamedMaps):
         times = {"effective_time": pa.array([1], pa.int64())} if kind.temporal else {}
         ends = {} if kind.valued else {name: pa.array([1], pa.int64()) for name in ("start", "end")}
         held.load(pa.table(columns | times | ends | ({"value": [7]} if kind.valued else {})))
-        snapshot, asked, at = held.snapshot(), [5] if ranged else ["5"], 1 if kind.timed else None
+        snapshot, keys, at = held.snapshot(), [5] if ranged else ["5"], 1 if kind.timed else None
         pond.drop_map(fresh)
         assert not snapshot.closed
-        answers = [snapshot.lookup(asked, at) for _ in range(2)]  # the first one opens what is opened late
+        answers = [snapshot.lookup(keys, at) for _ in range(2)]  # the first one opens what is opened late
         assert answers[0].null_count == 0
         assert answers[0].equals(answers[1])
         snapshot.close()
@@ -102,8 +102,8 @@ class DroppedContract(NamedMaps):
         made = pond.create_map(fresh, kind="temporal_state", value=fields)
         assert "\n" not in repr(made)
         assert len(repr(made)) < 200
-        for told in (fresh, "temporal_state", "a_long_name_of_a_field_0 double", "auto"):
-            assert told in repr(made)
+        for words in (fresh, "temporal_state", "a_long_name_of_a_field_0 double", "auto"):
+            assert words in repr(made)
 
 
 class _Untouched:

@@ -1,4 +1,4 @@
-"""Loads into any pond: whole or not at all, in their order, once unless told otherwise."""
+"""Loads into any pond: whole or not at all, in their order, once by default."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class LoadContract(NamedMaps):
 
     def test_a_load_says_what_it_did(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh, kind="state", value="long")
-        told = made.load(pa.table({"key": ["a", "b", "a"], "value": [1, 2, 3]}), source="test")
-        assert (told.rows, told.rejected, told.parts, told.duplicate_parts) == (2, 0, 1, 0)
-        assert told.maps == {fresh: 2}
-        assert told.load
-        assert told.seconds > 0
-        assert told.quarantined == ()
+        result = made.load(pa.table({"key": ["a", "b", "a"], "value": [1, 2, 3]}), source="test")
+        assert (result.rows, result.rejected, result.parts, result.duplicate_parts) == (2, 0, 1, 0)
+        assert result.maps == {fresh: 2}
+        assert result.load
+        assert result.seconds > 0
+        assert result.quarantined == ()
         assert made.get("a") == 3
 
     def test_rows_come_in_any_form(self, pond: PondLike) -> None:
@@ -71,11 +71,11 @@ class LoadContract(NamedMaps):
         first = pa.table({"key": ["a"], "value": ["first"]})
         made.load(first)
         made.load(pa.table({"key": ["a"], "value": ["second"]}))
-        told = made.load(first)
-        assert (told.parts, told.duplicate_parts) == (0, 1)
+        result = made.load(first)
+        assert (result.parts, result.duplicate_parts) == (0, 1)
         assert made.get("a") == "second"
-        told = made.load(first, again=True)
-        assert (told.parts, told.duplicate_parts) == (1, 0)
+        result = made.load(first, again=True)
+        assert (result.parts, result.duplicate_parts) == (1, 0)
         assert made.get("a") == "first"
 
     def test_a_part_that_comes_twice_in_a_load_counts_in_the_place_of_its_rows(self, pond: PondLike) -> None:
@@ -83,8 +83,8 @@ class LoadContract(NamedMaps):
         for overwrite in (True, False):
             made = pond.create_map(fresh_name(), kind="state", value="long", overwrite=overwrite)
             parts = [part for value in (1, 2, 1) for part in _sealed(pond, made, [(("a",), value)])]
-            told = pond.commit_load(parts)
-            assert (told.parts, told.duplicate_parts) == (2, 1)
+            result = pond.commit_load(parts)
+            assert (result.parts, result.duplicate_parts) == (2, 1)
             assert made.get("a") == 1
 
     def test_null_and_empty_are_two_things(self, pond: PondLike, fresh: str) -> None:
@@ -97,8 +97,8 @@ class LoadContract(NamedMaps):
 
     def test_nothing_is_a_load_too(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh, kind="state", value="string")
-        told = made.load(pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.string())}))
-        assert (told.rows, told.parts, told.maps) == (0, 0, {})
+        result = made.load(pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.string())}))
+        assert (result.rows, result.parts, result.maps) == (0, 0, {})
 
     def test_large_values_and_many_rows(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh, kind="temporal_state", value="string")
@@ -132,8 +132,8 @@ class LoadContract(NamedMaps):
     def test_some_rejects_are_allowed_and_written_down(self, pond: PondLike, fresh: str, tmp_path: Path) -> None:
         made = pond.create_map(fresh, kind="ranged_state", value="long")
         rows = pa.table({"key_start": [1, 9], "key_end": [2, 3], "value": [1, 2]})
-        told = made.load(rows, max_rejects=1, rejects=tmp_path / "rejects.jsonl", source="ranges")
-        assert (told.rows, told.rejected) == (1, 1)
+        result = made.load(rows, max_rejects=1, rejects=tmp_path / "rejects.jsonl", source="ranges")
+        assert (result.rows, result.rejected) == (1, 1)
         (reject,) = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
         assert reject["row"] == 1
         assert reject["source"] == "ranges"
@@ -150,11 +150,11 @@ class LoadContract(NamedMaps):
             tmp_path / "c.parquet",
         )
         counted: list[tuple[int, int]] = []
-        told = pond.load_files(
+        result = pond.load_files(
             tmp_path, fresh.upper(), columns={"key": "airport", "time": "time", "value": "temp"},
             advance=lambda rows, size: counted.append((rows, size)),
         )  # fmt: skip
-        assert (told.rows, told.maps) == (4, {fresh: 4})
+        assert (result.rows, result.maps) == (4, {fresh: 4})
         assert sum(rows for rows, _ in counted) == 4
         assert sum(size for _, size in counted) == sum(file.stat().st_size for file in tmp_path.iterdir())
         assert made.lookup(["JFK", "LGA", "EWR", "BOS"]).to_pylist() == [30.5, None, 1.0, 2.0]
@@ -164,19 +164,21 @@ class LoadContract(NamedMaps):
         pond.create_map(first, kind="state", value="string")
         pond.create_map(second, kind="ranged_state", value="string")
         (tmp_path / "reference.xml").write_text(XML.format(first=first, second=second))
-        told = pond.load_files(tmp_path / "reference.xml")
-        assert told.maps == {first: 1, second: 1}
+        result = pond.load_files(tmp_path / "reference.xml")
+        assert result.maps == {first: 1, second: 1}
         assert (pond.map(first).get("a"), pond.map(second).get(15)) == ("one", "two")
 
     # -- parts ----------------------------------------------------------------------------------------
 
     def test_parts_of_several_maps_are_one_load(self, pond: PondLike) -> None:
         maps = [pond.create_map(fresh_name(), kind="state", value="long") for _ in range(3)]
-        parts = [part for n, each in enumerate(maps) for part in _sealed(pond, each, [(("a",), n), (("b",), n + 10)])]
-        told = pond.commit_load(parts, source="several", rejected=3)
-        assert (told.parts, told.rows, told.rejected) == (3, 6, 3)
-        assert told.maps == {each.name: 2 for each in maps}
-        assert [each.get("b") for each in maps] == [10, 11, 12]
+        parts = [
+            part for n, pond_map in enumerate(maps) for part in _sealed(pond, pond_map, [(("a",), n), (("b",), n + 10)])
+        ]
+        result = pond.commit_load(parts, source="several", rejected=3)
+        assert (result.parts, result.rows, result.rejected) == (3, 6, 3)
+        assert result.maps == {pond_map.name: 2 for pond_map in maps}
+        assert [pond_map.get("b") for pond_map in maps] == [10, 11, 12]
 
     def test_of_parts_of_one_load_the_later_wins(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh, kind="state", value="long")

@@ -30,10 +30,10 @@ class MaintenanceContract(NamedMaps):
     @pytest.mark.parametrize("scheme", Scheme)
     def test_repeats_are_dropped_before_a_time(self, pond: PondLike, scheme: Scheme) -> None:
         made = _hourly(pond, scheme)
-        told = made.condense(before=1)
-        assert (told.rows_before, told.rows_removed, told.rows_after) == (20, 10, 10)
-        assert told.map == made.name
-        assert not told.suspended
+        report = made.condense(before=1)
+        assert (report.rows_before, report.rows_removed, report.rows_after) == (20, 10, 10)
+        assert report.map == made.name
+        assert not report.suspended
         assert made.get("a", at=-5 * HOUR) == "same"
         assert made.condense(before=1).rows_removed == 0
         assert made.scan("key = 'a'").read_all().num_rows == 5
@@ -42,9 +42,9 @@ class MaintenanceContract(NamedMaps):
         made = pond.create_map(fresh, kind="session")
         made.load(pa.table({"key": ["a"] * 3, "start": [-HOUR, 0, 5 * HOUR], "end": [0, HOUR, 6 * HOUR]}))
         assert made.condense(before="2000-01-01T00:00Z").rows_removed == 1
-        told = made.lookup(["a", "a"], at=[0, 3 * HOUR]).to_pylist()
-        assert told[1] is None
-        assert (told[0]["end"] - told[0]["start"]).total_seconds() == 2 * HOUR / 1000
+        answers = made.lookup(["a", "a"], at=[0, 3 * HOUR]).to_pylist()
+        assert answers[1] is None
+        assert (answers[0]["end"] - answers[0]["start"]).total_seconds() == 2 * HOUR / 1000
 
     @pytest.mark.parametrize("scheme", Scheme)
     def test_old_rows_are_deleted(self, pond: PondLike, scheme: Scheme) -> None:
@@ -68,9 +68,9 @@ class MaintenanceContract(NamedMaps):
     def test_suspended_care_does_nothing_and_says_so(self, pond: PondLike) -> None:
         made = _hourly(pond, condense="1d", retain="1d")
         pond.alter_map(made.name, maintenance_suspended=True)
-        for told in (pond.map(made.name).condense(), pond.map(made.name).retain()):
-            assert told.suspended
-            assert told.rows_removed == 0
+        for report in (pond.map(made.name).condense(), pond.map(made.name).retain()):
+            assert report.suspended
+            assert report.rows_removed == 0
         pond.alter_map(made.name, maintenance_suspended=False)
         assert pond.map(made.name).condense().rows_removed == 18
 
@@ -87,18 +87,18 @@ class MaintenanceContract(NamedMaps):
         made = _hourly(pond)
         made.retain(before=3 * HOUR)
         before = made.scan().read_all()
-        told = made.compact()
-        assert told.rows_before == told.rows_after == 4
-        assert told.bytes_after <= told.bytes_before
+        report = made.compact()
+        assert report.rows_before == report.rows_after == 4
+        assert report.bytes_after <= report.bytes_before
         assert made.scan().read_all().equals(before)
 
     def test_all_is_well(self, pond: PondLike, weather: MapLike) -> None:
         weather.lookup(["JFK"])
         for full in (False, True):
-            told = pond.verify(full=full)
-            assert told.ok, told.problems
-            assert told.checked
-            assert dict(told.counts)["shard"] >= 1
+            report = pond.verify(full=full)
+            assert report.ok, report.problems
+            assert report.checked
+            assert dict(report.counts)["shard"] >= 1
 
     def test_a_snapshot_shows_what_was_merged_before(self, weather: MapLike) -> None:
         manifest = weather.freeze()

@@ -23,13 +23,20 @@ def fresh_name(word: str = "m") -> str:
     return f"{word}_{next(_numbers)}"
 
 
-def like(pond: PondLike, told: MapDefinition) -> MapLike:
+def like(pond: PondLike, definition: MapDefinition) -> MapLike:
     """A fresh map of that kind, value, scheme and settings."""
     return pond.create_map(
-        fresh_name(), kind=told.kind, value=told.value, scheme=told.scheme, hash_bytes=told.hash_bytes,
-        hash_bits=told.hash_bits, overwrite=told.overwrite, condense=told.condense_ms, retain=told.retain_ms,
-        retain_by=told.retain_by,
-    )  # fmt: skip
+        fresh_name(),
+        kind=definition.kind,
+        value=definition.value,
+        scheme=definition.scheme,
+        hash_bytes=definition.hash_bytes,
+        hash_bits=definition.hash_bits,
+        overwrite=definition.overwrite,
+        condense=definition.condense_ms,
+        retain=definition.retain_ms,
+        retain_by=definition.retain_by,
+    )
 
 
 class NamedMaps:

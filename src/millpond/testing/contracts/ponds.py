@@ -1,4 +1,4 @@
-"""What every pond must keep, wherever it lies, as tests: subclass `PondContract` in a module that pytest collects.
+"""The contract of every pond, as tests: subclass `PondContract` in a module that pytest collects.
 
     class TestMine(PondContract):
         @pytest.fixture(scope="class")

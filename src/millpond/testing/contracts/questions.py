@@ -46,9 +46,9 @@ class QuestionContract(NamedMaps):
         for part in parts:
             writer = pond.part_writer(made.name)
             writer.write(canonical_of(made.definition, part))
-            sealed += [(each, part) for each in writer.finish()]
-        pond.commit_load([each for each, _ in sealed])
-        model.load((each.manifest.id, part) for each, part in sealed)
+            sealed += [(file, part) for file in writer.finish()]
+        pond.commit_load([file for file, _ in sealed])
+        model.load((file.manifest.id, part) for file, part in sealed)
         questions = data.draw(strategies.questions(definition, pools))
         audit_answers(made, model, questions)
         audit_sql(pond, made, model, questions)
@@ -69,18 +69,18 @@ class QuestionContract(NamedMaps):
 
     def test_undeclared_values_keep_their_types(self, mixed: MapLike) -> None:
         for key, value in MIXED.items():
-            told = mixed.get(key)
-            assert told == value
-            assert type(told) is type(value)
+            value_ = mixed.get(key)
+            assert value_ == value
+            assert type(value_) is type(value)
         assert mixed.get("nobody") is None
 
     def test_declared_values_come_as_python_has_them(self, pond: PondLike) -> None:
         instant = datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)
-        told: dict[str, list[Any]] = {
+        examples: dict[str, list[Any]] = {
             "timestamp": [instant, None], "binary": [b"", b"\x00"], "json": ['{"a": [1]}', "null"],
             "double": [float("inf"), -0.0, 5e-324], "long": [-(1 << 63), (1 << 63) - 1], "boolean": [True, False, None],
         }  # fmt: skip
-        for kind, values in told.items():
+        for kind, values in examples.items():
             made = pond.create_map(fresh_name(), kind="state", value=kind)
             made.load([{"key": str(n), "value": value} for n, value in enumerate(values)])
             assert [repr(made.get(str(n))) for n in range(len(values))] == [repr(value) for value in values]
@@ -88,8 +88,8 @@ class QuestionContract(NamedMaps):
     def test_nan_stays_what_it_is(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh, kind="state", value="double")
         made.load(pa.table({"key": ["a"], "value": [float("nan")]}))
-        told = made.get("a")
-        assert told != told
+        answer = made.get("a")
+        assert answer != answer
 
     @pytest.mark.parametrize("key", ["", "\0", "a b&c=d/e?f#g%h+i", "é\U0001f600", "k" * 512, "\0" * 65_536])
     @pytest.mark.parametrize("scheme", ["auto", "lookup"])
@@ -148,12 +148,17 @@ class QuestionContract(NamedMaps):
 
     def test_many_keys_at_one_time_or_at_their_own(self, weather: MapLike) -> None:
         keys = ["JFK", "LGA", "JFK", "EWR"]
-        told = weather.lookup(keys, at="2013-02-08T17:30Z")
-        assert told.type == answer_type(weather.definition)
-        assert [each and each["temp"] for each in told.to_pylist()] == [33.1, None, 33.1, None]
+        answers = weather.lookup(keys, at="2013-02-08T17:30Z")
+        assert answers.type == answer_type(weather.definition)
+        assert [answer and answer["temp"] for answer in answers.to_pylist()] == [33.1, None, 33.1, None]
         times = pa.array([1360346400000, 1360346400000, 0, 0], pa.int64())
         for at in (times, times.cast(INSTANT), times.cast(INSTANT).cast(pa.timestamp("us", "Asia/Tokyo"))):
-            assert [each and each["temp"] for each in weather.lookup(keys, at).to_pylist()] == [32.0, None, None, None]
+            assert [answer and answer["temp"] for answer in weather.lookup(keys, at).to_pylist()] == [
+                32.0,
+                None,
+                None,
+                None,
+            ]
         assert weather.lookup(keys).to_pylist() == weather.lookup(keys, at="2099-01-01T00:00Z").to_pylist()
 
     def test_keys_come_in_any_form_of_column(self, weather: MapLike) -> None:
@@ -169,21 +174,21 @@ class QuestionContract(NamedMaps):
         assert len(weather.lookup(pa.array([], pa.string()), at=pa.array([], pa.int64()))) == 0
 
     def test_a_column_of_times_may_have_holes(self, weather: MapLike) -> None:
-        told = weather.lookup(["JFK", "JFK"], at=pa.array([None, 1360346400000], pa.timestamp("ms", "UTC")))
-        assert [each and each["temp"] for each in told.to_pylist()] == [None, 32.0]
+        answers = weather.lookup(["JFK", "JFK"], at=pa.array([None, 1360346400000], pa.timestamp("ms", "UTC")))
+        assert [answer and answer["temp"] for answer in answers.to_pylist()] == [None, 32.0]
 
     def test_more_keys_than_fit_a_page(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh, kind="state", value="long")
         count = 30_000
         made.load(pa.table({"key": [f"key-{n}" for n in range(count)], "value": list(range(count))}))
-        asked = [f"key-{(7 * n) % (2 * count)}" for n in range(count)]
-        told = made.lookup(asked).to_pylist()
-        assert told == [n if n < count else None for n in ((7 * n) % (2 * count) for n in range(count))]
+        keys = [f"key-{(7 * n) % (2 * count)}" for n in range(count)]
+        answers = made.lookup(keys).to_pylist()
+        assert answers == [n if n < count else None for n in ((7 * n) % (2 * count) for n in range(count))]
 
     def test_undeclared_values_are_looked_up_as_text(self, mixed: MapLike) -> None:
-        told = mixed.lookup(list(MIXED))
-        assert told.type == pa.string()
-        assert told.to_pylist() == ["é", None, "", str(1 << 62), "0.1", "true", "AP8="]
+        answers = mixed.lookup(list(MIXED))
+        assert answers.type == pa.string()
+        assert answers.to_pylist() == ["é", None, "", str(1 << 62), "0.1", "true", "AP8="]
 
     # -- rows -----------------------------------------------------------------------------------------
 
@@ -214,9 +219,9 @@ class QuestionContract(NamedMaps):
         ids=[str(n) for n in range(11)],
     )
     def test_conditions_take_the_rows_they_say(self, weather: MapLike, where: Any, temps: list[Any]) -> None:
-        told = weather.scan(where, ["temp"]).read_all()
-        assert told.column_names == ["temp"]
-        assert sorted(told.column("temp").to_pylist(), key=lambda temp: (temp is None, temp)) == temps
+        rows = weather.scan(where, ["temp"]).read_all()
+        assert rows.column_names == ["temp"]
+        assert sorted(rows.column("temp").to_pylist(), key=lambda temp: (temp is None, temp)) == temps
 
     def test_columns_come_in_the_order_they_are_named(self, weather: MapLike) -> None:
         assert weather.scan("temp > 33", ["temp", "key"]).read_all().to_pydict() == {"temp": [33.1], "key": ["JFK"]}
@@ -236,16 +241,16 @@ class QuestionContract(NamedMaps):
 
     def test_every_map_is_a_table(self, pond: PondLike, weather: MapLike) -> None:
         name = weather.name
-        told = pond.sql(f"select key, count(*) as n, max(temp) as warmest from {name} group by key order by key")
-        assert told.to_pydict() == {"key": ["JFK", "LGA"], "n": [2, 1], "warmest": [33.1, None]}
+        table = pond.sql(f"select key, count(*) as n, max(temp) as warmest from {name} group by key order by key")
+        assert table.to_pydict() == {"key": ["JFK", "LGA"], "n": [2, 1], "warmest": [33.1, None]}
         assert pond.sql(f"select count(*) as n from {name} where temp > 32.5").to_pydict() == {"n": [1]}
         joined = f"select a.key from {name} a join {name} b using (key) where a.temp = 32 and b.temp > 33"
         assert pond.sql(joined).to_pydict() == {"key": ["JFK"]}
 
     def test_keys_are_looked_up_in_sql(self, pond: PondLike, weather: MapLike) -> None:
         call = f"get_state('{weather.name}', k, timestamptz '2013-02-08 18:00:00+00')"
-        told = pond.sql(f"select {call}.temp as temp from (values ('JFK'), ('EWR'), (null)) t(k)")
-        assert told.to_pydict() == {"temp": [32.0, None, None]}
+        table = pond.sql(f"select {call}.temp as temp from (values ('JFK'), ('EWR'), (null)) t(k)")
+        assert table.to_pydict() == {"temp": [32.0, None, None]}
         many = pond.sql(f"select count(get_state('{weather.name}', 'JFK').code) as n from range(5000)")
         assert many.to_pydict() == {"n": [5000]}
 

@@ -1,4 +1,4 @@
-"""What every driver of a space must keep, as tests: subclass `SpaceContract` in a module that pytest collects.
+"""The contract of every driver of a space, as tests: subclass `SpaceContract` in a module that pytest collects.
 
 A driver's suite supplies a `space` fixture, empty for each test, and two hooks that go round the API: they read
 and write the driver's storage directly, so that the suite does not test the API with itself.
@@ -39,7 +39,7 @@ class SpaceContract(ABC):
 
     @abstractmethod
     def look_behind(self, space: Space, key: bytes) -> bytes | None:
-        """What the storage holds at `key`, read behind the API's back."""
+        """The stored bytes at `key`, read behind the API's back."""
 
     @abstractmethod
     def put_behind(self, space: Space, key: bytes, value: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What readers of files hand on: input rows of one map, where each stood, and what was not even a row."""
+"""The output of file readers: input rows of one map, the position of each, and the records that were not even rows."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Arrived:
     read: int = 0
 
 
-def rejects_of(told: Iterable[tuple[int, str, object]]) -> pa.RecordBatch:
+def rejects_of(rejects: Iterable[tuple[int, str, object]]) -> pa.RecordBatch:
     """Rejects from position, reason and record."""
     rows = [
         {"row": position, "reason": reason, "record": json.dumps(record, ensure_ascii=False, default=str)}
-        for position, reason, record in told
+        for position, reason, record in rejects
     ]
     return pa.RecordBatch.from_pylist(rows, schema=REJECTED)

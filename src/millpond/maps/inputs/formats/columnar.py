@@ -73,11 +73,11 @@ def split_parquet(file: InputFile, bytes_max: int) -> list[Piece]:
         metadata = opened.metadata
         sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
     pieces, start, size = [], 0, 0
-    for group, each in enumerate(sizes):
-        if size and size + each > bytes_max:
+    for group, group_bytes in enumerate(sizes):
+        if size and size + group_bytes > bytes_max:
             pieces.append(Piece(file, start, group))
             start, size = group, 0
-        size += each
+        size += group_bytes
     return [*pieces, Piece(file, start, len(sizes))]
 
 

@@ -41,7 +41,7 @@ _TEXT_SHOWN_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class CsvForm:
-    """How a CSV file is written: its columns, and what stands between cells."""
+    """The form of a CSV file: its columns, and the separator of cells."""
 
     names: tuple[str, ...]
     delimiter: str
@@ -68,7 +68,7 @@ def read_texts(piece: Piece, form: CsvForm, *, null: str = "") -> Iterator[Arriv
 
 
 def csv_form(file: InputFile) -> CsvForm:
-    """What the beginning of a file tells of its form.
+    """The form of a file, from its beginning.
 
     Raises: `Invalid` when the file is empty or not UTF-8.
     """
@@ -78,7 +78,7 @@ def csv_form(file: InputFile) -> CsvForm:
     except UnicodeDecodeError as error:
         raise _not_utf8(file, error) from error
     first = text.lstrip("\r\n").partition("\n")[0]
-    delimiter = max(_DELIMITERS, key=lambda each: first.count(each))
+    delimiter = max(_DELIMITERS, key=lambda mark: first.count(mark))
     names = next((record for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if record), [])
     if not names:
         raise Invalid(
@@ -119,7 +119,7 @@ class _Reading:
             yield Arrived(None, rejected=rejects_of(self._refused), last=done + len(self._skipped))
         except pa.ArrowInvalid as error:
             if "Empty CSV" not in str(error):  # a first record, without a line end, and nothing more
-                raise self._told(error) from error
+                raise self._as_invalid(error) from error
         except OSError as error:
             raise Invalid(
                 "the file cannot be unpacked", kind="input_damaged", path=self.piece.file.path, reason=error,
@@ -131,8 +131,8 @@ class _Reading:
         ahead = len(self._skipped) - len(self._refused)
         stood = [position - 1 - ahead - index for index, (position, _, _) in enumerate(self._refused)]
         count = sum(place <= done for place in stood)
-        told, self._refused = self._refused[:count], self._refused[count:]
-        return rejects_of(told)
+        rejects, self._refused = self._refused[:count], self._refused[count:]
+        return rejects_of(rejects)
 
     def _open(self, source: Any) -> Any:
         names = None if self.named else list(self.header.names)
@@ -172,7 +172,7 @@ class _Reading:
         # A refused record at position p stood after p - 1 - (those refused before it) good ones.
         return good + 1 + np.searchsorted(skipped - 1 - np.arange(len(skipped)), good, side="right")
 
-    def _told(self, error: pa.ArrowInvalid) -> Invalid:
+    def _as_invalid(self, error: pa.ArrowInvalid) -> Invalid:
         reason = str(error).splitlines()[0]
         if "UTF8" in reason:
             return _not_utf8(self.piece.file, error)
@@ -180,7 +180,7 @@ class _Reading:
             return self._too_long()
         return Invalid(
             "the file is no CSV that can be read", kind="input_damaged", path=self.piece.file.path, reason=reason,
-            hint="open it and look at the record told above",
+            hint="open it and look at the record named above",
         )  # fmt: skip
 
     def _too_long(self) -> Invalid:
@@ -245,7 +245,7 @@ def _record_start(whole: memoryview, at: int, inside: bool) -> int:
 
 
 def holds_long_records(file: InputFile) -> bool:
-    """Whether some record has a line end within quotes: who reads line by line would cut it in two."""
+    """True when some record has a line end within quotes: a reader by lines would cut it in two."""
     inside = 0
     for chunk in read_chunks(file, BLOCK_BYTES):
         if b'"' not in chunk:

@@ -1,4 +1,4 @@
-"""Which files to read, how each is written, and in which pieces.
+"""The files to read: the format of each, and the pieces it is read in.
 
 | format | names end in | pieces of a large file |
 |---|---|---|
@@ -34,7 +34,7 @@ __all__ = ("Format", "InputFile", "Piece", "find_files", "open_stream", "read_ch
 
 
 class Format(StrEnum):
-    """How a file is written."""
+    """The format of a file."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -76,7 +76,7 @@ def find_files(targets: Sequence[str | Path], written: str | None = None) -> lis
 
     `written` names the format of all of them; without it each name's ending tells.
 
-    Raises: `NotFound` for what does not exist; `Invalid` for a file whose format cannot be told.
+    Raises: `NotFound` for what does not exist; `Invalid` for a file whose format is unknown.
     """
     wanted = None if written is None else _format_named(written)
     found = [_input_file(path, wanted) for target in targets for path in _expand(target)]
@@ -106,8 +106,8 @@ def _expand(target: str | Path) -> list[Path]:
     if path.exists():
         return [path]
     if glob.has_magic(str(target)):
-        matched = [Path(each) for each in sorted(glob.glob(str(target), recursive=True))]  # noqa: PTH207 - a pattern may be absolute
-        files = [inner for each in matched for inner in (_in_folder(each) if each.is_dir() else [each])]
+        matched = [Path(name) for name in sorted(glob.glob(str(target), recursive=True))]  # noqa: PTH207 - a pattern may be absolute
+        files = [inner for path in matched for inner in (_in_folder(path) if path.is_dir() else [path])]
         if files:
             return files
         raise NotFound("no file is named so", kind="file_not_found", pattern=target)
@@ -127,18 +127,18 @@ def _input_file(path: Path, wanted: Format | None) -> InputFile:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = _COMPRESSED.get(suffixes[-1]) if suffixes else None
     ending = suffixes[-2:-1] if compression else suffixes[-1:]
-    told = wanted or (_SUFFIXES.get(ending[0]) if ending else None)
-    if told is None:
+    format_ = wanted or (_SUFFIXES.get(ending[0]) if ending else None)
+    if format_ is None:
         raise Invalid(
             "cannot tell how the file is written", kind="input_format", path=path,
             hint=f"name its format (written=FORMAT): {', '.join(Format)}",
         )  # fmt: skip
-    if compression and told in (Format.PARQUET, Format.ARROW):
+    if compression and format_ in (Format.PARQUET, Format.ARROW):
         raise Invalid(
             "the file is compressed as a whole", kind="input_format", path=path,
-            hint=f"unpack it first; {told} compresses within",
+            hint=f"unpack it first; {format_} compresses within",
         )  # fmt: skip
-    return InputFile(str(path), told, path.stat().st_size, compression)
+    return InputFile(str(path), format_, path.stat().st_size, compression)
 
 
 def open_stream(file: InputFile) -> Any:

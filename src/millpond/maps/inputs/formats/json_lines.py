@@ -1,7 +1,7 @@
 """JSON lines: one object a line, each value with the type that JSON gives it. A file that is one array is read too.
 
 Arrow's parser reads blocks of lines where that cannot change a value: each column it is asked for has one scalar type,
-told to the parser, so that text which looks like a time stays text and no number becomes another. A block that is not
+given to the parser, so that text which looks like a time stays text and no number becomes another. A block that is not
 like that (types that differ, nested values, a line that is no JSON) is read line by line.
 
 A line that is no object, or nests deeper than `nesting.NESTING_MAX`, is rejected; the others are read on. A column
@@ -106,7 +106,7 @@ def _array(file: InputFile) -> list[tuple[int, Any]]:
 
 
 class _Reading:
-    """What one file's blocks have in common: the columns seen so far, and how exact values must be."""
+    """State shared by the blocks of one file: the columns seen so far, and the exactness values must have."""
 
     def __init__(self, definition: MapDefinition, mapping: ColumnMapping | None) -> None:
         self.definition = definition
@@ -164,22 +164,24 @@ class _Reading:
                 bad.append((number, reason, line[:_TEXT_SHOWN_MAX].decode(errors="replace")))
         return self.values(good, bad)
 
-    def values(self, told: list[tuple[int, Any]], bad: list[tuple[int, str, object]] | None = None) -> Arrived:
+    def values(self, records: list[tuple[int, Any]], bad: list[tuple[int, str, object]] | None = None) -> Arrived:
         """The rows of some values with their positions."""
         bad = bad or []
-        rows = [(position, value) for position, value in told if isinstance(value, dict)]
-        bad += [(position, "line is no JSON object", value) for position, value in told if not isinstance(value, dict)]
-        rejected = rejects_of(sorted(bad, key=lambda each: each[0]))
+        rows = [(position, value) for position, value in records if isinstance(value, dict)]
+        bad += [
+            (position, "line is no JSON object", value) for position, value in records if not isinstance(value, dict)
+        ]
+        rejected = rejects_of(sorted(bad, key=lambda reject: reject[0]))
         if not rows:
             return Arrived(None, rejected=rejected)
         names = self._needed_names(dict.fromkeys(name for _, row in rows for name in row))
-        kept = [{name: self._told(name, row.get(name)) for name in names} for _, row in rows]
+        dicts = [{name: self._cell(name, row.get(name)) for name in names} for _, row in rows]
         for name in names:
-            self._complete(name, kept)
+            self._complete(name, dicts)
         positions: Positions = [position for position, _ in rows]
-        return Arrived(self._needed(batch_of_dicts(kept)), positions, rejected=rejected)
+        return Arrived(self._needed(batch_of_dicts(dicts)), positions, rejected=rejected)
 
-    def _told(self, name: str, value: Any) -> Any:
+    def _cell(self, name: str, value: Any) -> Any:
         if value is not None and not isinstance(value, str) and self.is_json(name):
             return json.dumps(value, ensure_ascii=False)
         return value
@@ -205,10 +207,10 @@ class _Reading:
 
 
 def _decode(line: bytes) -> Any:
-    told = decode_json(line)
+    record = decode_json(line)
     if b"\\u" in line:
-        json.dumps(told, ensure_ascii=False).encode()  # half a surrogate pair is no text
-    return told
+        json.dumps(record, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    return record
 
 
 def _sampled_types(block: bytes) -> dict[str, pa.DataType]:
@@ -216,11 +218,11 @@ def _sampled_types(block: bytes) -> dict[str, pa.DataType]:
     found: dict[str, set[type]] = {}
     for line in block.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]:
         try:
-            told = _decode(line)
+            record = _decode(line)
         except ValueError:
             continue
-        if isinstance(told, dict):
-            for name, value in told.items():
+        if isinstance(record, dict):
+            for name, value in record.items():
                 found.setdefault(name, set()).add(type(value))
     types: dict[str, pa.DataType] = {}
     for name, kinds in found.items():

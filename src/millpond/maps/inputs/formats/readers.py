@@ -38,7 +38,7 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What the readers of a load need to know: the maps there are, the one that is loaded if it is one, its columns.
+    """The context of a load's readers: all maps, the one that is loaded if it is one, its columns.
 
     `effective_time` is the time of XML elements that have none, as ISO 8601; `times` the form of all times, `null` what
     CSV writes where there is no value.
@@ -111,9 +111,9 @@ def _arrivals(piece: Piece, reading: Reading) -> Iterator[Arrived]:
 
 def _settle(arrived: Arrived, reading: Reading, path: str) -> Read:
     """The batch as canonical rows, and its rejects at their positions."""
-    told = arrived.rejected
+    rejected = arrived.rejected
     if arrived.rows is None:
-        return Read(None, None, told, arrived.last, arrived.read)
+        return Read(None, None, rejected, arrived.last, arrived.read)
     if arrived.map is None:
         definition, columns = reading.target(path), reading.columns
     else:
@@ -121,8 +121,8 @@ def _settle(arrived: Arrived, reading: Reading, path: str) -> Read:
     made = normalise(arrived.rows, definition, columns, reading.times)
     if made.rejected.num_rows:
         placed = _placed(made.rejected, arrived.positions)
-        told = pa.concat_batches([told, placed]).sort_by("row") if told.num_rows else placed
-    return Read(definition, made.rows, told, arrived.last, arrived.read)
+        rejected = pa.concat_batches([rejected, placed]).sort_by("row") if rejected.num_rows else placed
+    return Read(definition, made.rows, rejected, arrived.last, arrived.read)
 
 
 def _placed(rejected: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:

@@ -108,8 +108,10 @@ class _Rows:
             columns["value_type"].append("xml" if element.xml else "string")
 
     def arrived(self, read: int) -> Arrived:
-        """What was taken, when so many bytes of the file had been read."""
-        batch = pa.RecordBatch.from_pydict({name: pa.array(told, pa.string()) for name, told in self._columns.items()})
+        """The rows taken by the time so many bytes of the file had been read."""
+        batch = pa.RecordBatch.from_pydict(
+            {name: pa.array(texts, pa.string()) for name, texts in self._columns.items()}
+        )
         return Arrived(batch, self.lines, map=self.definition.name, read=read)
 
 
@@ -139,19 +141,19 @@ class _Sorting:
         self.bytes += _OVERHEAD_BYTES + sum(map(len, fields.values()))
         # Which fields there are, not what they hold, decides whether an element fits a map.
         shape = (element.name, name, *fields)
-        told = self._shapes.get(shape)
-        if told is None:
-            told = self._decide(element, name)
+        decision = self._shapes.get(shape)
+        if decision is None:
+            decision = self._decide(element, name)
             if len(self._shapes) < _NAMES_MAX and len(name or "") < _NAMES_MAX:
-                self._shapes[shape] = told
-        rows, fault = told
+                self._shapes[shape] = decision
+        rows, fault = decision
         if rows is None or element.fault:
             self._reject(element, element.fault or fault)
         else:
             rows.add(element)
 
     def _decide(self, element: Element, name: str | None) -> tuple[_Rows | None, str]:
-        """Who takes elements like this one, or why nobody does."""
+        """The map that takes an element like this one, or the reason why none does."""
         definition = self.maps.get((name or "").lower())
         fault = self._unknown(element, name, definition)
         if fault or definition is None:
@@ -161,11 +163,11 @@ class _Sorting:
         return self._rows[definition.name], ""
 
     def _reject(self, element: Element, fault: str) -> None:
-        told = {name: text[:_SHOWN_MAX] for name, text in element.fields.items()}
-        self._bad.append((element.line, fault, {element.name: told}))
+        fields = {name: text[:_SHOWN_MAX] for name, text in element.fields.items()}
+        self._bad.append((element.line, fault, {element.name: fields}))
 
     def _unknown(self, element: Element, name: str | None, definition: MapDefinition | None) -> str | None:
-        """Why no map takes the element, or the one it names does not."""
+        """The reason why no map takes the element, or why the map it names does not."""
         kind = _KINDS.get(element.name)
         if kind is None and element.name != "reference":
             return f"<{element.name}> is none of the elements that maps can take"
@@ -179,7 +181,9 @@ class _Sorting:
         return self._misfit(element.fields, definition)
 
     def _misfit(self, fields: Mapping[str, str], definition: MapDefinition) -> str | None:
-        """Why the fields are not those of the map's kind; what is merely missing is told by `normalise`."""
+        """The reason why the fields are not those of the map's kind; `normalise` reports fields that are merely
+        missing.
+        """
         bounds = "from" in fields or "to" in fields
         if definition.kind.keyed and bounds:
             return f"map {definition.name!r} has keys, not ranges"
@@ -193,7 +197,7 @@ class _Sorting:
         return None
 
     def arrived(self, read: int) -> Iterator[Arrived]:
-        """What was taken since the last time, when so many bytes of the file had been read."""
+        """The rows taken since the last call, up to so many bytes of the file."""
         for rows in self._rows.values():
             if rows.lines:
                 yield rows.arrived(read)

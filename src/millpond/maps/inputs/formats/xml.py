@@ -111,8 +111,8 @@ class _Reader:
         try:
             self._parser.Parse(chunk, last)
         except expat.ExpatError as error:
-            told = f"the XML is malformed: {expat.ErrorString(error.code)}"
-            raise self._invalid(told, error.lineno, error.offset) from error
+            reason = f"the XML is malformed: {expat.ErrorString(error.code)}"
+            raise self._invalid(reason, error.lineno, error.offset) from error
         if self._fed - self._last > ELEMENT_BYTES_MAX:
             raise self._here(_TOO_LONG)
         if len(self._parser.intern) > NAMES_MAX:
@@ -120,14 +120,14 @@ class _Reader:
         done, self._done = self._done, []
         return done
 
-    def _invalid(self, told: str, line: int, column: int) -> Invalid:
+    def _invalid(self, reason: str, line: int, column: int) -> Invalid:
         return Invalid(
-            told, kind="xml_malformed", path=self._path, line=line, column=column + 1,
+            reason, kind="xml_malformed", path=self._path, line=line, column=column + 1,
             hint="nothing of the load was stored: mend the file, or leave it out",
         )  # fmt: skip
 
-    def _here(self, told: str) -> Invalid:
-        return self._invalid(told, self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber)
+    def _here(self, reason: str) -> Invalid:
+        return self._invalid(reason, self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber)
 
     def _doctype(self, *_: object) -> None:
         raise self._here("the XML declares a document type, which could define entities: refused")
@@ -233,11 +233,11 @@ class _Reader:
 class _Fragment:
     """XML within a value, written anew: its outermost elements declare what was declared around them."""
 
-    __slots__ = ("_around", "_declared", "_depth", "_head", "_inner", "_told", "_used")
+    __slots__ = ("_around", "_declared", "_depth", "_head", "_inner", "_used", "_written")
 
     def __init__(self, around: Mapping[str, str]) -> None:
         self._around = around
-        self._told = StringIO()
+        self._written = StringIO()
         self._inner = StringIO()
         self._head = ""
         self._depth = 0
@@ -246,19 +246,23 @@ class _Fragment:
 
     @property
     def size(self) -> int:
-        """How much is written: more than was read, where a namespace is declared again and again."""
-        return self._told.tell() + self._inner.tell()
+        """Bytes written: more than were read, when a namespace is declared again and again."""
+        return self._written.tell() + self._inner.tell()
 
     def start(self, name: str, attributes: Mapping[str, str], before: str) -> None:
         """An element begins, after some text."""
-        (self._inner if self._depth else self._told).write(escape(before))
+        (self._inner if self._depth else self._written).write(escape(before))
         self._depth += 1
         # What an inner element declares counts for it alone; that the outermost then declares it too is harmless.
-        declared = {each[6:] for each in attributes if each == "xmlns" or each.startswith("xmlns:")}
-        used = {each.partition(":")[0] for each in attributes if ":" in each and not each.startswith("xmlns:")}
+        declared = {attribute[6:] for attribute in attributes if attribute == "xmlns" or attribute.startswith("xmlns:")}
+        used = {
+            attribute.partition(":")[0]
+            for attribute in attributes
+            if ":" in attribute and not attribute.startswith("xmlns:")
+        }
         used.add(name.partition(":")[0] if ":" in name else "")
         self._used |= used - self._declared - declared
-        tag = f"<{name}" + "".join(f" {each}={quoteattr(told)}" for each, told in attributes.items())
+        tag = f"<{name}" + "".join(f" {attribute}={quoteattr(value)}" for attribute, value in attributes.items())
         if self._depth == 1:
             self._head, self._declared = tag, declared
         else:
@@ -269,14 +273,14 @@ class _Fragment:
         self._depth -= 1
         self._inner.write(f"{escape(before)}</{name}>")
         if self._depth == 0:
-            self._told.write(f"{self._head}{self._namespaces()}>{self._inner.getvalue()}")
+            self._written.write(f"{self._head}{self._namespaces()}>{self._inner.getvalue()}")
             self._inner, self._used = StringIO(), set()
 
     def _namespaces(self) -> str:
-        told = ((prefix, self._around.get(prefix)) for prefix in sorted(self._used))
-        return "".join(f" xmlns{':' if prefix else ''}{prefix}={quoteattr(uri)}" for prefix, uri in told if uri)
+        namespaces = ((prefix, self._around.get(prefix)) for prefix in sorted(self._used))
+        return "".join(f" xmlns{':' if prefix else ''}{prefix}={quoteattr(uri)}" for prefix, uri in namespaces if uri)
 
     def finish(self, after: str) -> str:
         """The text of it all."""
-        self._told.write(escape(after))
-        return self._told.getvalue().strip()
+        self._written.write(escape(after))
+        return self._written.getvalue().strip()
