@@ -185,7 +185,7 @@ def bench_snapshots(folder: Path, keys: int, quick: bool) -> list[list[str]]:
     settings = {"min_time_to_keep_snapshots": "0s"}
     whole: list[tuple[float, int]] = []
     fresh: list[tuple[float, int]] = []
-    with Cluster(folder / "node", 1, settings=settings, lines=True) as cluster:
+    with Cluster(folder / "node", 1, settings=settings, proxies=True) as cluster:
         with millpond.open(cluster.url, synchronise=True) as pond:
             target: Any = pond.create_map("m", kind="temporal_state", value="double")
             every = np.repeat(np.arange(keys), 10)
@@ -222,7 +222,7 @@ def _freeze(cluster: Cluster) -> None:
 
 
 def _fetched(cluster: Cluster, pond: Any) -> tuple[float, int]:
-    line = cluster.nodes[0].line
+    line = cluster.nodes[0].proxy
     assert line is not None
     before = line.bytes_down
     began = time.perf_counter()

@@ -138,15 +138,15 @@ class Story:
     def calm(self) -> None:
         """Every line carries, every node runs, every clock is right."""
         for node in self.cluster.nodes:
-            if node.line is not None:
-                node.line.mend()
+            if node.proxy is not None:
+                node.proxy.mend()
             node.clock_file.unlink(missing_ok=True)
         self.revive()
 
-    def line(self, number: int) -> FaultyProxy:
-        """The line to a node."""
-        found = self.cluster.nodes[number].line
-        assert found is not None, "this cluster has no lines"
+    def proxy(self, number: int) -> FaultyProxy:
+        """The proxy of a node."""
+        found = self.cluster.nodes[number].proxy
+        assert found is not None, "this cluster has no proxies"
         return found
 
     def check(self, **options: Any) -> None:

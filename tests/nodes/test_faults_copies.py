@@ -23,7 +23,7 @@ REPLICA, NEWCOMER = 1, 2
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Nodes that keep merged parts, and the log, hardly any time."""
     settings = {"part_retention": "500ms", "cleanup_interval": "300ms"}
-    with told_story(tmp_path_factory.mktemp("copies"), lines=True, settings=settings) as opened:
+    with told_story(tmp_path_factory.mktemp("copies"), proxies=True, settings=settings) as opened:
         yield opened
 
 
@@ -43,7 +43,7 @@ def test_a_replica_that_begins_anew_does_not_believe_a_damaged_copy(story: Story
     story.cluster.stop(NEWCOMER)
     rmtree(story.cluster.nodes[NEWCOMER].folder)
     troubles = [
-        story.line(number).trouble(Trouble(act, match=f"GET /v1/maps/{name}/shard".encode(), after=20_000, down=True))
+        story.proxy(number).trouble(Trouble(act, match=f"GET /v1/maps/{name}/shard".encode(), after=20_000, down=True))
         for number in (0, REPLICA)
     ]
     story.cluster.start(NEWCOMER)

@@ -34,7 +34,7 @@ REPLICA, NEWCOMER = 1, 2
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with told_story(tmp_path_factory.mktemp("damage"), lines=True) as story:
+    with told_story(tmp_path_factory.mktemp("damage"), proxies=True) as story:
         yield story
 
 
@@ -173,7 +173,7 @@ def test_a_byte_that_changes_in_an_upload_is_found(story: Story, after: int) -> 
     """600 lies in the head of the request or the manifest, 30,000 in the data."""
     name = f"upload{after}"
     story.create(name)
-    trouble = story.line(REPLICA).trouble(Trouble("flip", match=b"PUT /v1/parts/", after=after))
+    trouble = story.proxy(REPLICA).trouble(Trouble("flip", match=b"PUT /v1/parts/", after=after))
     rows = rows_of(Kind.STATE, 1, 2_000)
     try:
         patient(story, lambda: story.bring(name, rows))
@@ -189,7 +189,7 @@ def test_a_part_damaged_on_one_node_is_fetched_from_another(story: Story) -> Non
     story.load("fetched", 0)
     story.settle()
     story.cluster.stop(NEWCOMER)
-    story.line(0).trouble(Trouble("flip", match=b"/bundle", after=9_000, down=True, times=2))
+    story.proxy(0).trouble(Trouble("flip", match=b"/bundle", after=9_000, down=True, times=2))
     _enter_without(story, "fetched", 1)
     story.cluster.start(NEWCOMER)
     story.check()

@@ -28,7 +28,7 @@ MANY = 1_000_000
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with told_story(tmp_path_factory.mktemp("down"), lines=True, settings={"read_timeout": "5s"}) as story:
+    with told_story(tmp_path_factory.mktemp("down"), proxies=True, settings={"read_timeout": "5s"}) as story:
         yield story
 
 
@@ -76,7 +76,7 @@ def test_nothing_is_entered_while_a_replica_is_away_and_the_load_succeeds_when_i
 def test_a_replica_that_dies_after_the_upload_catches_up_by_itself(story: Story) -> None:
     story.create("died")
     story.load("died", 0)
-    trouble = story.line(0).trouble(Trouble("cut", match=b"GET /v1/log", times=MANY))
+    trouble = story.proxy(0).trouble(Trouble("cut", match=b"GET /v1/log", times=MANY))
     wait_for(lambda: trouble.times < MANY - 4, "questions that were on their way to be answered")
     # what it asks of the primary is lost, so it hears of the entry only when it is back
     rows = rows_of(Kind.STATE, 1)
@@ -157,7 +157,7 @@ def test_an_upload_that_is_cut_is_gone_on_with(story: Story, after: int) -> None
     name = f"cut{after}"
     story.create(name)
     rows = big_rows(after)
-    line = story.line(1)
+    line = story.proxy(1)
     trouble = line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=after))
     before = line.bytes_up
     story.bring(name, rows)
@@ -168,7 +168,7 @@ def test_an_upload_that_is_cut_is_gone_on_with(story: Story, after: int) -> None
 
 def test_a_commit_whose_answer_is_lost_is_entered_once(story: Story) -> None:
     story.create("lost")
-    trouble = story.line(0).trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
+    trouble = story.proxy(0).trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
     before = settle(story.cluster)
     told = story.load("lost", 1)
     assert trouble.struck.is_set()
@@ -179,7 +179,7 @@ def test_a_commit_whose_answer_is_lost_is_entered_once(story: Story) -> None:
 
 def test_a_commit_that_never_arrives_is_entered_once(story: Story) -> None:
     story.create("deaf")
-    trouble = story.line(0).trouble(Trouble("cut", match=b"POST /v1/loads", after=5))
+    trouble = story.proxy(0).trouble(Trouble("cut", match=b"POST /v1/loads", after=5))
     before = settle(story.cluster)
     story.load("deaf", 1)
     assert trouble.struck.is_set()
@@ -188,7 +188,7 @@ def test_a_commit_that_never_arrives_is_entered_once(story: Story) -> None:
 
 
 def test_an_answer_to_making_a_map_that_is_lost_is_no_second_map(story: Story) -> None:
-    story.line(0).trouble(Trouble("cut", match=b"POST /v1/maps", down=True))
+    story.proxy(0).trouble(Trouble("cut", match=b"POST /v1/maps", down=True))
     made = patient(story, lambda: story.pond.create_map("twice", kind="state", value="long", exist_ok=True))
     assert made.definition.name == "twice"
     settle(story.cluster)
@@ -200,11 +200,11 @@ def test_an_answer_to_making_a_map_that_is_lost_is_no_second_map(story: Story) -
 def test_a_line_that_says_nothing_is_given_up(story: Story) -> None:
     """Not reset, only silent: the read time-out ends it."""
     story.create("silent")
-    trouble = story.line(1).trouble(Trouble("hold", match=b"PUT /v1/parts/", after=500))
+    trouble = story.proxy(1).trouble(Trouble("hold", match=b"PUT /v1/parts/", after=500))
     with impatient(story):
         patient(story, lambda: story.load("silent", 1))
     wait_struck(trouble, "an upload")
-    story.line(1).mend()
+    story.proxy(1).mend()
     story.check()
 
 
@@ -213,7 +213,7 @@ def test_a_snapshot_that_is_cut_is_gone_on_with_and_another_node_is_asked(story:
     rows = big_rows(7)
     story.bring("frozen", rows)
     settle(story.cluster)
-    line = story.line(0)
+    line = story.proxy(0)
     struck = [
         line.trouble(Trouble("cut", match=b"GET /v1/maps/frozen/objects/", after=100, down=True)) for _ in range(2)
     ]
@@ -237,7 +237,7 @@ def test_a_truncated_range_is_not_believed(story: Story) -> None:
     story.bring("short", rows)
     settle(story.cluster)
     for act, after in (("cut", 20_000), ("flip", 30_000)):
-        story.line(0).trouble(Trouble(act, match=b"GET /v1/maps/short/objects/ranges", after=after, down=True))
+        story.proxy(0).trouble(Trouble(act, match=b"GET /v1/maps/short/objects/ranges", after=after, down=True))
     snapshot = patient(story, lambda: target.snapshot())
     keys = [str(address[0]) for address in list(story.model("short").rows)[::50]]
     assert snapshot.lookup(keys).to_pylist() == [story.model("short").answer(key) for key in keys]
@@ -247,7 +247,7 @@ def test_a_truncated_range_is_not_believed(story: Story) -> None:
 def test_the_log_that_is_cut_in_mid_answer_is_read_again(story: Story) -> None:
     story.create("logged")
     for after in (0, 100, 400):
-        story.line(0).trouble(Trouble("cut", match=b"GET /v1/log", after=after, down=True))
+        story.proxy(0).trouble(Trouble("cut", match=b"GET /v1/log", after=after, down=True))
     for load in range(3):
         patient(story, lambda load=load: story.load("logged", load))
     story.check()

@@ -27,13 +27,13 @@ MANY = 1_000_000
 @pytest.fixture
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     settings = {"read_timeout": "3s", "connect_timeout": "1s"}
-    with told_story(tmp_path_factory.mktemp("promoted"), lines=True, settings=settings) as opened:
+    with told_story(tmp_path_factory.mktemp("promoted"), proxies=True, settings=settings) as opened:
         yield opened
 
 
 def enter_at_the_primary_alone(story: Story, name: str, load: int) -> None:
     """A load that the primary enters and dies of before anybody heard of it; whoever loads is told so."""
-    trouble = story.line(OLD).trouble(Trouble("cut", match=b"GET /v1/log", times=MANY))
+    trouble = story.proxy(OLD).trouble(Trouble("cut", match=b"GET /v1/log", times=MANY))
     wait_for(lambda: trouble.times < MANY - 4, "questions that were on their way to be answered")
     before = position_of(story.cluster, OLD)[0]
     rows = rows_of(story.definition(name).kind, load)
@@ -42,7 +42,7 @@ def enter_at_the_primary_alone(story: Story, name: str, load: int) -> None:
     assert caught.value.kind != "load_not_everywhere", caught.value
     assert position_of(story.cluster, OLD)[0] == before + 1
     story.cluster.kill(OLD)
-    story.line(OLD).mend()
+    story.proxy(OLD).mend()
     assert {position_of(story.cluster, number)[0] for number in (NEW, OTHER)} == {before}
 
 

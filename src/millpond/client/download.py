@@ -45,7 +45,7 @@ def fetch_file(
     connection: Connection, path: str, target: Path, *, query: Mapping[str, str] | None = None,
     timeout: float | None = None, attempts: int = ATTEMPTS,
 ) -> Fetched:  # fmt: skip
-    """Fetch a file whole; on its way again as often as `attempts` says when the line breaks.
+    """Fetch a file whole; on its way again up to `attempts` times when the connection is lost.
 
     Raises:
         Unavailable: the node cannot be reached or the disk is full; what came is kept for the next time.

@@ -136,7 +136,8 @@ class Questions:
     def scan(self, definition: MapDefinition, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Rows as they come; `where` is text, or a list of `[column, comparison, value]`. Close the reader to stop.
 
-        Raises: what a node answers; `Unavailable` when none can be reached, or the line breaks while rows are read.
+        Raises: what a node answers; `Unavailable` when none can be reached, or the connection is lost while rows are
+        read.
         """
         condition = {"where": where, "columns": None if columns is None else list(columns)}
         path = f"/v1/maps/{quote(definition.name)}/scan"

@@ -240,7 +240,7 @@ class RemotePond(RemoteLog):
         return report
 
 
-_START = "start it, or mend the line"
+_START = "start it, or repair the network"
 
 
 def _report_of(node: str, response: Mapping[str, Any]) -> Report:

@@ -75,7 +75,7 @@ def _no_node(node: str, status: int) -> MillpondError:
 
 
 class Connection:
-    """The line to one node. Threads may share it.
+    """The connection to one node. Threads may share it.
 
     When `stop` is set nothing is tried again; when it is an `Interrupt`, what is being asked is broken off, too.
     """
@@ -100,11 +100,11 @@ class Connection:
 
     @property
     def once(self) -> Connection:
-        """The same line, for who does not want to try again."""
+        """The same connection, without retries."""
         return self if self.attempts == 1 else self._copy(attempts=1)
 
     def until(self, stop: threading.Event) -> Connection:
-        """The same line, for who gives up when an event is set."""
+        """The same connection, given up when an event is set."""
         return self._copy(_stop=stop)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class Connection:
         self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
         headers: Mapping[str, str] | None = None, timeout: float | None = None, fresh: bool = False,
     ) -> Response:  # fmt: skip
-        """Ask once, within `persist`: a line that breaks is `Broken`."""
+        """Send one request, within `persist`: a lost connection raises `Broken`."""
         arguments = self._arguments(method, path, query, json, body, headers, timeout)
         pool = self._sockets.fresh() if fresh else self._sockets.pool()
         try:
@@ -265,7 +265,7 @@ class Body(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """As of any file.
 
-        Raises: `Unavailable` kind `node_unreachable` when the line breaks.
+        Raises: `Unavailable` kind `node_unreachable` when the connection is lost.
         """
         try:
             with breaking(self._settings):

@@ -66,10 +66,10 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
     progress = _Progress(advance, sum(bundle.size for bundle in bundles) * len(nodes.connections))
 
     def bring(node: Connection) -> bool:
-        line = node.until(stop)
+        connection = node.until(stop)
 
         def send(bundle: _Bundle) -> bool:
-            upload = _Upload(line, bundle, stop, progress)
+            upload = _Upload(connection, bundle, stop, progress)
             try:
                 upload.run()
             except (NotFound, Conflict) as error:
@@ -210,7 +210,7 @@ class _Upload:
     def run(self) -> None:
         """Send what the node lacks.
 
-        Raises: what it refuses; `Unavailable` when the line breaks too often without getting further.
+        Raises: what it refuses; `Unavailable` when the connection is lost too often without progress.
         """
         self.node.persist(self._send, enough=lambda _: self.tried >= self.node.attempts)
         self._count(self.bundle.size)
@@ -328,11 +328,11 @@ def come_up_to(
         if not applied and node.url == there:
             return position
         patience = _Patience(clock, nodes.settings.read_timeout / 1000)
-        line = node if patient else node.once
+        connection = node if patient else node.once
         body = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
         while True:
             try:
-                answer = line.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
+                answer = connection.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
                 return int(answer.json()["position"])
             except Unavailable as error:
                 if patience.over(error) or stopped.wait(PAUSE_SECONDS):

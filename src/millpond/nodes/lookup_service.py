@@ -10,7 +10,7 @@
 | rows, of up to `SHARD_ROWS_BYTES` | the shard, read to the end before the first is sent |
 | more rows | the snapshot, or the layer over it |
 
-So no transaction of a shard is ever open for as long as somebody at the other end of a line likes: it would keep old
+So no transaction of a shard is ever open for as long as a slow client likes: it would keep old
 pages, and keep the shard from growing.
 """
 
@@ -186,7 +186,7 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any) -> pa.Array:
     return decode_values(bytes_of(encoded), definition.value).cast(value_arrow(definition.value))
 
 
-# -- Arrow over a line --------------------------------------------------------------------------------
+# -- Arrow over the network---------------------------------------------------------------------------
 
 
 def read_arrow_stream(body: bytes | bytearray) -> pa.Table:

@@ -35,7 +35,7 @@ def can_be_continued(request: Request) -> None:
 
 
 def cut_off(connections: Iterable[Any]) -> int:
-    """Break the lines of uvicorn over which such bytes still go, in either direction; how many those were."""
+    """Close the connections of uvicorn over which such bytes still go, in either direction; how many those were."""
     count = 0
     for connection in list(connections):
         cycle = connection.cycle

@@ -99,7 +99,7 @@ def routes(node: Node) -> APIRouter:
         upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
         upload_length: Annotated[int | None, Header(ge=1, description="bytes of the whole bundle")] = None,
     ) -> dict[str, Any]:
-        """The body is the part's bundle, from `Upload-Offset` on; when the line breaks, it is continued where it broke.
+        """The body is the part's bundle, from `Upload-Offset` on; after a lost connection, it is continued there.
 
         Answers when the part is on the disk and was checked. 409 `upload_offset` names the offset wanted; 422 is for
         damaged bytes, 413 for too many, 507 for a full disk.

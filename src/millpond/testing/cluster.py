@@ -1,15 +1,15 @@
 """Storage nodes as they are in life: one process each, on loopback ports, to be killed and cut off.
 
-    with Cluster(folder, lines=True) as cluster:
+    with Cluster(folder, proxies=True) as cluster:
         pond = millpond.open(cluster.url)
         cluster.kill_at(1, "merge.part_put")      # node 1 dies there, whenever it comes by
         pond.map("m").load(…)
         cluster.wait_dead(1)
         cluster.start(1)
 
-Node 0 is the primary; change `order` and start nodes anew, and another one is. With `lines`, everybody reaches a node
-through a `FaultyProxy`: the addresses in `nodes` are those of the lines. What a node says goes to `<folder>/node0.log`,
-and into the message of what fails here.
+Node 0 is the primary; change `order` and start nodes anew, and another one is. With `proxies`, everybody reaches a node
+through a `FaultyProxy`: the addresses in `nodes` are those of the proxies. What a node says goes to
+`<folder>/node0.log`, and into the message of what fails here.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Place:
 class ServedNode:
     """One node: its folder, its ports, and its process when there is one."""
 
-    def __init__(self, folder: Path, number: int, place: Place, *, line: bool) -> None:
+    def __init__(self, folder: Path, number: int, place: Place, *, proxied: bool) -> None:
         self.number = number
         self.place = place
         self.folder = place.folder or folder / f"node{number}"
@@ -119,13 +119,13 @@ class ServedNode:
         self.kill_file = folder / f"node{number}.kill"
         self.clock_file = folder / f"node{number}.clock"
         self.port = free_port()
-        self.line = FaultyProxy(self.port, port=free_port()) if line else None
+        self.proxy = FaultyProxy(self.port, port=free_port()) if proxied else None
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """The URL for other nodes and clients: through its proxy, if it has one."""
-        return self.line.url if self.line else self.direct_url
+        return self.proxy.url if self.proxy else self.direct_url
 
     @property
     def direct_url(self) -> str:
@@ -148,7 +148,7 @@ class Cluster:
     """Some nodes of one pond. As a context manager it starts them all, and leaves no process behind."""
 
     def __init__(
-        self, folder: Path, count: int = 3, *, lines: bool = False, settings: Mapping[str, object] | None = None,
+        self, folder: Path, count: int = 3, *, proxies: bool = False, settings: Mapping[str, object] | None = None,
         places: Mapping[int, Place] | None = None,
     ) -> None:  # fmt: skip
         """`settings` as in `millpond.toml`, for all nodes; `places` for those that are not on the loopback."""
@@ -156,7 +156,9 @@ class Cluster:
         folder.mkdir(parents=True, exist_ok=True)
         self.settings = {**QUICK, **(settings or {})}
         chosen = places or {}
-        self.nodes = [ServedNode(folder, number, chosen.get(number, Place()), line=lines) for number in range(count)]
+        self.nodes = [
+            ServedNode(folder, number, chosen.get(number, Place()), proxied=proxies) for number in range(count)
+        ]
         self.order = list(range(count))
         self._pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=120))
 
@@ -266,7 +268,7 @@ class Cluster:
         self, number: int, method: str, path: str, *, body: bytes | Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:  # fmt: skip
-        """Ask one node itself, not through its line.
+        """Ask one node itself, not through its proxy.
 
         Raises: `urllib3.exceptions.HTTPError` when it cannot be reached.
         """
@@ -298,11 +300,11 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End every node and every line."""
+        """End every node and every proxy."""
         for node in self.nodes:
             if node.process is not None and node.runs:
                 node.process.kill()
                 node.process.wait()
-            if node.line is not None:
-                node.line.close()
+            if node.proxy is not None:
+                node.proxy.close()
         self._pool.clear()

@@ -1,14 +1,14 @@
-"""A line between two parties that breaks when a test says so: a TCP relay on the loopback.
+"""A faulty proxy: a TCP relay on the loopback that breaks connections when a test says so.
 
-    with FaultyProxy(port_of_the_node) as line:
-        line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=100_000))
-        …                                   # who talks to line.port loses the connection in mid-upload, once
+    with FaultyProxy(port_of_the_node) as proxy:
+        proxy.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=100_000))
+        …                                   # a client of proxy.port loses the connection in mid-upload, once
 
 Invariants:
 * bytes pass in order and unchanged, but for what a trouble does;
 * a trouble waits for the first connection whose request holds `match`, then for `after` bytes in its direction,
   counted from the match on; it strikes `times` times and is over;
-* a line that is down refuses new connections, and has reset those it carried.
+* a proxy that is down refuses new connections, and has reset those it carried.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Trouble:
 
 
 class _Call:
-    """One connection through the line: two sockets, two threads that pump."""
+    """One connection through the proxy: two sockets, two threads that pump."""
 
-    def __init__(self, line: FaultyProxy, near: socket.socket, far: socket.socket) -> None:
-        self.line, self.near, self.far = line, near, far
+    def __init__(self, proxy: FaultyProxy, near: socket.socket, far: socket.socket) -> None:
+        self.proxy, self.near, self.far = proxy, near, far
         self.sent = b""
         self.trouble: Trouble | None = None
         self.left = 0
@@ -70,14 +70,14 @@ class _Call:
         except OSError:
             self.reset()
         finally:
-            self.line.ended(self, down)
+            self.proxy.ended(self, down)
 
     def _pass(self, data: bytes, target: socket.socket, down: bool) -> bool:
         """Hand bytes on, as far as the trouble lets them; False when the connection is over."""
         if down:
-            self.line.bytes_down += len(data)
+            self.proxy.bytes_down += len(data)
         else:
-            self.line.bytes_up += len(data)
+            self.proxy.bytes_up += len(data)
         seen = 0 if down else self._notice(data)
         with self.lock:
             trouble = self.trouble
@@ -98,7 +98,7 @@ class _Call:
         target.sendall(data[:at])
         trouble.struck.set()
         if trouble.act == "hold":
-            self.line.held.wait()
+            self.proxy.held.wait()
             target.sendall(data[at:])
             return True
         self.reset()
@@ -111,7 +111,7 @@ class _Call:
         known = len(self.sent)
         whole = self.sent + data
         self.sent = whole[-256:]
-        trouble, end = self.line.claim(whole)
+        trouble, end = self.proxy.claim(whole)
         if trouble is None:
             return 0
         with self.lock:

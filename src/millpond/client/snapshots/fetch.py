@@ -1,7 +1,7 @@
 """Bringing a snapshot from nodes to this machine: only what is missing here, checked, by one process at a time.
 
-Nodes are asked in the order of the list. The next one is asked only when a line breaks, a file is damaged, or the
-node's disk is full; any other answer is final. Files go before the manifest, the manifest before the word that it
+Nodes are asked in the order of the list. The next one is asked only when a connection is lost, a file is damaged, or
+the node's disk is full; any other answer is final. Files go before the manifest, the manifest before the word that it
 counts, so a fetch that is killed leaves what it brought, and the next one goes on with it.
 """
 
@@ -199,10 +199,10 @@ class SnapshotFetch:
     def _ask(self, node: Connection, request: SnapshotRequest, fresh: bool, known: FetchedSnapshot | None) -> Response:
         query = dict(request.query) | ({"fresh": "1"} if fresh else {})
         headers = {} if known is None else {"If-None-Match": f'"{known.snapshot.manifest.id}"'}
-        line = node.once if len(self.nodes.connections) > 1 else node
+        connection = node.once if len(self.nodes.connections) > 1 else node
         path = f"/v1/maps/{quote(request.map)}/snapshot"
         try:
-            return line.request("GET", path, query=query, headers=headers, timeout=self._seconds)
+            return connection.request("GET", path, query=query, headers=headers, timeout=self._seconds)
         except Unavailable as error:
             if error.kind != "disk_full":
                 raise

@@ -80,8 +80,8 @@ class SnapshotSource:
         return [self.first, *(node for node in nodes if node.url != self.first.url)]
 
     def _ask(self, node: Connection, name: str) -> pa.Buffer:
-        line = node.once if len(self.nodes.connections) > 1 else node
-        answer = line.request("GET", f"/v1/maps/{quote(self.map)}/objects/{self.prefix}{name}")
+        connection = node.once if len(self.nodes.connections) > 1 else node
+        answer = connection.request("GET", f"/v1/maps/{quote(self.map)}/objects/{self.prefix}{name}")
         data = pa.py_buffer(answer.data)
         try:
             check_file(data, name, node.url)

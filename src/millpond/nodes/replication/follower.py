@@ -13,7 +13,7 @@ Held, it enters nothing by itself, and says so to who waits; a primary that star
 
 | what happens | what the follower does |
 |---|---|
-| the line breaks, the disk is full, a peer refuses | tries again after longer and longer pauses, which a waiter ends |
+| a lost connection, a full disk, a refusal | tries again after longer and longer pauses, which a waiter ends |
 | the node is new and the primary is not; it keeps the next entry no more, or no node a part of it | clones |
 | the primary has another entry where this node has one | enters nothing more; not ready; the way out is `repair` |
 """
