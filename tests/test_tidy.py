@@ -105,6 +105,7 @@ def test_docstrings_that_begin_with_a_question_are_found() -> None:
     assert problems_of(tidy.docstrings_name_the_thing, '"""What lives here."""\n')
     assert problems_of(tidy.docstrings_name_the_thing, 'def f():\n    """Whether it is."""\n')
     assert not problems_of(tidy.docstrings_name_the_thing, 'def f():\n    """True when it is."""\n')
+    assert problems_of(tidy.docstrings_name_the_thing, 'LIMIT = 1\n"""How many there are."""\n')
     assert not problems_of(tidy.docstrings_name_the_thing, '"""Whatever a caller wants."""\n')
 
 

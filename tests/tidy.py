@@ -276,16 +276,22 @@ def _given_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def docstrings_name_the_thing(source: Source) -> Iterator[str]:
-    """A docstring begins with the noun or the verb of the thing, not with a question."""
+    """A docstring begins with the noun or the verb of the thing, not with a question; so does one of a value."""
     if not _is_worded(source):
         return
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        first = re.match(r"\w*", ast.get_docstring(node) or "")
+    for line, text in _docstrings(source.tree):
+        first = re.match(r"\w*", text.strip())
         if first is not None and first[0].lower() in QUESTIONS:
-            name = "the module" if isinstance(node, ast.Module) else node.name
-            yield f"the docstring of {name} begins with '{first[0]}'; begin with the thing, or with 'True when'"
+            yield f"line {line}: a docstring begins with '{first[0]}'; begin with the thing, or with 'True when'"
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for inner in body if isinstance(body, list) else ():
+            match inner:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield inner.lineno, text
 
 
 def phrases_are_plain(source: Source) -> Iterator[str]:

@@ -25,7 +25,7 @@ I64 = npt.NDArray[np.int64]
 
 INSERTION_MAX = 16
 AHEAD = 12
-"""How many rows before its turn a row is asked for: memory takes that long to answer."""
+"""Rows of look-ahead for prefetching: memory takes that long to answer."""
 _LONGER = 9
 
 

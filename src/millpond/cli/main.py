@@ -1,4 +1,4 @@
-"""The application: which commands there are, and what becomes of an error.
+"""The application: its commands, and its treatment of errors.
 
 Every command's module imports only typer at its top; a command imports the rest when it runs, so that help is
 instant. One place turns errors into a sentence (or JSON) and an exit code; a traceback is shown only when

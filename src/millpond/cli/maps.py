@@ -210,7 +210,7 @@ def alter(
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
-    """Change a map's settings. What shapes its bytes (kind, value, scheme) never changes."""
+    """Change a map's settings. The settings that shape its bytes (kind, value, scheme) never change."""
     settings = _settings(condense, retain, retain_by, overwrite)
     if maintenance is not None:
         settings["maintenance_suspended"] = not maintenance

@@ -26,7 +26,7 @@ def init(
     pond: PondFolder = _HERE,
     json: Json = False,
 ) -> None:
-    """Make a pond. Where there is one already, it is left as it is."""
+    """Make a pond. An existing pond is left as it is."""
     import millpond
 
     place = folder or pond

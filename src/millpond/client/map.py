@@ -35,7 +35,7 @@ __all__ = ("RemoteMap", "definition_of")
 
 T = TypeVar("T")
 MAINTENANCE_SECONDS_MAX = 3600.0
-"""How long maintenance is waited for; what takes longer is done all the same."""
+"""The time limit for waiting on maintenance; what takes longer is done all the same."""
 
 
 def definition_of(description: Mapping[str, Any]) -> MapDefinition:

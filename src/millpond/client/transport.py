@@ -42,7 +42,7 @@ T = TypeVar("T")
 BUSY_SECONDS_MAX = 10.0
 """A node that asks for more patience than this is not waited for."""
 AVOIDED_SECONDS = 10.0
-"""How long readers ask the others first after a node could not be reached."""
+"""The time for which readers prefer the other nodes after one could not be reached."""
 
 Sent = bytes | memoryview | Iterable[bytes] | None
 

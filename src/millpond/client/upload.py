@@ -37,15 +37,15 @@ Advance: TypeAlias = Callable[[int, int], None]
 PARTS_AT_ONCE = 4
 """So many parts are on their way to one node: while one is being written there, others come in."""
 SMALL_BYTES = 1 << 20
-"""What is smaller is sent without asking first whether it is there."""
+"""The size below which a part is sent without asking first for its state."""
 ANSWER_SECONDS = 20.0
 """A node that is asked to come up to an entry answers at least so often how it stands."""
 PAUSE_SECONDS = 0.05
 MERGED_SECONDS_MAX = 3600.0
-"""How long `synchronise` waits; what waits longer is merged all the same."""
+"""The time limit of `synchronise`; what takes longer is merged all the same."""
 _STILL_WORKING = ("merge_slow", "node_behind")
 _NOT_HEARD_OF_IT = ("map_not_found", "map_incarnation")
-"""How a node refuses a part of a map that was made while it was away."""
+"""The kinds of error with which a node refuses a part of a map that was made while it was away."""
 
 
 class _Stopped(Exception):
@@ -139,7 +139,7 @@ def _bring_up(nodes: Nodes, node: Connection) -> None:
 
 
 def _not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
-    """The error for some failures. What the primary refuses, or all who were asked, is no matter of a node."""
+    """The error for some failures. A refusal by the primary, or by all nodes, is no fault of a single node."""
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     first = outcomes[0].error or next(outcome.error for outcome in failed)
     assert first is not None

@@ -1,4 +1,4 @@
-"""`get_state` for one map in DuckDB: which of its types may be keys and times, and how they come to a lookup.
+"""`get_state` for one map in DuckDB: the types that may be keys and times, and their way into a lookup.
 
 DuckDB would cast anything to text, also what `load` refuses. So the macro that stands for a map looks at the type of
 its arguments, which DuckDB knows while it plans a query, and chooses one of these functions:

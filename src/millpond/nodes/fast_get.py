@@ -29,7 +29,7 @@ CPU_SECONDS_MAX = 0.001
 DEAR_MAX = 2
 """So many in a row, and it is the map: one alone may have met the collector of garbage."""
 APART_SECONDS = 1.0
-"""How long the questions of a map go to threads then."""
+"""The time for which lookups of such a map go to threads."""
 
 _THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 

@@ -134,7 +134,7 @@ class FreshSnapshots:
         return sum(self._slots.pop(name).fresh is not None for name in idle)
 
     def close(self) -> None:
-        """Let go of all of them, for good. Who reads one reads to the end; closing twice is harmless."""
+        """Let go of all of them, for good. Readers read to the end; closing twice is harmless."""
         with self._lock:
             self._closed = True
             if self._timer is not None:

@@ -88,7 +88,7 @@ class Caller:
 
 
 ANYBODY = Caller("anybody", {"admin": ("*",)})
-"""Who asks a node that asks for no tokens."""
+"""The caller of every request to a node without tokens."""
 
 
 def hash_token(token: str) -> str:

@@ -191,7 +191,7 @@ def find_rows(offsets, data, wanted_offsets, wanted_data, chosen, out):  # type:
 
 @kernel
 def merge_keys(a_offsets, a_data, b_offsets, b_data, a_rows, b_rows):  # type: ignore[no-untyped-def]
-    """Walk two ascending columns together: which row of each stands at each place of their union.
+    """Walk two ascending columns together: the row of each at every place of their union.
 
     Fills `a_rows` and `b_rows` (room for both), -1 where that side lacks the key; answers the size of the union.
     """

@@ -1,4 +1,4 @@
-"""The application: which routes a node has."""
+"""The application: the routes of a node."""
 
 from __future__ import annotations
 

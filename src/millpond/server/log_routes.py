@@ -143,7 +143,7 @@ def _page(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any
 
 
 def _only(entry: Entry, name: str) -> dict[str, Any]:
-    """An entry with nothing of other maps in it: who may read one map learns of no other."""
+    """An entry with nothing of other maps in it: a reader of one map learns of no other."""
     body = dict(entry.body)
     for part in ("rows", "maps"):
         if part in body:

@@ -52,7 +52,7 @@ def _range(request: Request, size: int, tag: str) -> tuple[int, int]:
 
 
 def file_chunks(file: Path) -> Callable[[int, int], Iterator[bytes]]:
-    """The bytes of a file. It is opened at once: who removes it meanwhile takes nothing away."""
+    """The bytes of a file. It is opened at once, so that a removal meanwhile does no harm."""
     source = file.open("rb", buffering=0)
 
     def chunks(start: int, stop: int) -> Iterator[bytes]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ("routes",)
 
 ENTRY_SECONDS = 5.0
-"""How long a node that is behind may take to come to an entry that another one has applied."""
+"""The time a node that is behind may take to reach an entry that another one has applied."""
 
 FOR_EVER = "private, max-age=31536000, immutable"
 

@@ -25,7 +25,7 @@ from fastapi import Request
 __all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off")
 
 GRACE_SECONDS = 1.0
-"""How long transfers have to end when the node stops."""
+"""The time that transfers have to end when the node stops."""
 _MARK = "can_be_continued"
 
 

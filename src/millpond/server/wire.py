@@ -53,7 +53,7 @@ STATUS_OF_KIND = {
 RETRY_SECONDS = {
     "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "node_starting": 1, "node_stopping": 1,
 }  # fmt: skip
-"""What is over in a moment: clients ask again by themselves."""
+"""Error kinds that clients retry automatically, with the pause before the retry."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -33,7 +33,7 @@ __all__ = ("Change", "ChangesSettings", "FollowedMap", "Log", "changed_rows")
 POLL_SECONDS = 0.05
 ENTRIES_AT_ONCE = 1_000
 BEHIND_SECONDS = 30.0
-"""How long to wait for a node that has merged what another, gone since, had merged."""
+"""The time to wait for a node that has merged what another, gone since, had merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

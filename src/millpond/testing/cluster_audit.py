@@ -105,7 +105,7 @@ def audit_cluster(
 
 
 def audit_queue(cluster: Cluster, number: int) -> list[dict[str, Any]]:
-    """A node lists every part that it entered and has not merged, and says why of those it quarantined; which.
+    """Check that a node lists every part that it entered and has not merged, quarantine with reasons; return the list.
 
     Other parts may be merged meanwhile. The log is asked for first and where its maps stand last: so what is in that
     log and neither listed nor merged was lost.

@@ -135,7 +135,7 @@ _MAINTENANCE: dict[str, Mistake] = {
 }
 
 MISTAKES: dict[str, Mistake] = {**_CATALOGUE, **_LOADS, **_QUESTIONS, **_MAINTENANCE}
-"""What somebody does, and the class and kind of the error they get."""
+"""Mistakes by name: the act, and the class and kind of the error it gets."""
 
 
 class MistakesContract(NamedMaps):

@@ -231,7 +231,7 @@ def read_times(
 
 
 def _counted(raw: Ticks, good: Flags, unit: str, ticks: str) -> tuple[Ticks, Flags, Flags]:
-    """Numbers of a unit as ticks; which of them lie in the years 1 to 9999; of which something was left out."""
+    """Numbers of a unit as ticks; masks of those in the years 1 to 9999, and of those with digits left out."""
     per, wanted = _PER_SECOND[unit], _PER_SECOND[ticks]
     first, end = INSTANT_MIN // 1000, (INSTANT_MAX + 1) // 1000  # in seconds
     if per < 1_000_000_000:  # 64 bits of nanoseconds hold the years 1677 to 2262 only

@@ -30,7 +30,7 @@ class TimeTexts:
     good: npt.NDArray[np.bool_]
     numeric: npt.NDArray[np.bool_]
     finer: npt.NDArray[np.bool_]
-    """Where digits below the microsecond were left out."""
+    """Mask of the rows whose digits below the microsecond were left out."""
 
 
 def read_texts(times: pa.Array[Any], digits: tuple[int, int]) -> TimeTexts:

@@ -52,10 +52,12 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PIN_SECONDS = 6 * 3600
-"""How long a node keeps what a job was planned on."""
+"""The life of a pin: a node retains the snapshot a job was planned on for so long."""
 
 SPARE_SECONDS = 1.0
-"""How long the planner waits while another node is asked to keep the same; a process that plans may end at once."""
+"""The time for which the planner waits while another node is asked to keep the same; a process that plans may end at
+once.
+"""
 
 
 def _fetch(urls: Sequence[str], settings: Settings | None, clock: Clock | None) -> SnapshotFetch:

@@ -50,7 +50,7 @@ STALE_TIMES = 2
 """A snapshot that was not confirmed for so many times `min_time_to_keep_snapshots` is not shown without asking."""
 
 SWEEP_MS = 3_600_000
-"""How often copies that nobody wants any more are looked for."""
+"""The interval of looking for copies that nobody wants any more."""
 
 
 @dataclass(slots=True)
@@ -243,7 +243,7 @@ class SnapshotReader:
     # -- letting go -----------------------------------------------------------------------------------
 
     def tend(self, now_ms: int) -> bool:
-        """Let go of a snapshot that was not used for `min_time_to_keep_env_open`; whether it was."""
+        """Let go of a snapshot that was not used for `min_time_to_keep_env_open`; true if so."""
         with self._lock:
             idle = not 0 <= now_ms - self._used_ms < self._settings.min_time_to_keep_env_open
             if not idle or self._held is None:

@@ -136,7 +136,7 @@ def _duration(nanoseconds: int) -> str:
 
 
 def json_column(array: pa.Array[Any]) -> tuple[pa.Array[Any], list[tuple[Mask, str]]]:
-    """Lists, structs and maps as JSON text; which rows have no form, and why.
+    """Lists, structs and maps as JSON text; and the rows that have no such form, with reasons.
 
     Raises: `Invalid` when the column holds times of day finer than a microsecond, or calendar intervals.
     """

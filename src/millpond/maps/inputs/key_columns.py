@@ -33,7 +33,7 @@ __all__ = (
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 Key: TypeAlias = "str | bytes | int | float | bool | Decimal | date | np.generic | pa.Scalar | None"
-"""What may be one key, see `inputs/keys.py`."""
+"""The types of one key, see `inputs/keys.py`."""
 OnInvalid: TypeAlias = Literal["error", "miss"]
 
 _NUMBER = re.compile(r" *[+-]?[0-9]{1,18} *", re.ASCII)

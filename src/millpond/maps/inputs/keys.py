@@ -56,7 +56,7 @@ KEY_BYTES_MAX = 65_536
 _TOO_LONG = f"is longer than {KEY_BYTES_MAX} bytes"
 
 NEVER_STORED = frozenset((NOT_UTF8, TOO_LARGE, _TOO_LONG))
-"""What is wrong with values that are well formed, but that no row can have as its key."""
+"""Faults of values that are well formed, but that no row can have as its key."""
 
 
 def check_key_type(kind: pa.DataType, *, keyed: bool, **values: object) -> None:

@@ -38,7 +38,7 @@ __all__ = (
 
 
 MERGE_SECONDS = 600.0
-"""How long a load waits to be merged by others."""
+"""The time limit of a load that waits to be merged by others."""
 _BUSY = ("map_busy", "pond_busy", "space_in_use")
 """Errors of merging that pass by themselves."""
 
@@ -121,7 +121,8 @@ def commit_load(
 
 
 def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float = MERGE_SECONDS) -> None:
-    """Wait until every entry about these maps (all: None) up to a position is applied; who serves nobody merges here.
+    """Wait until every entry about these maps (all: None) up to a position is applied; a pond that is not served
+    merges here.
 
     Raises:
         Corrupt: a part of the entry at this position was quarantined.

@@ -65,7 +65,7 @@ LOCK_SECONDS = 120.0
 REASON = "reason.json"
 FOLDERS = ("writer", "receive", "staging", "merging", "retained", "shards", "snapshots", "quarantine")
 _SWEPT = (".", *FOLDERS, "merging/*", "shards/*", "snapshots/*", "quarantine/*")
-"""Where files are written and folders removed; what lies deeper goes with the folder it lies in."""
+"""The folders where files are written and folders removed; what lies deeper goes with its folder."""
 _LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 

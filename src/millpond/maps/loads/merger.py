@@ -31,7 +31,7 @@ __all__ = ("MapProgress", "Merger")
 
 _LOG = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 1.0
-"""What waits is looked for so often although nobody nudged."""
+"""The interval of looking at the queue when nobody nudges."""
 TRY_AGAIN_SECONDS = 10.0
 """So long a map rests after an error: a full disk is not helped by trying at once."""
 REPORTS_MAX = 1000

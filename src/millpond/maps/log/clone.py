@@ -56,7 +56,7 @@ __all__ = (
 )
 
 SHARED = (MAPS, LOG, LOADS, STREAMS, ABSORBED, Prefix("counter"))
-"""What is the same in the spaces of all nodes that are at the same position."""
+"""The key prefixes that are the same in the spaces of all nodes at the same position."""
 _DONE = Prefix("clone").pack("done")
 _ROWS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 _ROWS_PER_BATCH = 8192

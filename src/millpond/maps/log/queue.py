@@ -64,7 +64,7 @@ What is sent again after a failure comes after a few. To remember one costs some
 PARTS_FORGOTTEN_EVERY = 10_000
 """Numbers between two looks at all that is remembered: one look costs some tenths of a second."""
 LOCAL = (QUEUE, MAINTENANCE, RETAINED, QUARANTINE, Prefix("snapshot"))
-"""What a node knows for itself alone; everything else in the space is the same on all nodes at a position."""
+"""The key prefixes of a node's own state; everything else in the space is the same on all nodes at a position."""
 
 Row = bytes
 _SETTINGS = ("overwrite", "retain_ms", "retain_by", "maintenance_suspended")

@@ -1,4 +1,4 @@
-"""The catalogue: which maps a pond has. One row per map in the space, `maps/<name>` → its definition as JSON.
+"""The catalogue: the maps of a pond. One row per map in the space, `maps/<name>` → its definition as JSON.
 
 Dropping a map and making one of the same name gives another incarnation: parts written for the first are refused, and
 handles of the first say so (`same_map`) instead of showing the second, or nothing.

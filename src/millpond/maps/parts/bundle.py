@@ -335,7 +335,7 @@ def unpack_bundle(
 
 
 _NO_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, UnicodeDecodeError)
-"""What `zipfile` says of bytes that are none."""
+"""The errors of `zipfile` for bytes that are no archive."""
 
 
 @dataclass(frozen=True, slots=True)

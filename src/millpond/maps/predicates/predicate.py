@@ -59,7 +59,7 @@ Where: TypeAlias = str | pc.Expression | Sequence[Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition, ready to use: which rows it takes, the columns it looks at, and the spans it leaves.
+    """A condition, ready to use: the rows it takes, the columns it looks at, and the spans it leaves.
 
     `expression` None takes every row. A column without a span is not bounded; times in spans are UTC milliseconds.
     """

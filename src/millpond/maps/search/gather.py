@@ -26,7 +26,7 @@ from millpond.maps.search.validate import check_offsets
 __all__ = ("RowColumn", "gather")
 
 ANSWER_BYTES_MAX = (1 << 31) - 1
-"""What Arrow's 32-bit offsets reach: one answer holds less than 2 GiB of text."""
+"""The limit of Arrow's 32-bit offsets: one answer holds less than 2 GiB of text."""
 
 _PIECE = 32
 _NUMBER = (1 << 32) - 1

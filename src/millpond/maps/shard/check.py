@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ("SAMPLE_ROWS", "check_shard")
 
 SAMPLE_ROWS = 262_144
-"""How many rows are decoded unless all are asked for."""
+"""The number of rows decoded by default."""
 
 _REMEDY = "restore the folder from a copy, or drop the map and load it again"
 _INTERNED = frozenset({"key_ids", "keys", "value_ids", "values", "rows"})

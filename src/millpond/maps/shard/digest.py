@@ -156,7 +156,7 @@ def _token_words(tx: Any, table: TokenTable) -> Callable[[npt.NDArray[Any]], U64
 
 
 class DigestCache:
-    """The digest of each shard as it was last asked about. Who asks while it is worked out waits for that."""
+    """The last digest of each shard. Concurrent requests wait for one computation."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[object, ...], Digest]] = {}

@@ -26,7 +26,7 @@ Pair = tuple[bytes, bytes]
 CHUNK_ROWS = 4096
 BATCH_BYTES_MAX = 64 << 20
 ROWS_AT_CLASHES = 128
-"""How many rows are read by a cursor where pages cannot be read: about what lies on one."""
+"""The number of rows read by a cursor where pages cannot be read: about one page of them."""
 
 
 def column_of(rows: list[bytes] | tuple[bytes, ...]) -> Bytes:

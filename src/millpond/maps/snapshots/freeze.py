@@ -60,12 +60,12 @@ LAYER_RATIO = 8
 """Smaller: fewer layers for a lookup to ask; larger: a refreeze writes less."""
 
 KEEP_MS = 10 * 60_000
-"""How long a replaced snapshot stays for readers who got its id but have not opened it yet."""
+"""The time for which a replaced snapshot stays, for readers who got its id but have not opened it yet."""
 
 INTERVALS = "intervals"
 
 OPENING_THREADS_MAX = 8
-"""How many files of a snapshot are verified side by side."""
+"""The number of files of a snapshot that are verified concurrently."""
 
 
 # -- freezing -----------------------------------------------------------------------------------------

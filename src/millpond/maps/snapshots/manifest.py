@@ -1,4 +1,4 @@
-"""The manifest of a snapshot: which files make it up, as one small JSON file named by its content.
+"""The manifest of a snapshot: the list of its files, as one small JSON file named by its content.
 
     manifests/<id>.json      what this module reads and writes
     indexes/<id>.arrow       one per layer, see `ranges/index.py`

@@ -1,4 +1,4 @@
-"""Freezing a shard that moved on: which snapshot counts, and when the next one is due.
+"""Freezing a shard that moved on: the current snapshot, and the time of the next one.
 
 The register `current.py` names the manifest that counts; it is swapped only after all files of the new one are on
 disk, so a crash leaves the old snapshot or the new one.

@@ -50,7 +50,7 @@ FREE_SHARE_MIN = 0.2
 COMPACT_BYTES_MIN = 1 << 20
 """Smaller shards are not worth it."""
 WAIT_SECONDS = 60.0
-"""How long a job waits for the merger; it goes on without."""
+"""The time for which a job waits for the merger; it goes on without."""
 _CLEANED = {
     "uploads": ("upload", "expired"), "parts": ("kept part", "expired"), "copies": ("copy", "removed"),
     "closed": ("idle map", "closed"),

@@ -109,7 +109,7 @@ class _JobState:
     ended: int = 0
     failures: int = 0
     called: bool = False
-    """Whether a run was asked for that has not begun."""
+    """True when a run was requested and has not begun."""
     paused: bool = False
     running_since_ms: int | None = None
     last: JobRun | None = None

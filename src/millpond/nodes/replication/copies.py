@@ -32,7 +32,7 @@ from millpond.stores.lmdb.errors import translated
 __all__ = ("COPY_IDLE_SECONDS", "FileCopies", "Copy")
 
 COPY_IDLE_SECONDS = 300.0
-"""How long a copy stays after its last use: longer spares work after long breaks, shorter spares disk."""
+"""The life of a copy after its last use: longer spares work after long breaks, shorter spares disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from millpond.maps.parts.bundle import CHUNK_BYTES, Apart, ReadAt, find_members,
 __all__ = ("SUFFIXES", "BundleFile", "bytes_come")
 
 SUFFIXES: Mapping[str, str] = {"data.mdb": ".data", "touched.arrow": ".touched"}
-"""What lies apart."""
+"""The suffixes of files that lie apart."""
 _VECTORS_MAX = 1000  # of one write: systems take 1,024
 
 _Bytes: TypeAlias = bytes | memoryview

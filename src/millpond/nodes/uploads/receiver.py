@@ -40,9 +40,9 @@ from millpond.stores.files import remove_tree, sync
 __all__ = ("Receiver", "UploadState")
 
 TURN_SECONDS = 60.0
-"""How long one waits for another who sends the same part."""
+"""The time for which a writer waits for another that sends the same part."""
 LEAVING_SECONDS = 1.0
-"""How long who asks for the state waits for another to leave."""
+"""The time for which a request for the state waits for another writer to leave."""
 DISK_SPARE_BYTES = 16 << 20
 """Left free for everything else a node writes meanwhile."""
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -270,7 +270,7 @@ class Receiver:
     # -- letting go -----------------------------------------------------------------------------------
 
     def discard(self, part: str) -> bool:
-        """Forget an upload; whether there was one. What is being sent at this moment is left alone."""
+        """Forget an upload; true if there was one. An upload in progress is left alone."""
         place = self._place(part)
         with self._idle(part) as idle:
             if not idle or not place.exists():

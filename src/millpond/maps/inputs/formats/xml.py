@@ -50,7 +50,7 @@ class Element:
     line: int
     fields: dict[str, str] = field(default_factory=dict)
     xml: bool = False
-    """Whether `fields["value"]` is XML."""
+    """True when `fields["value"]` is XML."""
     fault: str | None = None
 
 
