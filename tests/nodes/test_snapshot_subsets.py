@@ -142,9 +142,9 @@ def test_a_refusal_names_what_was_asked_and_the_bounds(
     assert bounds is not None
     manifest = subset(objects, frozen(objects, definition, model), bounds, now_ms=1)
     with Snapshot.open(subset_objects(objects, bounds), manifest) as snapshot:
-        with pytest.raises(Invalid, match=r"the key is outside.*asked='k0020' lower=k0010 upper=k0020"):
+        with pytest.raises(Invalid, match=r"the key is outside.*value='k0020' lower=k0010 upper=k0020"):
             snapshot.lookup(["k0010", "k0020"], 11_000)
-        with pytest.raises(Invalid, match=r"the time is outside.*asked=9999 lower=10000 upper=12000"):
+        with pytest.raises(Invalid, match=r"the time is outside.*value=9999 lower=10000 upper=12000"):
             snapshot.lookup(["k0010", "k0011"], [11_000, 9_999])
         # Nothing is asked by a null, nor by an entry of a dictionary that is not used.
         some = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.int32()), pa.array(["zebra", "k0011"]))
