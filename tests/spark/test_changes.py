@@ -127,7 +127,7 @@ def test_a_quiet_map_follows_the_log(pond: Pond, numbers: Map) -> None:
     source = MapSource({"pond": str(pond.folder), "map": "numbers"})
     told = source.streamReader(source.schema())
     told.clock = clock = Clock()
-    told._told_at = 0.0
+    told._reported_at = 0.0
     start = told.initialOffset()
     loaded(pond.create_map("other", kind="state", value="long"), {"x": 1})
     assert told.latestOffset(start, told.getDefaultReadLimit()) == start
