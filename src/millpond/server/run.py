@@ -62,6 +62,9 @@ class _Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             patience.cancel()
+            # A TLS connection whose other end does not say goodbye would outlive the loop by half a minute.
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

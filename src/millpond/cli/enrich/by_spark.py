@@ -160,15 +160,15 @@ def _instants(frame: DataFrame, column: str | None, zone: str | None) -> Column 
     from pyspark.sql import functions as sql
     from pyspark.sql.types import TimestampNTZType, TimestampType
 
+    from millpond.maps.inputs.zones import NAME_THE_ZONE
+
     if column is None:
         return None
     name = f"`{column}`"
     if not isinstance(frame.select(name).schema[0].dataType, TimestampNTZType):
         return name
     if zone is None:
-        raise Invalid(
-            "times have no zone", kind="time_naive", column=column, hint="say which they are in, such as --zone UTC"
-        )
+        raise Invalid("times have no zone", kind="time_naive", column=column, hint=NAME_THE_ZONE)
     return sql.convert_timezone(sql.lit(zone), sql.lit("UTC"), sql.col(name)).cast(TimestampType())
 
 

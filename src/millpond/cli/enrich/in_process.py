@@ -26,7 +26,7 @@ from millpond.maps.inputs.faults import REJECTED, Faults, rejected_rows
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.keys import NEVER_STORED, to_keys, to_numbers
 from millpond.maps.inputs.rejects import RejectWriter
-from millpond.maps.inputs.zones import instants_in, time_form
+from millpond.maps.inputs.zones import NAME_THE_ZONE, instants_in, time_form
 from millpond.maps.loads.load_files import guard_rejects
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 
@@ -204,7 +204,7 @@ class _Lookup:
             return convert(column)
         except Invalid as error:
             values = {"map": self.definition.name, "column": name} | error.values
-            hint = "say which they are in, such as --zone UTC" if error.kind == "time_naive" else error.hint
+            hint = NAME_THE_ZONE if error.kind == "time_naive" else error.hint
             raise Invalid(error.message, kind=error.kind, hint=hint, **values) from error
 
     def answers(self, rows: pa.RecordBatch, faults: Faults) -> pa.Array[Any]:

@@ -25,7 +25,7 @@ from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns, s
 from millpond.maps.inputs.nesting import check_type
 from millpond.maps.inputs.scalars import Convert, Converted, by_type, present, to_instants, to_scalar
 from millpond.maps.inputs.undeclared import encode_any, encode_named
-from millpond.maps.inputs.zones import TimeForm, instants_in
+from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, instants_in
 from millpond.maps.model.columns import MOMENT, canonical_schema, value_arrow
 from millpond.maps.model.definition import ScalarType
 
@@ -140,8 +140,7 @@ class _Work:
             converted = make()
         except Invalid as error:
             values = {"column": name} | error.values
-            # Only a load can name a zone for all times of a column.
-            hint = "say which zone they are in, such as zone='UTC'" if error.kind == "time_naive" else error.hint
+            hint = NAME_THE_ZONE if error.kind == "time_naive" else error.hint
             raise Invalid(error.message, kind=error.kind, hint=hint, **values) from error
         for mask, problem in converted.faults:
             self.faults.add_values(mask, column, name, problem)

@@ -17,7 +17,10 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.scalars import NAIVE_TEXT, Convert, Converted, is_text, mask_of, masked, present, to_instants
 from millpond.times.instants import UNITS
 
-__all__ = ("TimeForm", "check_zone", "instants_in", "time_form")
+__all__ = ("NAME_THE_ZONE", "TimeForm", "check_zone", "instants_in", "time_form")
+
+NAME_THE_ZONE = "say which zone they are in, such as zone='UTC'"
+"""The way out for a column of times without a zone; only who reads a whole column can name one."""
 
 _DATE = r"^ *[0-9]{4}-[0-9]{2}-[0-9]{2} *$"
 _UTC = ("UTC", "Z", "Etc/UTC")
