@@ -7,9 +7,18 @@ every run: what fails there is the change that is tested, and what chance finds 
 
 from __future__ import annotations
 
+import itertools
 import os
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from millpond.stores.objects import ObjectStore, open_objects
+from tests.s3_server import S3Server, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -21,3 +30,18 @@ settings.register_profile(
     "explore", deadline=None, max_examples=100, phases=_FOUND, suppress_health_check=_SLOW_IS_FINE
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+_BUCKETS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server, started when a test first asks for it."""
+    with running(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> ObjectStore:
+    """Objects of a fresh bucket, below a prefix."""
+    return open_objects(f"{s3_server.make_bucket(f'bucket-{next(_BUCKETS)}')}/some/prefix", **s3_server.config())

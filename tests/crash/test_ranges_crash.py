@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millpond import ranges
-from millpond.stores.objects import FolderObjects, open_objects
+from millpond.stores.objects import FolderObjects, open_objects, sweep_partial
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 
 CHILD = """
@@ -82,5 +82,5 @@ def test_killed_at_any_step(steps: tuple[list[str], str], tmp_path: Path) -> Non
             again = run_child(folder)
             assert (again.returncode, again.stdout.strip()) == (0, wanted), moment
             assert ranges.verify(there, wanted).ok
-            here.sweep_partial()
+            sweep_partial(here)
             assert list((here.root / ".partial").iterdir()) == []

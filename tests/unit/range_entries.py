@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from millpond.ranges import Boundaries, Index, RangeReader
-from millpond.stores.objects import Objects
+from millpond.stores.objects import MemoryObjects
 
 SCHEMA = pa.schema(
     [
@@ -105,11 +105,11 @@ def tombstone(n: int = 0) -> dict[str, Any]:
     return {"hash": n, "rows": [], "flag": None, "size": None}
 
 
-class Watched(Objects):
+class Watched(MemoryObjects):
     """Objects in memory that remember which names were read and written."""
 
     def __init__(self) -> None:
-        super().__init__("memory://")
+        super().__init__()
         self.read: list[str] = []
         self.written: list[str] = []
 

@@ -1,145 +1,162 @@
-"""Objects: whole or not there, in a folder, in memory and in a bucket; and what a killed writer leaves."""
+"""Objects: what folders and buckets promise besides the contract, and what a killed writer leaves."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import pickle
+import resource
 import signal
 import subprocess
 import sys
+import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
 
-from millpond.errors import Invalid, NotFound, Unavailable
+from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.stores.files import unfinished_file
-from millpond.stores.objects import FolderObjects, Named, Objects, open_objects
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-@pytest.fixture(params=["folder", "memory", "bucket"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
-    if request.param == "folder":
-        return open_objects(tmp_path / "objects")
-    if request.param == "memory":
-        return open_objects("memory://")
-    return cast(Objects, request.getfixturevalue("bucket"))
+from millpond.stores.objects import FolderObjects, MemoryObjects, ObjectStore, open_objects, presign, sweep_partial
+from tests.s3_server import S3Server
 
 
 def text(buffer: pa.Buffer) -> bytes:
     return buffer.to_pybytes()
 
 
-def test_what_is_put_is_got(objects: Objects) -> None:
-    objects.put("a/b.txt", b"one")
-    assert text(objects.get("a/b.txt")) == b"one"
-    objects.put("a/b.txt", memoryview(b"another"))
-    assert text(objects.get("a/b.txt")) == b"another"
-    assert objects.size("a/b.txt") == 7
-    objects.put("a/b.txt", pa.py_buffer(b"\xff\x80\x00"))
-    assert text(objects.get("a/b.txt")) == b"\xff\x80\x00"
-    assert objects.exists("a/b.txt")
-    assert not objects.exists("a/c.txt")
-
-
-def test_an_empty_object_is_an_object(objects: Objects) -> None:
-    objects.put("empty", b"")
-    assert text(objects.get("empty")) == b""
-    assert objects.get_range("empty", 0, 10) == b""
-    assert objects.exists("empty")
-
-
-def test_a_range_of_an_object_ends_where_it_ends(objects: Objects) -> None:
-    objects.put("a", b"0123456789")
-    assert objects.get_range("a", 2, 5) == b"234"
-    assert objects.get_range("a", 8, 50) == b"89"
-    assert objects.get_range("a", 10, 50) == b""
-
-
-def test_a_missing_object_is_named(objects: Objects) -> None:
-    with pytest.raises(NotFound, match=r"object=x/missing"):
-        objects.get("x/missing")
-    with pytest.raises(NotFound, match="x/missing"):
-        objects.size("x/missing")
-    with pytest.raises(NotFound, match="x/missing"):
-        objects.get_range("x/missing", 0, 1)
-    with pytest.raises(NotFound, match="x/missing"):
-        objects.rename("x/missing", "x/other")
-    objects.delete("x/missing")
-
-
-def test_objects_are_listed_below_a_folder(objects: Objects) -> None:
-    for name in ("a/1", "a/2", "b/c/3", "4"):
-        objects.put(name, name.encode())
-    assert sorted(found.name for found in objects.list()) == ["4", "a/1", "a/2", "b/c/3"]
-    assert sorted(objects.list("b"), key=lambda found: found.name) == [Named("b/c/3", 5)]
-    assert list(objects.list("nothing")) == []
-    objects.delete("a/1")
-    assert [found.name for found in objects.list("a")] == ["a/2"]
-
-
-def test_an_object_is_renamed_whole(objects: Objects) -> None:
-    objects.put("ranges/a", b"bad")
-    objects.rename("ranges/a", "quarantine/a")
-    assert not objects.exists("ranges/a")
-    assert text(objects.get("quarantine/a")) == b"bad"
-
-
-@pytest.mark.parametrize(
-    "name", ["", "/a", "a/", "a//b", "../a", "a/../b", ".hidden", "a/.b", "a b", "ä", "a\n", "C:\\x"]
-)
-def test_no_name_leaves_its_place(objects: Objects, name: str) -> None:
-    acts: list[Callable[[], object]] = [
-        lambda: objects.put(name, b""),
-        lambda: objects.get(name),
-        lambda: objects.delete(name),
-        lambda: objects.rename("a", name),
-        lambda: objects.local_path(name),
-    ]
-    objects.put("a", b"")
-    for act in acts:
-        with pytest.raises(Invalid) as caught:
-            act()
-        assert caught.value.kind == "object_name"
-
-
-def test_objects_travel_to_another_process(objects: Objects) -> None:
-    objects.put("a", b"1")
-    again = pickle.loads(pickle.dumps(objects))
-    assert type(again) is type(objects)
-    if not again.where.startswith("memory:"):  # what memory holds stays in its process
-        assert text(again.get("a")) == b"1"
-
-
 def test_what_cannot_be_opened_is_said() -> None:
-    with pytest.raises(Invalid, match="objects cannot be opened"):
+    with pytest.raises(Invalid, match=r"objects cannot be opened.*nowhere://x.*s3://bucket/prefix"):
         open_objects("nowhere://x")
     with pytest.raises(Invalid, match="takes no configuration"):
         open_objects("folder", region="x")
-    with pytest.raises(Invalid, match="objects cannot be opened"):
+    with pytest.raises(Invalid, match=r"objects cannot be opened.*no_such_setting"):
         open_objects("s3://bucket", no_such_setting="x")
+    with pytest.raises(Invalid, match=r"without encryption.*endpoint=http://127.0.0.1:9 .*objects_allow_http"):
+        open_objects("s3://bucket", endpoint="http://127.0.0.1:9")
 
 
-def test_a_bucket_that_does_not_answer_is_unavailable() -> None:
-    away = open_objects(
-        "s3://bucket/x", endpoint="http://127.0.0.1:9", access_key_id="a", secret_access_key="b", allow_http=True,
-        retry_config={"max_retries": 0},
+# -- buckets ------------------------------------------------------------------------------------------
+
+
+ACTS: dict[str, Callable[[ObjectStore], object]] = {
+    "get": lambda objects: objects.get("a"),
+    "get_range": lambda objects: objects.get_range("a", 0, 1),
+    "size": lambda objects: objects.size("a"),
+    "put": lambda objects: objects.put("a", b"1"),
+    "put_stream": lambda objects: objects.put_stream("a", [bytes(9 << 20)]),
+    "swap": lambda objects: objects.swap("a", b"1", None),
+    "delete": lambda objects: objects.delete("a", "b"),
+    "rename": lambda objects: objects.rename("a", "b"),
+    "list": lambda objects: list(objects.list()),
+    "level": lambda objects: objects.level(),
+}
+
+
+def failure(act: str, objects: ObjectStore) -> MillpondError:
+    with pytest.raises(MillpondError) as caught:
+        ACTS[act](objects)
+    return caught.value
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_bucket_that_does_not_answer_is_unavailable(s3_server: S3Server, act: str) -> None:
+    config = s3_server.config() | {"endpoint": "http://127.0.0.1:9", "retry_config": {"max_retries": 0}}
+    error = failure(act, open_objects("s3://bucket/x", **config))
+    assert isinstance(error, Unavailable)
+    assert error.kind == ("objects_uncertain" if isinstance(error, Uncertain) else "objects_unavailable")
+    assert isinstance(error, Uncertain) == (act == "swap")
+    assert error.values["bucket"] == "bucket"
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_wrong_credentials_name_the_bucket_and_the_variables(
+    s3_server: S3Server, bucket: ObjectStore, act: str
+) -> None:
+    bucket.put("a", b"1")
+    error = failure(act, open_objects(bucket.where, **(s3_server.config() | {"secret_access_key": "wrong"})))
+    assert isinstance(error, Denied)
+    assert error.kind == "objects_denied"
+    assert str(error.values["bucket"]) in bucket.where
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in str(error.hint)
+
+
+def test_no_credentials_are_an_error_of_access(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, bucket: ObjectStore
+) -> None:
+    """The address where a machine of Amazon learns its role is a closed port here."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    config = {name: value for name, value in s3_server.config().items() if not name.endswith("key")}
+    bare = config | {"access_key_id": "", "secret_access_key": ""}
+    error = failure("get", open_objects(bucket.where, **bare))
+    assert isinstance(error, Denied)
+
+
+@pytest.mark.parametrize("act", sorted(ACTS.keys() - {"size", "delete"}))
+def test_a_missing_bucket_is_named(s3_server: S3Server, act: str) -> None:
+    error = failure(act, open_objects("s3://no-such-bucket/x", **s3_server.config()))
+    assert isinstance(error, NotFound)
+    assert (error.kind, error.values["bucket"]) == ("bucket_not_found", "no-such-bucket")
+
+
+def test_a_presigned_url_is_read_without_credentials(bucket: ObjectStore, tmp_path: Path) -> None:
+    bucket.put("a", b"open")
+    with urllib.request.urlopen(presign(bucket, "a", 60)) as answer:
+        assert answer.read() == b"open"
+    for place in (MemoryObjects(), FolderObjects(tmp_path)):
+        with pytest.raises(Invalid, match="gives no URLs") as caught:
+            presign(place, "a")
+        assert caught.value.kind == "objects_unsupported"
+
+
+STREAMED = """
+import os, resource, sys
+from millpond.stores.objects import open_objects
+objects = open_objects(sys.argv[1])
+objects.put_stream("warm", [bytes(9 << 20)])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+objects.put_stream("large", (bytes(1 << 20) for _ in range(int(sys.argv[2]))))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_a_large_stream_takes_bounded_memory(s3_server: S3Server, bucket: ObjectStore) -> None:
+    environment = {**os.environ, **s3_server.environment}
+    done = subprocess.run(
+        [sys.executable, "-c", STREAMED, bucket.where, "200"], capture_output=True, check=True, text=True,
+        env=environment,
     )  # fmt: skip
-    with pytest.raises(Unavailable) as caught:
-        away.get("a")
-    assert caught.value.kind == "objects_unavailable"
+    assert bucket.size("large") == 200 << 20
+    assert int(done.stdout) < 100
+    bucket.delete("large", "warm")
 
 
-def test_a_bucket_refuses_nobody_it_knows(bucket: Objects) -> None:
-    assert bucket.local_path("a") is None
-    bucket.put("big", bytes(12 << 20))
-    assert bucket.size("big") == 12 << 20
+KILLED_STREAM = """
+import os, signal, sys
+from millpond.stores.objects import open_objects
+def chunks():
+    for number in range(40):
+        if number == 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield b"new" * (1 << 19)
+open_objects(sys.argv[1]).put_stream("a", chunks())
+"""
+
+
+@pytest.mark.parametrize("place", ["bucket", "folder"])
+def test_a_stream_killed_in_the_middle_leaves_the_old(
+    place: str, s3_server: S3Server, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    objects: ObjectStore = request.getfixturevalue("bucket") if place == "bucket" else FolderObjects(tmp_path / "o")
+    objects.put("a", b"old")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_STREAM, objects.where], check=False, env={**os.environ, **s3_server.environment}
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert [(found.name, found.size) for found in objects.list()] == [("a", 3)]
+    assert text(objects.get("a")) == b"old"
 
 
 # -- folders ------------------------------------------------------------------------------------------
@@ -160,8 +177,6 @@ def test_a_folder_maps_its_files(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     folder = open_objects(tmp_path)
     folder.put("a", b"old")
-    import resource
-
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
@@ -240,7 +255,7 @@ def test_a_writer_killed_anywhere_leaves_the_old_or_the_new(tmp_path: Path) -> N
         outcomes.append(text(folder.get("a/b")))
         assert [found.name for found in folder.list()] == ["a/b"]
         assert (done.stdout == b"put returned") <= (outcomes[-1] == new)
-        folder.sweep_partial()
+        sweep_partial(folder)
         assert list((folder.root / ".partial").iterdir()) == []
         if done.returncode == 0:
             break
@@ -256,7 +271,7 @@ def test_sweeping_leaves_what_a_living_writer_holds(tmp_path: Path) -> None:
     (tmp_path / ".partial").mkdir()
     with unfinished_file(tmp_path / ".partial") as partial:
         (tmp_path / ".partial" / "dead").write_bytes(b"left")
-        assert folder.sweep_partial() == 1
+        assert sweep_partial(folder) == 1
         assert [str(left) for left in (tmp_path / ".partial").iterdir()] == [partial.name]
 
 
@@ -269,7 +284,7 @@ def test_a_writer_whose_file_was_swept_before_it_was_locked_takes_another(
     def sweep_first(file: object, how: int) -> None:
         if not swept:
             swept.append(1)
-            assert folder.sweep_partial() == 1
+            assert sweep_partial(folder) == 1
         flock(file, how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fcntl, "flock", sweep_first)
@@ -294,15 +309,52 @@ def test_threads_put_at_once_while_another_sweeps(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as threads:
         puts = [threads.submit(folder.put, f"a/{n % 10}", b"%d" % (n % 10) * 1000) for n in range(200)]
         while not all(put.done() for put in puts):
-            folder.sweep_partial()
+            sweep_partial(folder)
         for put in puts:
             put.result()
     assert sorted(found.name for found in folder.list()) == [f"a/{n}" for n in range(10)]
     assert all(text(folder.get(f"a/{n}")) == b"%d" % n * 1000 for n in range(10))
 
 
-def test_a_folder_that_fails_is_unavailable(tmp_path: Path) -> None:
+def test_a_folder_is_no_object(tmp_path: Path) -> None:
     folder = FolderObjects(tmp_path)
     folder.put("a/b", b"1")
-    with pytest.raises((Unavailable, NotFound), match="object=a "):
+    with pytest.raises(NotFound, match="object=a "):
         folder.get("a")
+
+
+SWAPPERS = """
+import sys
+from millpond.errors import Conflict
+from millpond.stores.objects import FolderObjects
+objects, mine = FolderObjects(sys.argv[1]), 0
+while mine < 25:
+    held = objects.get_tagged("count")
+    try:
+        objects.swap("count", b"%d" % (int(held.data.to_pybytes()) + 1), held.tag)
+        mine += 1
+    except Conflict:
+        pass
+"""
+
+
+def test_processes_that_swap_lose_nothing(tmp_path: Path) -> None:
+    folder = FolderObjects(tmp_path)
+    folder.swap("count", b"0", None)
+    writers = [subprocess.Popen([sys.executable, "-c", SWAPPERS, str(tmp_path)]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert text(folder.get("count")) == b"75"
+    assert [found.name for found in folder.list()] == ["count"]
+
+
+def test_a_name_is_an_object_or_a_folder(tmp_path: Path) -> None:
+    folder = FolderObjects(tmp_path)
+    folder.put("a/b", b"1")
+    with pytest.raises(Invalid, match="choose another name"):
+        folder.put("a", b"2")
+    with pytest.raises(Invalid, match="choose another name"):
+        folder.put("a/b/c", b"2")
+    with pytest.raises(NotFound):
+        folder.get("a/b/c")
+    folder.delete("a")
+    assert text(folder.get("a/b")) == b"1"

@@ -29,6 +29,7 @@ import pyarrow as pa
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.ranges.files import put_content, read_sealed, sealed_bytes
 from millpond.ranges.ids import ID_BYTES, columns_id, schema_code
+from millpond.stores.objects import settle
 
 if TYPE_CHECKING:
     from millpond.stores.objects import Objects
@@ -142,9 +143,9 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
     metadata = {b"boundaries": json.dumps(asdict(boundaries)).encode(), b"schema": schema.serialize().to_pybytes()}
     batch = pa.RecordBatch.from_arrays(columns, schema=_COLUMNS.with_metadata(metadata))
     id_ = _id_of(batch, schema, boundaries)
-    objects.settle("ranges")  # those that lay here already may be the work of one who died before they were durable
+    settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
     put_content(objects, index_name(id_), sealed_bytes("index", id_, batch))
-    objects.settle("indexes")
+    settle(objects, "indexes")
     return Index(id_, tuple(entries), schema, boundaries)
 
 

@@ -18,6 +18,7 @@ from millpond.kernel.steps import step
 from millpond.ranges.index import index_bytes, index_name, range_name, read_index
 from millpond.ranges.reader import open_range, range_bytes
 from millpond.ranges.verify import check_file
+from millpond.stores.objects import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +73,7 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     wanted = missing(index, target)
     _fetch_ranges(source, target, wanted, verify)
     step("ranges.fetched")
-    target.settle("ranges")
+    settle(target, "ranges")
     size = sum(entry.size for entry in wanted)
     if held is None:
         target.put(index_name(index_id), data)

@@ -41,7 +41,7 @@ from millpond.maps.snapshots.manifest import (
 )
 from millpond.ranges.files import content_id, read_batch, write_batch
 from millpond.ranges.merge import merge
-from millpond.stores.objects import FolderObjects
+from millpond.stores.objects import FolderObjects, sweep_partial
 from millpond.stores.verified import is_verified, verify_once
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def collect(objects: Objects, manifest: SnapshotManifest | None, *, now_ms: int,
                 objects.delete(named.name)
                 files, size = files + 1, size + named.size
     if isinstance(objects, FolderObjects):
-        objects.sweep_partial()
+        sweep_partial(objects)
     return Collected(ended, files, size)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.stores.objects import Named, Objects
+from millpond.stores.objects import ObjectInfo, Objects
 
 __all__ = ("Overlay",)
 
@@ -39,11 +39,12 @@ class Overlay(Objects):
         held = self._held.get(name)
         return self._base.get(name) if held is None else held
 
-    def get_range(self, name: str, start: int, stop: int) -> bytes:
-        """The bytes `[start, stop)` of an object; fewer when it ends before.
+    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+        """The bytes `[start, stop)` of an object; a negative `start` takes that many of the last ones.
 
         Raises: `NotFound`.
         """
+        assert start >= 0 or stop is None, "the last bytes are taken whole"
         return bytes(memoryview(self.get(name))[start:stop])
 
     def size(self, name: str) -> int:
@@ -54,15 +55,20 @@ class Overlay(Objects):
         held = self._held.get(name)
         return self._base.size(name) if held is None else held.size
 
-    def list(self, under: str = "") -> Iterator[Named]:
-        """The objects below the folder `under`, in no order."""
-        inside = {name: data for name, data in self._held.items() if not under or name.startswith(f"{under}/")}
-        yield from (named for named in self._base.list(under) if named.name not in inside)
-        yield from (Named(name, data.size) for name, data in inside.items())
+    def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
+        """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
+        base = self._base.list(under, prefix=prefix, after=after)
+        inside = {
+            name: data.size for name, data in self._held.items()
+            if (not under or name.startswith(f"{under}/")) and name.startswith(prefix) and name > after
+        }  # fmt: skip
+        found = {each.name: each.size for each in base} | inside
+        yield from (ObjectInfo(name, size) for name, size in sorted(found.items()))
 
-    def delete(self, name: str) -> None:
-        """Let go of an object that was put here."""
-        self._held.pop(name, None)
+    def delete(self, *names: str) -> None:
+        """Let go of objects that were put here."""
+        for name in names:
+            self._held.pop(name, None)
 
     def rename(self, name: str, target: str) -> None:
         """Pause an object under another name.

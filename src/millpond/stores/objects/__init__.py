@@ -1,0 +1,20 @@
+"""Named objects in one place: a folder, the memory of this process, or a bucket of S3. This is their door.
+
+    open_objects("pond/snapshots/weather")
+    open_objects("memory://")
+    open_objects("s3://bucket/prefix", endpoint="http://127.0.0.1:9000", allow_http=True)
+
+`protocol.py` states what every place keeps; a driver is a module: `folder.py`, `memory.py`, `bucket.py`.
+"""
+
+from __future__ import annotations
+
+from millpond.stores.objects.folder import FolderObjects, settle, sweep_partial
+from millpond.stores.objects.memory import MemoryObjects
+from millpond.stores.objects.opening import open_objects, presign
+from millpond.stores.objects.protocol import Level, ObjectInfo, Objects, ObjectStore, TaggedObject
+
+__all__ = (
+    "FolderObjects", "Level", "MemoryObjects", "ObjectInfo", "ObjectStore", "Objects", "TaggedObject",
+    "open_objects", "presign", "settle", "sweep_partial",
+)  # fmt: skip

@@ -1,0 +1,299 @@
+"""Objects in a bucket of S3, or of a server that speaks its protocol, below a prefix.
+
+* A write is one request, or a multipart upload that nobody sees before its last request. A writer that dies in the
+  middle leaves parts that only the bucket's own rule for incomplete uploads removes.
+* `swap` is one request with `If-None-Match: *` or `If-Match`; that it is atomic is the server's promise. It is not
+  sent again by itself: a lost answer is `Uncertain`, so that `Conflict` always speaks of another writer.
+* Credentials come from the environment alone (`AWS_ACCESS_KEY_ID` …), or from what the machine's role gives.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from obstore import sign
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
+from obstore.store import S3Store
+
+from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
+from millpond.stores.objects.protocol import (
+    Level,
+    ObjectInfo,
+    ObjectStore,
+    TaggedObject,
+    changed,
+    check_name,
+    folder_of,
+    not_found,
+    watched,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ("CREDENTIALS", "BucketObjects")
+
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+"""The environment variables that say who we are; the last is for credentials that expire."""
+
+PART_BYTES = 8 << 20
+PARTS_MAX = 4
+"""Parts on their way at once: a large body takes about as much memory as these and one more."""
+
+_CLIENT = {"connect_timeout": "5s", "timeout": "120s"}
+_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
+_STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>(\w+)</Code>")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_ROLE_ADDRESS = "169.254.169.254"
+"""Where a machine of Amazon learns its role: asked when the environment has no credentials."""
+
+
+class BucketObjects(ObjectStore):
+    """The objects below `s3://bucket/prefix`."""
+
+    def __init__(self, where: str, config: dict[str, object] | None = None) -> None:
+        self.where = where.rstrip("/")
+        self.bucket = urlsplit(where).netloc
+        self._config = dict(config or {})
+        self._store = self._connect(_RETRIES)
+        self._once = self._connect({**_RETRIES, "max_retries": 0})
+
+    def _connect(self, retries: dict[str, object]) -> S3Store:
+        settings = {"retry_config": retries, **self._config}
+        client = _CLIENT | {"allow_http": self._plain_http(settings.pop("allow_http", None), settings.get("endpoint"))}
+        try:
+            return S3Store.from_url(self.where, client_options=cast(Any, client), **cast(Any, settings))
+        except (BaseError, ValueError, TypeError) as error:
+            raise Invalid(
+                "objects cannot be opened", kind="objects_config", where=self.where, reason=_first_line(error),
+                hint="such as s3://bucket/prefix",
+            ) from error  # fmt: skip
+
+    def _plain_http(self, allowed: object, endpoint: object) -> bool:
+        """True when the server may be spoken to without TLS.
+
+        Raises: `Invalid` when its address asks for that, and nobody allowed it.
+        """
+        if allowed is None:
+            allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+        address = str(endpoint or next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), ""))
+        if address.startswith("http://") and not allowed:
+            raise Invalid(
+                "the server is spoken to without encryption, which was not allowed", kind="objects_config",
+                where=self.where, endpoint=address,
+                hint="use an https:// address, or set objects_allow_http (AWS_ALLOW_HTTP=true) for a trusted network",
+            )  # fmt: skip
+        return bool(allowed)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.where, self._config))
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+        """Store a whole object under its name, over what is there.
+
+        Raises: `Unavailable` when the bucket cannot be reached, `Denied`.
+        """
+        with self._errors(check_name(name)):
+            self._store.put(name, _bytes(data), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX)
+
+    def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        """Store an object of any size by a multipart upload, in memory for `PARTS_MAX` parts.
+
+        Raises: as `put`; what `chunks` raises.
+        """
+        failed: list[BaseException] = []
+        with self._errors(check_name(name), ours=failed):
+            self._store.put(name, map(bytes, watched(chunks, failed)), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX)
+
+    def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
+        """Store an object if the one there has the tag `expected`, or, with None, if there is none; the new tag.
+
+        Raises: `Conflict`; `Uncertain` when the answer was lost; `Denied`.
+        """
+        condition: Any = "create" if expected is None else {"e_tag": expected}
+        try:
+            with self._errors(check_name(name), conditional=True):
+                tag = self._once.put(name, _bytes(data), mode=condition, use_multipart=False)["e_tag"]
+        except NotFound as error:
+            if error.kind != "object_not_found":
+                raise
+            raise changed(name, self.where) from error
+        if tag is None:
+            raise Invalid(
+                "the server gives its objects no tags", kind="objects_unsupported", operation="swap",
+                where=self.where, hint="use a server with ETags",
+            )  # fmt: skip
+        return tag
+
+    def delete(self, *names: str) -> None:
+        """Remove objects, up to a thousand in a request; a missing one is not an error."""
+        checked = [check_name(name) for name in names]
+        if checked:
+            with self._errors(checked[0], missing=False):
+                self._store.delete(checked)
+
+    def rename(self, name: str, target: str) -> None:
+        """Give an object another name, over what has that name: a copy on the server, then a removal.
+
+        Raises: `NotFound`.
+        """
+        with self._errors(check_name(name)):
+            self._store.rename(name, check_name(target))
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> pa.Buffer:
+        """All bytes of an object.
+
+        Raises: `NotFound`, `Denied`, `Unavailable`.
+        """
+        return self.get_tagged(name).data
+
+    def get_tagged(self, name: str) -> TaggedObject:
+        """All bytes of an object and the tag to `swap` it by, from one request.
+
+        Raises: as `get`.
+        """
+        with self._errors(check_name(name)):
+            found = self._store.get(name)
+            return TaggedObject(pa.py_buffer(found.bytes()), found.meta["e_tag"] or "")
+
+    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+        """The bytes `[start, stop)` of an object; a negative `start` takes that many of the last ones.
+
+        Raises: as `get`.
+        """
+        assert start >= 0 or stop is None, "the last bytes are taken whole"
+        if stop is not None and stop <= start:
+            self.size(name)
+            return b""
+        span: Any = {"suffix": -start} if start < 0 else {"offset": start} if stop is None else (start, stop)
+        try:
+            with self._errors(check_name(name)):
+                return bytes(self._store.get(name, options={"range": span}).bytes())
+        except _BehindTheEnd:
+            return b""
+
+    def size(self, name: str) -> int:
+        """The number of bytes of an object.
+
+        Raises: as `get`.
+        """
+        with self._errors(check_name(name)):
+            return int(self._store.head(name)["size"])
+
+    def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
+        """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
+        last, folder = "", folder_of(under, prefix)
+        # Every name that begins with the prefix is greater than the prefix without its last letter.
+        start = max(after, prefix[:-1].rstrip("/"))
+        with self._errors(folder):
+            for batch in self._store.list(folder or None, offset=start or None, chunk_size=1000):
+                for found in batch:
+                    name = found["path"]
+                    if name <= last:
+                        raise Invalid(
+                            "the bucket does not list its objects in order", kind="objects_unsupported",
+                            operation="list", where=self.where, hint="use a general purpose bucket",
+                        )  # fmt: skip
+                    last = name
+                    if name > after and name.startswith(prefix):
+                        yield ObjectInfo(name, found["size"])
+                    elif name > prefix and name > after:
+                        return
+
+    def level(self, folder: str = "") -> Level:
+        """What lies right in a folder."""
+        with self._errors(folder):
+            found = self._store.list_with_delimiter(folder.strip("/") or None)
+        objects = sorted((ObjectInfo(each["path"], each["size"]) for each in found["objects"]), key=lambda it: it.name)
+        return Level(tuple(objects), tuple(sorted(f"{prefix}/" for prefix in found["common_prefixes"])))
+
+    def presigned(self, name: str, seconds: int) -> str:
+        """A URL by which anybody may read the object for so long.
+
+        Raises: `Denied` when there are no credentials to sign it with.
+        """
+        with self._errors(check_name(name)):
+            return sign(self._store, "GET", name, timedelta(seconds=seconds))
+
+    # -- errors ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _errors(
+        self, name: str, *, ours: Sequence[BaseException] | None = None, conditional: bool = False, missing: bool = True
+    ) -> Iterator[None]:
+        """Turn what the server or the network says into our errors. `ours` are raised as they are."""
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            if ours:
+                raise ours[0] from None
+            found = self._error(name, error, conditional=conditional)
+            if missing or found.kind != "object_not_found":
+                raise found from error
+
+    def _error(self, name: str, error: Exception, *, conditional: bool) -> MillpondError | _BehindTheEnd:
+        reason = _first_line(error)
+        status, code = _STATUS.search(reason), _CODE.search(reason)
+        told = {"object": name, "where": self.where, "bucket": self.bucket}
+        if code is not None and code[1] == "NoSuchBucket":
+            return NotFound("there is no such bucket", kind="bucket_not_found", hint="make it, or name another", **told)
+        if isinstance(error, AlreadyExistsError | PreconditionError):
+            return changed(name, self.where)
+        if isinstance(error, FileNotFoundError | NotFoundError):
+            return not_found(name, self.where)
+        if _ROLE_ADDRESS in reason:
+            return _denied("there are no credentials for the bucket", told)
+        if isinstance(error, PermissionError) or (status is not None and status[1] in ("401", "403")):
+            return _denied("the bucket refuses us", told | ({"reason": code[1]} if code else {}))
+        if status is not None and status[1] == "416":
+            return _BehindTheEnd()
+        if "redirect without LOCATION" in reason:
+            return Invalid(
+                "the bucket is in another region",
+                kind="objects_config",
+                hint="set objects_region or AWS_REGION",
+                **told,
+            )
+        told |= {"reason": reason}
+        if conditional:
+            return Uncertain(
+                "the bucket's answer was lost", kind="objects_uncertain",
+                hint="read the object: it is the new one, or the old one still", **told,
+            )  # fmt: skip
+        return Unavailable(
+            "the bucket does not answer", kind="objects_unavailable",
+            hint="check objects_endpoint and the network, then try again", **told,
+        )  # fmt: skip
+
+
+class _BehindTheEnd(Exception):
+    """A range that begins behind the end of an object."""
+
+    kind = ""
+
+
+def _denied(message: str, told: dict[str, str]) -> Denied:
+    return Denied(
+        message, kind="objects_denied",
+        hint=f"set {CREDENTIALS[0]} and {CREDENTIALS[1]} (and {CREDENTIALS[2]}) to credentials that may use the bucket",
+        **told,
+    )  # fmt: skip
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _bytes(data: bytes | memoryview | pa.Buffer) -> memoryview:
+    """Bytes as obstore takes them: unsigned, where Arrow says signed."""
+    return memoryview(data).cast("B")

@@ -1,0 +1,270 @@
+"""Objects that are files below a folder: they can be mapped into memory, and need nothing but this process.
+
+    .partial/    what writers are at: bytes, fsync, rename, fsync of the folder
+    .swap.lock   held during a `swap`
+
+The writer holds a lock on its partial file while it lives, so `sweep_partial` can tell what a dead one left. A name
+cannot be an object and a folder at once.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import Denied, Invalid, MillpondError, Unavailable
+from millpond.stores.files import disk_errors, sweep_unfinished, sync, unfinished_file, write_file_atomically
+from millpond.stores.locks import alone
+from millpond.stores.objects.memory import content_tag
+from millpond.stores.objects.protocol import (
+    Level,
+    ObjectInfo,
+    Objects,
+    ObjectStore,
+    TaggedObject,
+    changed,
+    check_name,
+    folder_of,
+    not_found,
+    watched,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ("FolderObjects", "settle", "sweep_partial")
+
+_PARTIAL, _SWAP_LOCK = ".partial", ".swap.lock"
+SWAP_SECONDS = 60.0
+"""How long a swap waits for others; one takes as long as a file needs to become durable."""
+
+
+class FolderObjects(ObjectStore):
+    """The files below a folder, which is made if missing."""
+
+    def __init__(self, where: str | Path) -> None:
+        self.root = Path(where).absolute()
+        self.where = str(self.root)
+        with disk_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.where,))
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+        """Store a whole object under its name, over what is there; durable when this returns.
+
+        Raises: `Unavailable` when the disk is full; nothing of the object is visible then.
+        """
+        target = self.root / check_name(name)
+        with self._errors(name, writing=True), disk_errors(target):
+            write_file_atomically(target, memoryview(data), through=self._ready(target))
+
+    def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        """Store an object of any size, a chunk at a time; durable when this returns.
+
+        Raises: as `put`.
+        """
+        target, failed = self.root / check_name(name), list[BaseException]()
+        with (
+            self._errors(name, writing=True, ours=failed),
+            disk_errors(target),
+            unfinished_file(self._ready(target)) as unfinished,
+        ):
+            for chunk in watched(chunks, failed):
+                unfinished.write(chunk)
+            unfinished.flush()
+            os.fsync(unfinished.fileno())
+            Path(unfinished.name).replace(target)
+            sync(target.parent)
+
+    def _ready(self, target: Path) -> Path:
+        """The folder for partial files; the one of the target is made, too."""
+        partial = self.root / _PARTIAL
+        partial.mkdir(exist_ok=True)
+        _make_folder(target.parent, self.root)
+        return partial
+
+    def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
+        """Store an object if the one there has the tag `expected`, or, with None, if there is none; the new tag.
+
+        Raises: `Conflict`; `Unavailable` when another process swaps here for a minute.
+        """
+        busy = Unavailable(
+            "another process swaps objects here", kind="objects_busy", object=check_name(name), where=self.where,
+            hint="try again when it is done",
+        )  # fmt: skip
+        with alone(self.root / _SWAP_LOCK, SWAP_SECONDS, busy):
+            path = self.root / name
+            if (content_tag(self.get(name)) if path.is_file() else None) != expected:
+                raise changed(name, self.where)
+            self.put(name, data)
+        return content_tag(data)
+
+    def delete(self, *names: str) -> None:
+        """Remove objects; a missing one is not an error."""
+        for name in [check_name(name) for name in names]:
+            with self._errors(name):
+                path = self.root / name
+                # A folder of that name is no object.
+                if path.is_file():
+                    path.unlink(missing_ok=True)
+
+    def rename(self, name: str, target: str) -> None:
+        """Give an object another name, durably, over what has that name.
+
+        Raises: `NotFound`.
+        """
+        source, renamed = self.root / check_name(name), self.root / check_name(target)
+        with self._errors(name, writing=True), disk_errors(renamed):
+            if not source.is_file():
+                raise FileNotFoundError(source)
+            _make_folder(renamed.parent, self.root)
+            source.replace(renamed)
+            sync(renamed.parent)
+            sync(source.parent)
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> pa.Buffer:
+        """All bytes of an object, memory-mapped.
+
+        Raises: `NotFound`.
+        """
+        path = self.root / check_name(name)
+        with self._errors(name):
+            if path.is_dir():
+                raise FileNotFoundError(path)
+            with pa.memory_map(str(path)) as file:
+                return file.read_buffer()
+
+    def get_tagged(self, name: str) -> TaggedObject:
+        """All bytes of an object and the tag to `swap` it by.
+
+        Raises: `NotFound`.
+        """
+        data = self.get(name)
+        return TaggedObject(data, content_tag(data))
+
+    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+        """The bytes `[start, stop)` of an object; a negative `start` takes that many of the last ones.
+
+        Raises: `NotFound`.
+        """
+        assert start >= 0 or stop is None, "the last bytes are taken whole"
+        return bytes(memoryview(self.get(name))[start:stop])
+
+    def size(self, name: str) -> int:
+        """The number of bytes of an object.
+
+        Raises: `NotFound`.
+        """
+        path = self.root / check_name(name)
+        with self._errors(name):
+            if path.is_dir():
+                raise FileNotFoundError(path)
+            return path.stat().st_size
+
+    def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
+        """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
+        for found in self._walk(folder_of(under, prefix), after):
+            if found.name > after and found.name.startswith(prefix):
+                yield found
+
+    def _walk(self, folder: str, after: str) -> Iterator[ObjectInfo]:
+        for name, entry in self._entries(folder):
+            if name.endswith("/"):
+                # All below a folder begins with its name: one that ends before `after` begins is not opened.
+                if name > after or after.startswith(name):
+                    yield from self._walk(name.rstrip("/"), after)
+            else:
+                try:
+                    size = entry.stat().st_size
+                except FileNotFoundError:
+                    continue  # removed meanwhile
+                yield ObjectInfo(name, size)
+
+    def _entries(self, folder: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
+        """What lies right in a folder, in the order of the names below it; folders end with `/`."""
+        start = f"{folder}/" if folder else ""
+        try:
+            with os.scandir(self.root / folder) as found:
+                held = [entry for entry in found if not entry.name.startswith(".")]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        named = [(f"{start}{entry.name}{'/' if entry.is_dir() else ''}", entry) for entry in held]
+        return sorted(named, key=lambda pair: pair[0])
+
+    def level(self, folder: str = "") -> Level:
+        """What lies right in a folder; empty folders are not there."""
+        objects, prefixes = [], []
+        for name, entry in self._entries(folder.strip("/")):
+            if not name.endswith("/"):
+                objects.append(ObjectInfo(name, entry.stat().st_size))
+            elif next(self._walk(name.rstrip("/"), ""), None) is not None:
+                prefixes.append(name)
+        return Level(tuple(objects), tuple(prefixes))
+
+    def local_path(self, name: str) -> Path | None:
+        """The object's file, whether or not it is there."""
+        return self.root / check_name(name)
+
+    @contextmanager
+    def _errors(
+        self, name: str, *, writing: bool = False, ours: Sequence[BaseException] | None = None
+    ) -> Iterator[None]:
+        """Turn what the system says into our errors, naming the object. `ours` are raised as they are."""
+        try:
+            yield
+        except OSError as error:
+            if ours:
+                raise ours[0] from None
+            raise self._error(name, error, writing=writing) from error
+
+    def _error(self, name: str, error: OSError, *, writing: bool) -> MillpondError:
+        if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError) and writing:
+            return Invalid(
+                "a folder cannot hold an object and others below its name", kind="object_name", name=repr(name),
+                where=self.where, hint="choose another name",
+            )  # fmt: skip
+        if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+            return not_found(name, self.where)
+        if isinstance(error, PermissionError):
+            return Denied(
+                "the folder may not be used", kind="objects_denied", object=name, where=self.where,
+                hint="check its owner and its mode",
+            )  # fmt: skip
+        return Unavailable(
+            "the folder cannot be used", kind="objects_unavailable", object=name, where=self.where,
+            reason=error.strerror or str(error), hint="check the disk, then try again",
+        )  # fmt: skip
+
+
+def sweep_partial(objects: FolderObjects) -> int:
+    """Remove what writers left who died in the middle of a write; the number of files removed."""
+    return sweep_unfinished(objects.root / _PARTIAL)
+
+
+def settle(objects: Objects, under: str) -> None:
+    """Make sure that what can be seen right below the folder `under` survives a crash, whoever put it there.
+
+    A write does so for its own object. But one that finds an object in its place, put there by a process that died
+    before it could make the name durable, must not build on it yet. Other stores show nothing that is not durable.
+    """
+    if isinstance(objects, FolderObjects) and (folder := objects.root / check_name(under)).is_dir():
+        sync(folder)
+
+
+def _make_folder(folder: Path, root: Path) -> None:
+    """Make a folder below the root, each new name durable."""
+    if folder == root or folder.is_dir():
+        return
+    _make_folder(folder.parent, root)
+    folder.mkdir(exist_ok=True)
+    sync(folder.parent)
