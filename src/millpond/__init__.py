@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.map import Map
     from millpond.maps.protocols import PondLike
+    from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.pond import Pond
 
 __all__ = (
     "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Internal", "Invalid", "LoadResult", "Map",
     "MillpondError", "NotFound", "Pond", "Unavailable", "Uncertain", "__version__", "open",
+    "open_snapshot",
 )  # fmt: skip
 
 __version__ = "0.1.0"
@@ -64,6 +66,25 @@ def open(
     from millpond.pond import open_pond
 
     return open_pond(where, create=create, clock=clock, **settings)
+
+
+def open_snapshot(
+    name: str, where: str | None = None, *, clock: Clock | None = None, **settings: Any
+) -> Snapshot:  # fmt: skip
+    """Open the published snapshot of a map: only ranges that this machine lacks are fetched. Close it after use.
+
+    `where` is `s3://bucket/prefix` or a shared folder, by default the setting `objects`; `settings` are as in
+    `millpond.toml`. Credentials come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`.
+
+    Raises:
+        NotFound: the map was not published there, or there is no such bucket.
+        Denied: the bucket refuses us.
+        Unavailable: the place cannot be reached, and nothing was fetched from it before.
+        Corrupt: an object is damaged; it is named.
+    """
+    from millpond.client.snapshots.published import open_published
+
+    return open_published(name, where=where, clock=clock, **settings)
 
 
 _LAZY = {"Pond": "millpond.pond", "Map": "millpond.maps.map", "LoadResult": "millpond.maps.loads.load"}

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from millpond.errors import Invalid
@@ -42,6 +42,7 @@ SECRET_NAMES = frozenset(("token",))
 _HERE = Path("millpond.toml")
 _OTHER_NAMES = frozenset((CONFIG, "MILLPOND_POND", "MILLPOND_TRACEBACK"))
 _FOR_TESTS = frozenset(("MILLPOND_STEPS_LOG", "MILLPOND_KILL_AT", "MILLPOND_KILL_FILE", "MILLPOND_CLOCK_FILE"))
+_CREDENTIALS = frozenset(("access_key", "access_key_id", "secret_access_key", "secret_key", "session_token"))
 _MASK = "********"
 
 _SIZES = {
@@ -78,6 +79,23 @@ def _several(value: object) -> object:
     if value.lstrip().startswith("["):
         return json.loads(value)
     return [piece.strip() for piece in value.split(",") if piece.strip()]
+
+
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
+
+
+def _objects_place(place: str) -> str:
+    """A bucket with a prefix, or a folder."""
+    if re.match(r"[A-Za-z0-9+]{2,}:", place) and not _BUCKET.fullmatch(place):
+        raise ValueError("write a bucket and a prefix, such as s3://bucket/prefix, or a folder")
+    return place
+
+
+def _http_address(address: str) -> str:
+    """An address with its scheme, so that encryption is never a guess."""
+    if address and not re.match(r"https?://[^/\s]", address):
+        raise ValueError("write the whole address, such as https://minio.example.com:9000")
+    return address
 
 
 class _Unit(NamedTuple):
@@ -177,6 +195,19 @@ class Settings(BaseSettings):
     connect_timeout: Duration = Field(5_000, ge=1, description="how long connecting to a node may take")
     read_timeout: Duration = Field(60_000, ge=1, description="how long a node may say nothing while it answers")
     synchronise: bool = Field(False, description="whether a load waits until every node has merged it")
+
+    # -- object stores: credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY alone ----------
+    objects: Annotated[str, AfterValidator(_objects_place)] = Field(
+        "", description="where snapshots are published: s3://bucket/prefix, or a folder that machines share"
+    )
+    objects_endpoint: Annotated[str, AfterValidator(_http_address)] = Field(
+        "", description="address of the S3 server; by default Amazon's, or AWS_ENDPOINT_URL"
+    )
+    objects_region: str = Field("", description="region of the bucket; by default AWS_REGION, else us-east-1")
+    objects_path_style: bool = Field(
+        True, description="whether the bucket stands in the path of an address; else it stands in the host's name"
+    )
+    objects_allow_http: bool = Field(False, description="whether the server may be spoken to without encryption")
 
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
@@ -296,6 +327,12 @@ def _read_file(file: Path, *, wanted: bool) -> Mapping[str, Any]:
 def _check_known(name: str, origin: str) -> None:
     if name in Settings.model_fields:
         return
+    if name.lower().removeprefix("objects_").removeprefix("aws_") in _CREDENTIALS:
+        raise Invalid(
+            "credentials are no setting: files are copied and shown", kind="setting_unknown", setting=name,
+            origin=origin.format(name=name.upper()),
+            hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and take them out of the file",
+        )  # fmt: skip
     near = difflib.get_close_matches(name.lower().replace("-", "_"), Settings.model_fields, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
     raise Invalid(

@@ -29,6 +29,7 @@ from millpond.cli import (
     queries,
     repair,
     serve,
+    snapshots,
     verify,
     warm,
 )
@@ -54,6 +55,7 @@ _ORDER = (
     "token",
     "parts",
     "jobs",
+    "snapshots",
     "verify",
     "repair",
     "warm",
@@ -126,6 +128,7 @@ for _noun in (
     maintenance,
     parts,
     jobs,
+    snapshots,
     verify,
     repair,
     serve,

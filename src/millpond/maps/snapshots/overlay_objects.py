@@ -62,7 +62,7 @@ class Overlay(Objects):
             name: data.size for name, data in self._held.items()
             if (not under or name.startswith(f"{under}/")) and name.startswith(prefix) and name > after
         }  # fmt: skip
-        found = {each.name: each.size for each in base} | inside
+        found = {info.name: info.size for info in base} | inside
         yield from (ObjectInfo(name, size) for name, size in sorted(found.items()))
 
     def delete(self, *names: str) -> None:

@@ -51,7 +51,7 @@ _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>(\w+)</Code>")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _ROLE_ADDRESS = "169.254.169.254"
-"""Where a machine of Amazon learns its role: asked when the environment has no credentials."""
+"""Where a machine of Amazon learns its role, when the environment has no credentials."""
 
 
 class BucketObjects(ObjectStore):
@@ -214,7 +214,7 @@ class BucketObjects(ObjectStore):
         """What lies right in a folder."""
         with self._errors(folder):
             found = self._store.list_with_delimiter(folder.strip("/") or None)
-        objects = sorted((ObjectInfo(each["path"], each["size"]) for each in found["objects"]), key=lambda it: it.name)
+        objects = sorted((ObjectInfo(row["path"], row["size"]) for row in found["objects"]), key=lambda info: info.name)
         return Level(tuple(objects), tuple(sorted(f"{prefix}/" for prefix in found["common_prefixes"])))
 
     def presigned(self, name: str, seconds: int) -> str:
@@ -244,17 +244,19 @@ class BucketObjects(ObjectStore):
     def _error(self, name: str, error: Exception, *, conditional: bool) -> MillpondError | _BehindTheEnd:
         reason = _first_line(error)
         status, code = _STATUS.search(reason), _CODE.search(reason)
-        told = {"object": name, "where": self.where, "bucket": self.bucket}
+        values = {"object": name, "where": self.where, "bucket": self.bucket}
         if code is not None and code[1] == "NoSuchBucket":
-            return NotFound("there is no such bucket", kind="bucket_not_found", hint="make it, or name another", **told)
+            return NotFound(
+                "there is no such bucket", kind="bucket_not_found", hint="make it, or name another", **values
+            )
         if isinstance(error, AlreadyExistsError | PreconditionError):
             return changed(name, self.where)
         if isinstance(error, FileNotFoundError | NotFoundError):
             return not_found(name, self.where)
         if _ROLE_ADDRESS in reason:
-            return _denied("there are no credentials for the bucket", told)
+            return _denied("there are no credentials for the bucket", values)
         if isinstance(error, PermissionError) or (status is not None and status[1] in ("401", "403")):
-            return _denied("the bucket refuses us", told | ({"reason": code[1]} if code else {}))
+            return _denied("the bucket refuses us", values | ({"reason": code[1]} if code else {}))
         if status is not None and status[1] == "416":
             return _BehindTheEnd()
         if "redirect without LOCATION" in reason:
@@ -262,17 +264,17 @@ class BucketObjects(ObjectStore):
                 "the bucket is in another region",
                 kind="objects_config",
                 hint="set objects_region or AWS_REGION",
-                **told,
+                **values,
             )
-        told |= {"reason": reason}
+        values |= {"reason": reason}
         if conditional:
             return Uncertain(
                 "the bucket's answer was lost", kind="objects_uncertain",
-                hint="read the object: it is the new one, or the old one still", **told,
+                hint="read the object: it is the new one, or the old one still", **values,
             )  # fmt: skip
         return Unavailable(
             "the bucket does not answer", kind="objects_unavailable",
-            hint="check objects_endpoint and the network, then try again", **told,
+            hint="check objects_endpoint and the network, then try again", **values,
         )  # fmt: skip
 
 
@@ -282,11 +284,11 @@ class _BehindTheEnd(Exception):
     kind = ""
 
 
-def _denied(message: str, told: dict[str, str]) -> Denied:
+def _denied(message: str, values: dict[str, str]) -> Denied:
     return Denied(
         message, kind="objects_denied",
         hint=f"set {CREDENTIALS[0]} and {CREDENTIALS[1]} (and {CREDENTIALS[2]}) to credentials that may use the bucket",
-        **told,
+        **values,
     )  # fmt: skip
 
 

@@ -134,11 +134,11 @@ def level_of(found: Iterable[ObjectInfo], folder: str) -> Level:
     """The level of a folder, from all that lies below it."""
     start = len(folder.strip("/")) + 1 if folder else 0
     objects, prefixes = list[ObjectInfo](), list[str]()
-    for each in found:
-        head, slash, _ = each.name[start:].partition("/")
-        prefix = f"{each.name[:start]}{head}/"
+    for info in found:
+        head, slash, _ = info.name[start:].partition("/")
+        prefix = f"{info.name[:start]}{head}/"
         if not slash:
-            objects.append(each)
+            objects.append(info)
         elif not prefixes or prefixes[-1] != prefix:
             prefixes.append(prefix)
     return Level(tuple(objects), tuple(prefixes))

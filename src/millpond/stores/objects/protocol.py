@@ -198,7 +198,7 @@ def changed(name: str, where: str) -> Conflict:
 
 
 def watched(chunks: Iterable[bytes | memoryview], failed: list[BaseException]) -> Iterator[bytes | memoryview]:
-    """The chunks of a stream; what they raise is remembered, so that it is told from an error of the place."""
+    """The chunks of a stream; what they raise is remembered, so that it is not taken for an error of the place."""
     try:
         yield from chunks
     except BaseException as error:

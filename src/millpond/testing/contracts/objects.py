@@ -289,7 +289,7 @@ class ObjectsMachine(RuleBasedStateMachine):
     def lists(self, under: str, prefix: str, after: str) -> None:
         """Listings filter and ascend."""
         after = after.rstrip("/")
-        found = [(each.name, each.size) for each in self.objects.list(under, prefix=prefix, after=after)]
+        found = [(info.name, info.size) for info in self.objects.list(under, prefix=prefix, after=after)]
         assert found == [
             (name, len(self.model[name])) for name in sorted(self.model)
             if (not under or name.startswith(f"{under}/")) and name.startswith(prefix) and name > after
@@ -308,7 +308,7 @@ class ObjectsMachine(RuleBasedStateMachine):
     @invariant()
     def same(self) -> None:
         """All objects are there, as they were put."""
-        assert {each.name: self.objects.get(each.name).to_pybytes() for each in self.objects.list()} == self.model
+        assert {info.name: self.objects.get(info.name).to_pybytes() for info in self.objects.list()} == self.model
 
 
 def _swap(objects: ObjectStore, name: str, word: object, expected: str | None, writer: int) -> None:

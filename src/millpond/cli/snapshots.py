@@ -1,0 +1,162 @@
+"""`millpond snapshots push`, `list` and `pull`: snapshots of maps in a bucket or a shared folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import AllMaps, Json, MapNames, PondFolder, examples, existing_pond
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millpond.maps.map import Map
+    from millpond.maps.snapshots.published import PublishedPlace
+    from millpond.ranges import FetchReport
+    from millpond.settings import Settings
+
+__all__ = ("listed", "pull", "push", "register")
+
+_HERE = Path("pond")
+Target = Annotated[
+    str | None,
+    typer.Option("--to", metavar="PLACE", help="s3://bucket/prefix, or a shared folder.",
+                 show_default="the setting objects"),
+]  # fmt: skip
+Origin = Annotated[
+    str | None,
+    typer.Option("--from", metavar="PLACE", help="s3://bucket/prefix, or a shared folder.",
+                 show_default="the setting objects"),
+]  # fmt: skip
+Replace = Annotated[bool, typer.Option("--replace", help="Take the place of another map of the name, or a later one.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Share snapshots of maps through a bucket of S3, or a folder.", no_args_is_help=True)
+    group.command(
+        epilog=examples(
+            "millpond snapshots push weather --to s3://bucket/millpond", "millpond snapshots push --all --json"
+        )
+    )(push)
+    group.command(
+        "list", epilog=examples("millpond snapshots list --from s3://bucket/millpond", "millpond snapshots list --json")
+    )(listed)
+    group.command(
+        epilog=examples(
+            "millpond snapshots pull weather --from s3://bucket/millpond", "millpond snapshots pull --all --json"
+        )
+    )(pull)
+    app.add_typer(group, name="snapshots")
+
+
+def push(
+    names: MapNames = None, all_maps: AllMaps = False, to: Target = None, replace: Replace = False,
+    pond: PondFolder = _HERE, json: Json = False,
+) -> None:  # fmt: skip
+    """Publish maps as they are now; only ranges that the place lacks are sent."""
+    _, place = _place(to)
+    _one_or_all(names, all_maps)
+    rows: list[dict[str, Any]] = []
+    with existing_pond(pond) as opened:
+        chosen = opened.maps() if all_maps else [opened.map(name) for name in names or ()]
+        with console.progress("publishing", total=len(chosen), unit="maps", quiet=json) as advance:
+            for chosen_map in chosen:
+                rows.append(_pushed(chosen_map, place, replace=replace))
+                advance(1)
+    _tell(rows, "sent", as_json=json)
+
+
+def _pushed(opened_map: Any, place: PublishedPlace, *, replace: bool) -> dict[str, Any]:
+    from millpond.maps.snapshots.leased import refreeze_leased
+    from millpond.maps.snapshots.published import publish
+
+    here: Map = opened_map
+    loading = here.loading
+    with refreeze_leased(loading.space, loading.clock, here.objects, here.shard) as leased:
+        head, report = publish(
+            here.objects, place.of(here.name), leased.manifest, now_ms=loading.clock.now_ms(), replace=replace
+        )
+    return _row(here.name, head.manifest, report)
+
+
+def listed(origin: Origin = None, json: Json = False) -> None:
+    """Show the maps that were published, and when."""
+    _, place = _place(origin)
+    heads = place.heads()
+    if json:
+        console.print_json_list(
+            {"map": head.map, "snapshot": head.manifest, "published": _moment(head.published_ms)} for head in heads
+        )
+    elif not heads:
+        console.say("no map was published here")
+    else:
+        console.print_table(
+            ["map", "snapshot", "published"],
+            [[head.map, head.manifest[:8], _moment(head.published_ms)] for head in heads],
+        )
+
+
+def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = None, json: Json = False) -> None:
+    """Bring published maps into this machine's cache, where `millpond.open_snapshot` opens them without waiting."""
+    from millpond.client.snapshots.published import fetch_published
+    from millpond.clock import SystemClock
+
+    settings, place = _place(origin)
+    _one_or_all(names, all_maps)
+    chosen: Sequence[str] = [head.map for head in place.heads()] if all_maps else names or []
+    rows: list[dict[str, Any]] = []
+    with console.progress("fetching", total=len(chosen), unit="maps", quiet=json) as advance:
+        for name in chosen:
+            snapshot, report = fetch_published(name, settings, SystemClock())
+            with snapshot:
+                rows.append(_row(snapshot.manifest.map, snapshot.manifest.id, report))
+            advance(1)
+    _tell(rows, "fetched", as_json=json)
+
+
+def _place(given: str | None) -> tuple[Settings, PublishedPlace]:
+    from millpond.client.snapshots.published import published_place
+    from millpond.settings import load_settings
+
+    settings = load_settings(said="command line", objects=given)
+    return settings, published_place(settings)
+
+
+def _moment(millis: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(millis // 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _one_or_all(names: Sequence[str] | None, all_maps: bool) -> None:
+    if bool(names) == all_maps:
+        raise typer.BadParameter("name one map or several, or say --all")
+
+
+def _row(name: str, manifest: str, report: FetchReport) -> dict[str, Any]:
+    return {
+        "map": name, "snapshot": manifest, "ranges": report.ranges, "bytes": report.bytes,
+        "ranges_reused": report.ranges_reused, "bytes_reused": report.bytes_reused,
+    }  # fmt: skip
+
+
+def _tell(rows: Sequence[dict[str, Any]], done: str, *, as_json: bool) -> None:
+    if as_json:
+        console.print_json_list(rows)
+    elif not rows:
+        console.say("there is no map")
+    else:
+        console.print_table(
+            ["map", "snapshot", f"ranges {done}", "size", "there already", "size"],
+            [
+                [
+                    row["map"], row["snapshot"][:8], f"{row['ranges']:,}", console.human_bytes(row["bytes"]),
+                    f"{row['ranges_reused']:,}", console.human_bytes(row["bytes_reused"]),
+                ]
+                for row in rows
+            ],
+        )  # fmt: skip

@@ -1,0 +1,134 @@
+"""Opening snapshots that were published to a bucket or a shared folder: only what this machine lacks is fetched.
+
+    with open_published("weather", where="s3://bucket/millpond") as snapshot:
+        snapshot.lookup(keys, at=times)
+
+Copies lie in the machine's cache of snapshots, beside those of nodes, and go by the same rules. While the place cannot
+be reached, the copy that was fetched last is shown, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from millpond.client.snapshots.cache import Confirmation, SnapshotStore
+from millpond.client.snapshots.reader import snapshot_folder
+from millpond.clock import Clock, SystemClock
+from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
+from millpond.maps.model.definition import check_name
+from millpond.maps.snapshots.freeze import collect
+from millpond.maps.snapshots.manifest import load_manifest
+from millpond.maps.snapshots.published import PublishedPlace, copy_snapshot, read_head
+from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from millpond.ranges import FetchReport
+    from millpond.stores.objects import FolderObjects, ObjectStore
+
+__all__ = ("fetch_published", "open_published", "published_place")
+
+_LOG = logging.getLogger(__name__)
+
+
+def published_place(settings: Settings) -> PublishedPlace:
+    """The place that the settings name.
+
+    Raises: `Invalid` when they name none.
+    """
+    if not settings.objects:
+        raise Invalid(
+            "no place for published snapshots is set", kind="objects_unset", setting="objects",
+            hint="set objects to s3://bucket/prefix in millpond.toml, or MILLPOND_OBJECTS",
+        )  # fmt: skip
+    if not settings.objects.startswith("s3://"):
+        return PublishedPlace(settings.objects)
+    config: dict[str, Any] = {
+        "endpoint": settings.objects_endpoint, "region": settings.objects_region,
+        "allow_http": settings.objects_allow_http, "virtual_hosted_style_request": not settings.objects_path_style,
+    }  # fmt: skip
+    return PublishedPlace(settings.objects, {name: value for name, value in config.items() if value})
+
+
+def open_published(
+    name: str, *, where: str | None = None, clock: Clock | None = None, **settings: Any
+) -> Snapshot:  # fmt: skip
+    """The published snapshot of a map, open; ranges that lie on this machine are not fetched again.
+
+    `where` and `settings` are as in `millpond.toml`: `objects`, `objects_endpoint="…"`.
+
+    Raises: `NotFound` when the map was not published there; `Denied`; `Unavailable` when the place cannot be reached
+    and nothing was fetched before; `Corrupt`, naming the object that is damaged.
+    """
+    loaded = load_settings(objects=where, **settings)
+    try:
+        return fetch_published(name, loaded, clock or SystemClock())[0]
+    except Unavailable as error:
+        snapshot = _open_known(name, loaded)
+        if snapshot is None:
+            raise
+        _LOG.warning("%s; the snapshot of %s that was fetched last is shown", error, name)
+        return snapshot
+
+
+def fetch_published(name: str, settings: Settings, clock: Clock) -> tuple[Snapshot, FetchReport]:
+    """The published snapshot that counts, open, and what had to be fetched.
+
+    Raises: as `open_published`, also while an older copy is here.
+    """
+    place = published_place(settings)
+    name = check_name(name)
+    source = place.of(name)
+    store, pond = _store(settings)
+    with store.usable(), store.alone(pond, name, settings.snapshot_fetch_timeout / 1000):
+        head = read_head(source)
+        if head is None:
+            raise NotFound(
+                "the map was not published here", kind="published_not_found", map=name, where=place.where,
+                hint="publish it: millpond snapshots push",
+            )  # fmt: skip
+        snapshot, report = _bring(source, store, pond, head[0].manifest, clock)
+    if report.ranges:
+        store.sweep(clock.now_ms())
+    return snapshot, report
+
+
+def _bring(
+    source: ObjectStore, store: SnapshotStore, pond: str, manifest_id: str, clock: Clock
+) -> tuple[Snapshot, FetchReport]:
+    """Fetch what is missing, let it count here, and remove what it replaces. Call it while the store is locked."""
+    manifest, now = load_manifest(source, manifest_id), clock.now_ms()
+    objects = store.objects(pond, manifest.map, manifest.incarnation)
+    report = copy_snapshot(source, objects, manifest)
+    snapshot = Snapshot.open(objects, manifest)
+    store.confirm(pond, manifest.map, "", Confirmation(manifest.id, manifest.incarnation, "", now))
+    _tidy(objects, snapshot, now)
+    return snapshot, report
+
+
+def _tidy(objects: FolderObjects, snapshot: Snapshot, now_ms: int) -> None:
+    try:
+        collect(objects, snapshot.manifest, now_ms=now_ms, keep_ms=0)
+    except (Corrupt, NotFound) as error:
+        _LOG.warning("%s; copies of old snapshots stay on the disk", error)
+
+
+def _open_known(name: str, settings: Settings) -> Snapshot | None:
+    """The copy that was fetched last, open; None when there is none that is whole."""
+    store, pond = _store(settings)
+    known = store.confirmed(pond, check_name(name), "")
+    if known is None:
+        return None
+    objects = store.objects(pond, check_name(name), known.incarnation)
+    try:
+        return Snapshot.open(objects, load_manifest(objects, known.manifest))
+    except (NotFound, Corrupt):
+        return None
+
+
+def _store(settings: Settings) -> tuple[SnapshotStore, str]:
+    """The machine's cache, and the name under which copies from this place lie there."""
+    place = f"{settings.objects_endpoint} {settings.objects}".encode()
+    return SnapshotStore(snapshot_folder(settings)), f"published-{hashlib.blake2b(place, digest_size=8).hexdigest()}"

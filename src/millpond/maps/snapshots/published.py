@@ -1,0 +1,165 @@
+"""Snapshots of maps in a place that machines share: a bucket, or a folder that several of them see.
+
+    <place>/<map>/current.json     the head: which snapshot counts
+    <place>/<map>/manifests/ …     its files, as a pond has them: docs/format/snapshot.md
+
+Invariants:
+* What the head names is whole: files are there before the manifest, the manifest before the head.
+* The head is changed by `swap` alone. It goes forward: to a later version of the same map, or, when that is said, to
+  another map of the name. Of several who publish at once, the latest version stands in the end.
+* Files are named by their content, and nothing is removed here: who read the head can read what it names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from millpond import ranges
+from millpond.errors import Conflict, Corrupt, Invalid, NotFound
+from millpond.kernel.steps import step
+from millpond.maps.snapshots.freeze import INTERVALS
+from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
+from millpond.ranges.files import put_content
+from millpond.ranges.transfer import FetchReport
+from millpond.ranges.verify import check_file
+from millpond.stores.objects import Objects, ObjectStore, open_objects
+
+__all__ = ("Head", "PublishedPlace", "copy_snapshot", "publish", "read_head")
+
+HEAD = "current.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The snapshot of a map that counts in a place. `shard_version` orders those of one incarnation."""
+
+    map: str
+    incarnation: str
+    manifest: str
+    shard_version: int
+    published_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPlace:
+    """A place for published snapshots, and how it is reached."""
+
+    where: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, name: str) -> ObjectStore:
+        """The objects of one map."""
+        return open_objects(f"{self.where.rstrip('/')}/{name}", **self.config)
+
+    def heads(self) -> list[Head]:
+        """The heads of all maps that were published here, by name.
+
+        Raises: `Corrupt`, `Denied`, `Unavailable`.
+        """
+        maps = [prefix.rstrip("/") for prefix in open_objects(self.where, **self.config).level().prefixes]
+        found = [read_head(self.of(name)) for name in maps]
+        return [head[0] for head in found if head is not None]
+
+
+def read_head(place: ObjectStore) -> tuple[Head, str] | None:
+    """The head of a map's place and the tag to swap it by; None when nothing was published.
+
+    Raises: `Corrupt`; `Invalid` for a format that is newer than this reader.
+    """
+    try:
+        held = place.get_tagged(HEAD)
+    except NotFound as error:
+        if error.kind != "object_not_found":
+            raise
+        return None
+    try:
+        row = json.loads(held.data.to_pybytes())
+        found = row.pop("format")
+        head = Head(**row) if found == FORMAT else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Corrupt(
+            "the head of published snapshots is not what was written", kind="published_damaged", object=HEAD,
+            where=place.where, hint="remove it, and push the map again",
+        ) from error  # fmt: skip
+    if head is None:
+        raise Invalid(
+            "the head of published snapshots has a format this version does not know", kind="snapshot_format",
+            found=found, where=place.where, hint="read it with the version that wrote it, or a newer one",
+        )  # fmt: skip
+    return head, held.tag
+
+
+def publish(
+    source: Objects, place: ObjectStore, manifest: SnapshotManifest, *, now_ms: int, replace: bool = False
+) -> tuple[Head, FetchReport]:
+    """Bring a snapshot to a place, only what is missing there, and let it count; the head in the end.
+
+    When a later version counts there already, it stays. `replace` takes the place of whatever counts: of another map of
+    that name, or of a later version, after a pond was restored from an older copy.
+    Hold a lease of the snapshot meanwhile.
+
+    Raises: `Conflict`, kind `published_other`, when the place holds another map of that name; `Corrupt`, `Denied`,
+    `Unavailable`.
+    """
+    _outdated(read_head(place), manifest, place.where, replace)  # before anything is sent
+    report = copy_snapshot(source, place, manifest)
+    head = Head(
+        map=manifest.map, incarnation=manifest.incarnation, manifest=manifest.id, shard_version=manifest.shard_version,
+        published_ms=now_ms,
+    )  # fmt: skip
+    data = json.dumps(asdict(head) | {"format": FORMAT}, sort_keys=True).encode()
+    while True:
+        held = read_head(place)
+        if held is not None and _outdated(held, manifest, place.where, replace):
+            return held[0], report
+        try:
+            place.swap(HEAD, data, None if held is None else held[1])
+        except Conflict:
+            continue  # another published meanwhile: its head is read, and compared
+        step("publish.head_swapped")
+        return head, report
+
+
+def _outdated(held: tuple[Head, str] | None, manifest: SnapshotManifest, where: str, replace: bool) -> bool:
+    """True when what counts is the same snapshot, or a later one of the map.
+
+    Raises: `Conflict` when it is of another map, which may not be replaced.
+    """
+    if held is None:
+        return False
+    head = held[0]
+    if replace or head.manifest == manifest.id:
+        return head.manifest == manifest.id
+    if head.incarnation != manifest.incarnation:
+        raise Conflict(
+            "another map of this name was published here", kind="published_other", map=manifest.map, where=where,
+            hint="publish to another place, or replace what is there",
+        )  # fmt: skip
+    return head.shard_version > manifest.shard_version
+
+
+def copy_snapshot(source: Objects, target: Objects, manifest: SnapshotManifest) -> FetchReport:
+    """Bring a snapshot's files, only those missing there, each checked against its name; the manifest goes last.
+
+    Raises: `NotFound` when a file is gone, `Corrupt` when one is damaged, naming it; `Denied`, `Unavailable`.
+    """
+    parts = [ranges.fetch(source, target, layer.index) for layer in manifest.layers]
+    if manifest.intervals is not None:
+        name = f"{INTERVALS}/{manifest.intervals}.arrow"
+        if not target.exists(name):
+            data = source.get(name)
+            check_file(data, name, source.where)
+            target.put(name, data)
+    step("publish.files_copied")
+    put_content(target, manifest_name(manifest.id), pa.py_buffer(manifest.to_bytes()))
+    step("publish.manifest_written")
+    return FetchReport(
+        sum(part.ranges for part in parts), sum(part.bytes for part in parts),
+        sum(part.ranges_reused for part in parts), sum(part.bytes_reused for part in parts),
+    )  # fmt: skip
