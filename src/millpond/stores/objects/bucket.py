@@ -50,7 +50,7 @@ _CLIENT = {"connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>(\w+)</Code>")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-_ROLE_ADDRESS = "169.254.169.254"
+_ROLE_PATH = "/latest/api/token"
 """Where a machine of Amazon learns its role, when the environment has no credentials."""
 
 
@@ -253,7 +253,7 @@ class BucketObjects(ObjectStore):
             return changed(name, self.where)
         if isinstance(error, FileNotFoundError | NotFoundError):
             return not_found(name, self.where)
-        if _ROLE_ADDRESS in reason:
+        if _ROLE_PATH in reason:
             return _denied("there are no credentials for the bucket", values)
         if isinstance(error, PermissionError) or (status is not None and status[1] in ("401", "403")):
             return _denied("the bucket refuses us", values | ({"reason": code[1]} if code else {}))
