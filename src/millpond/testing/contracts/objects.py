@@ -1,4 +1,4 @@
-"""What every store of objects must keep, as tests: subclass `ObjectsContract` in a module that pytest collects.
+"""The promises of every store of objects, as tests: subclass `ObjectsContract` in a module that pytest collects.
 
 A store's suite supplies an `objects` fixture, empty for each test, and two hooks that go round the API.
 
@@ -51,7 +51,7 @@ class ObjectsContract(ABC):
 
     @abstractmethod
     def look_behind(self, objects: ObjectStore, name: str) -> bytes | None:
-        """What the place holds under a name, read behind the API's back."""
+        """The bytes that the place holds under a name, read behind the API's back."""
 
     @abstractmethod
     def put_behind(self, objects: ObjectStore, name: str, data: bytes) -> None:
@@ -312,7 +312,7 @@ class ObjectsMachine(RuleBasedStateMachine):
 
 
 def _swap(objects: ObjectStore, name: str, word: object, expected: str | None, writer: int) -> None:
-    """What one of several writers does: its bytes tell who it was."""
+    """Swap as one of several writers, with bytes that name it."""
     objects.swap(name, f"{word} {writer}".encode(), expected)
 
 
