@@ -2,7 +2,8 @@
 
     python tools/s3_server.py FOLDER
 
-Files that are there and whole are not fetched again. They come from Maven's central repository, by its own name.
+Files that are there and whole are not fetched again. They come from Maven's central repository; its address is the
+one in the settings of Ivy, which PySpark brings, or `MAVEN_REPOSITORY` names a mirror.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import os
 import ssl
 import sys
 import urllib.request
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-REPOSITORY = "https://repo.maven.apache.org/maven2/"
+import pyspark
+
+IVY_SETTINGS = "org/apache/ivy/core/settings/repository.properties"
 PINNED = Path(__file__).with_suffix(".sha256")
 ATTEMPTS = 3
 
@@ -23,6 +27,16 @@ ATTEMPTS = 3
 def pinned() -> dict[str, str]:
     """Each file's path in the repository, and its SHA-256."""
     return {path: digest for digest, path in (line.split() for line in PINNED.read_text().splitlines())}
+
+
+def repository() -> str:
+    """The address of the repository, with a slash at its end."""
+    if named := os.environ.get("MAVEN_REPOSITORY"):
+        return named.rstrip("/") + "/"
+    [ivy] = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    with zipfile.ZipFile(ivy) as jar:
+        lines = jar.read(IVY_SETTINGS).decode().splitlines()
+    return next(value.strip() for line in lines for value in line.split("=") if value.strip().endswith("/maven2/"))
 
 
 def whole(file: Path, digest: str) -> bool:
@@ -35,7 +49,7 @@ def trusted() -> ssl.SSLContext:
     return ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or os.environ.get("PIP_CERT") or None)
 
 
-def fetch(path: str, digest: str, folder: Path) -> None:
+def fetch(address: str, path: str, digest: str, folder: Path) -> None:
     """Bring one file, unless it is there.
 
     Raises: `SystemExit` when it cannot be fetched, or is another than was pinned.
@@ -47,7 +61,7 @@ def fetch(path: str, digest: str, folder: Path) -> None:
             return
         partial = target.with_suffix(".partial")
         try:
-            with urllib.request.urlopen(REPOSITORY + path, timeout=60, context=trusted()) as answer:
+            with urllib.request.urlopen(address + path, timeout=60, context=trusted()) as answer:
                 partial.write_bytes(answer.read())
         except OSError as error:
             reason = error
@@ -55,18 +69,18 @@ def fetch(path: str, digest: str, folder: Path) -> None:
         partial.replace(target)
         reason = "its SHA-256 is not the one in tools/s3_server.sha256"
     if not whole(target, digest):
-        raise SystemExit(f"{REPOSITORY}{path} cannot be used: {reason}")
+        raise SystemExit(f"{address}{path} cannot be used: {reason}")
 
 
 def main() -> None:
     """Fetch all files, and remove those of other versions."""
-    folder, files = Path(sys.argv[1]), pinned()
+    folder, files, address = Path(sys.argv[1]), pinned(), repository()
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         if old.name not in {path.rpartition("/")[2] for path in files}:
             old.unlink()
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda path: fetch(path, files[path], folder), files))
+        list(threads.map(lambda path: fetch(address, path, files[path], folder), files))
 
 
 if __name__ == "__main__":
