@@ -99,7 +99,7 @@ def test_care_is_taken_now_and_reported(node: Served) -> None:
 def test_care_without_a_setting_or_a_time_is_refused(node: Served) -> None:
     owner(node)
     answer = node.post("/v1/maps/owner/maintenance", {"what": "condense"})
-    assert (answer.status, answer.json()["kind"]) == (400, "care_setting")
+    assert (answer.status, answer.json()["kind"]) == (400, "maintenance_setting")
     assert node.post("/v1/maps/owner/maintenance", {"what": "polish"}).json()["kind"] == "request_invalid"
     assert node.post("/v1/maps/nowhere/maintenance", {"what": "compact"}).status == 404
 

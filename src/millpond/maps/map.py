@@ -194,7 +194,7 @@ class Map:
             return parse_instant(before)
         if age_ms is None:
             raise Invalid(
-                f"the map has no {setting} setting", kind="care_setting", map=self.name,
+                f"the map has no {setting} setting", kind="maintenance_setting", map=self.name,
                 setting=setting, hint=f"alter_map({self.name!r}, {setting}='30d'), or say before=…",
             )  # fmt: skip
         return self.loading.clock.now_ms() - age_ms

@@ -128,8 +128,8 @@ _QUESTIONS: dict[str, Mistake] = {
 }  # fmt: skip
 
 _MAINTENANCE: dict[str, Mistake] = {
-    "condense": (Invalid, "care_setting", lambda s: s.timed.condense()),
-    "retain unset": (Invalid, "care_setting", lambda s: s.timed.retain()),
+    "condense": (Invalid, "maintenance_setting", lambda s: s.timed.condense()),
+    "retain unset": (Invalid, "maintenance_setting", lambda s: s.timed.retain()),
     "condense before": (Invalid, "time_unknown", lambda s: s.timed.condense(before="soon")),
     "retain before": (Invalid, "time_naive", lambda s: s.timed.retain(before="2013-01-01")),
 }

@@ -20,7 +20,7 @@ OPTIONS = {
 """Parameters that hints name, and the options that stand for them."""
 
 BY_KIND = {
-    "care_setting": "--before TIME; or set it for good: millpond alter {map} --{setting} 30d",
+    "maintenance_setting": "--before TIME; or set it for good: millpond alter {map} --{setting} 30d",
     "published_other": "publish to another place with --to, or take this one with --replace",
 }
 """Hints that the command line says in other words altogether."""

@@ -106,7 +106,7 @@ class RejectWriter:
         more = self.count - len(self._shown)
         first = "; ".join(self._shown) + (f"; and {more:,} more" if more else "")
         count = f"{'at least ' if stopped else ''}{self.count:,} {'row' if self.count == 1 else 'rows'}"
-        seen = f"see them all in {self.path}" if self.path else "write them all to a file: rejects, or --rejects FILE"
+        seen = f"see them all in {self.path}" if self.path else "write them all to a file: rejects='FILE'"
         return Invalid(
             f"{count} {self.outcome}: {first}", kind="too_many_rejects",
             hint=f"{seen}; {self.others}",

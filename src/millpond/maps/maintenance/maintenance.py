@@ -4,7 +4,7 @@
 |---|---|
 | `condense` | drops rows that only confirm what is known; joins sessions that overlap or touch |
 | `retain` | deletes rows that are older than a time |
-| `compact` | rewrites the shard's file without free space (`care_compact.py`) |
+| `compact` | rewrites the shard's file without free space (`compaction.py`) |
 
 Invariants:
 * an act changes a bounded number of rows at a time, each change one transaction of its own; readers see the map

@@ -174,7 +174,7 @@ class Repairs:
                 clone_map(self._pond, peer, pond_map.name)
                 repair.done.append(f"cloned map {pond_map.name} from {peer.url}: {error.message}")
             except Unavailable as error:
-                _LOG.info("%s", error)  # it is cared for: the comparison waits for that
+                _LOG.info("%s", error)  # expected: the comparison waits for maintenance
 
     def _compare(self, repair: _Repair, peer: Peer) -> None:
         found = agreement([peer, self._local_peer], self._clock, seconds=COMPARE_SECONDS, stopping=self._stopping)
