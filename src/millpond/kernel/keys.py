@@ -33,7 +33,10 @@ import numpy.typing as npt
 
 from millpond.errors import Corrupt, Invalid
 
-__all__ = ("EVERYTHING", "KeyRange", "Part", "Prefix", "decode", "encode", "ordered_int64", "unordered_int64")
+__all__ = (
+    "EVERYTHING", "KeyRange", "Part", "Prefix", "decode", "encode", "ordered_int64", "starting", "text_prefix",
+    "unordered_int64",
+)  # fmt: skip
 
 Part: TypeAlias = "bool | int | datetime | str | bytes | None"
 
@@ -56,6 +59,26 @@ class KeyRange(NamedTuple):
 
 
 EVERYTHING = KeyRange(b"", None)
+
+
+def starting(prefix: bytes | str) -> KeyRange:
+    """The keys that begin with these bytes; a text stands for its UTF-8.
+
+    >>> starting("a/"), starting(b"\\xff")
+    (KeyRange(start=b'a/', stop=b'a0'), KeyRange(start=b'\\xff', stop=None))
+    """
+    start = prefix.encode() if isinstance(prefix, str) else prefix
+    shorter = start.rstrip(b"\xff")
+    return KeyRange(start, shorter[:-1] + bytes([shorter[-1] + 1]) if shorter else None)
+
+
+def text_prefix(text: str, *before: Part) -> bytes:
+    """The prefix of encoded keys whose parts are `before` and then a text that begins so.
+
+    >>> starting(text_prefix("a/", "main")).holds(encode(("main", "a/b", 7)))
+    True
+    """
+    return encode((*before, text))[:-1]  # without the byte that ends a text
 
 
 def encode(parts: tuple[Part, ...]) -> bytes:

@@ -5,13 +5,19 @@ event" is one atomic write. What a driver must keep is written as tests in `mill
 
 Invariants every driver keeps:
 * A read transaction sees one moment: what was committed before it began, all of it, and nothing later.
-* Writes happen one after another, each wholly or not at all; a committed one survives a crash, if the driver is
-  durable.
+* Writes are *serializable*: the space is always as if they had been made one after another, each wholly or not at all.
+  They need not run one after another. A committed write survives a crash, if the driver is durable.
 * Of three outcomes a write has one: it returns, and was made; it raises, and was not; it raises `Uncertain`, and was
   made or not, as the space will tell whoever looks.
 * A write is a *function* of its transaction, and a driver may run it again: when the map must grow, when another
-  server's transaction got in between. So it acts on nothing but the transaction.
-* A scan sees the transaction as it is at each step; to write while scanning is safe.
+  server's transaction got in between. Another thread may run it, for several writes share one commit. So it acts on
+  nothing but the transaction, and takes no lock.
+* To put and delete while scanning is safe: rows that stay are met once, rows that were deleted ahead of the scan are
+  not met. Whether a scan meets rows that are put ahead of it is not promised.
+* Keys have 1 to `KEY_BYTES_MAX` bytes: as many as the longest S3 key, escaped, with its prefix, needs. A driver whose
+  storage takes less finds another place for long ones.
+
+Storage without transactions over several rows (DynamoDB, Cosmos, Redis Cluster) cannot keep this, and gets no driver.
 """
 
 from __future__ import annotations
@@ -39,8 +45,8 @@ __all__ = (
     "transaction_over",
 )
 
-KEY_BYTES_MAX = 511
-"""LMDB's limit, kept by every driver, so that a pond can move from one to another."""
+KEY_BYTES_MAX = 2_560
+"""One limit for every driver, so that a pond can move from one to another."""
 
 VALUE_BYTES_MAX = 64 * 1024 * 1024
 """Small truths are small; what is larger belongs into a segment's file."""
@@ -131,7 +137,7 @@ def check_row(key: bytes, value: bytes) -> None:
     """
     if not 0 < len(key) <= KEY_BYTES_MAX:
         raise Invalid(
-            "a key of a space has 1 to 511 bytes", kind="space_key_length", bytes=len(key), key=key[:32].hex() + "…"
+            "a key of a space has 1 to 2,560 bytes", kind="space_key_length", bytes=len(key), key=key[:32].hex() + "…"
         )
     if len(value) > VALUE_BYTES_MAX:
         raise Invalid(

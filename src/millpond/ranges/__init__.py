@@ -14,9 +14,9 @@ diff, merge or fetch costs what changed, not what exists. The bytes are drawn in
 
 from __future__ import annotations
 
+from millpond.kernel.keys import starting, text_prefix
 from millpond.ranges.diff import Difference, diff
 from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, index_name, load_index, range_name
-from millpond.ranges.key_columns import starting, text_prefix
 from millpond.ranges.merge import merge
 from millpond.ranges.reader import RangeReader, find, get, open_index, open_range, scan
 from millpond.ranges.three_way import Choice, Conflicts, Side, ThreeWay, conflicts, merge_three_way

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
+from millpond.kernel.keys import starting
 from millpond.ranges.canonical import equal_rows
-from millpond.ranges.key_columns import key_column, lower_bound, starting
+from millpond.ranges.key_columns import key_column, lower_bound
 from millpond.ranges.merge import match_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 

@@ -15,11 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.arrays.compiled import kernel
-from millpond.kernel.keys import KeyRange, Part, encode
 
 __all__ = (
     "KeyColumn", "cut", "find_rows", "first_unordered", "hash_of_key", "key_column", "lower_bound", "merge_keys",
-    "search", "starting", "text_prefix", "upper_bound",
+    "search", "upper_bound",
 )  # fmt: skip
 
 _FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
@@ -56,26 +55,6 @@ def key_column(array: pa.Array) -> KeyColumn:
         return KeyColumn(array, np.zeros(1, np.int32), np.zeros(0, np.uint8))
     taken = np.frombuffer(offsets, np.int32, offsets.size // 4)[array.offset : array.offset + len(array) + 1]
     return KeyColumn(array, taken, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8))
-
-
-def starting(prefix: bytes | str) -> KeyRange:
-    """The keys that begin with these bytes; a text stands for its UTF-8.
-
-    >>> starting("a/"), starting(b"\\xff")
-    (KeyRange(start=b'a/', stop=b'a0'), KeyRange(start=b'\\xff', stop=None))
-    """
-    start = prefix.encode() if isinstance(prefix, str) else prefix
-    shorter = start.rstrip(b"\xff")
-    return KeyRange(start, shorter[:-1] + bytes([shorter[-1] + 1]) if shorter else None)
-
-
-def text_prefix(text: str, *before: Part) -> bytes:
-    """The prefix of encoded keys (`kernel/keys.py`) whose parts are `before` and then a text that begins so.
-
-    >>> starting(text_prefix("a/", "main")).holds(encode(("main", "a/b", 7)))
-    True
-    """
-    return encode((*before, text))[:-1]  # without the byte that ends a text
 
 
 @kernel

@@ -128,19 +128,24 @@ class SpaceContract(ABC):
         assert space.write(empty) == sorted(ROWS, reverse=reverse)
         assert _scan(space) == []
 
-    def test_a_scan_sees_what_is_written_ahead_of_it(self, space: Space) -> None:
-        space.write(_putting({b"a": b"", b"c": b"", b"d": b""}))
+    @pytest.mark.parametrize("reverse", [False, True])
+    def test_rows_may_be_put_while_others_are_scanned(self, space: Space, reverse: bool) -> None:
+        space.write(_putting({b"a": b"", b"c": b"", b"e": b""}))
 
         def change(transaction: Transaction) -> list[bytes]:
             seen = []
-            for key, _ in transaction.scan(EVERYTHING):
+            for key, _ in transaction.scan(EVERYTHING, reverse=reverse):
                 seen.append(key)
-                if key == b"a":
-                    _putting({b"0": b"", b"b": b""})(transaction)
-                    transaction.delete(b"d")
+                if key == b"c":
+                    _putting({b"0": b"", b"b": b"", b"d": b"", b"f": b""})(transaction)
+                    transaction.delete(b"a" if reverse else b"e")
             return seen
 
-        assert space.write(change) == [b"a", b"b", b"c"]
+        seen = space.write(change)
+        assert seen == sorted(seen, reverse=reverse), "in order, and none twice"
+        # New rows ahead of a scan are met or not; those that stay are, and those that are gone are not.
+        assert [key for key in seen if key in b"ace"] == ([b"e", b"c"] if reverse else [b"a", b"c"])
+        assert [key for key, _ in _scan(space)] == sorted({*b"0 a b c d e f".split()} - {b"a" if reverse else b"e"})
 
     # --- transactions
 
@@ -186,7 +191,7 @@ class SpaceContract(ABC):
         assert space.write(change) is None
         assert _get(space, b"k") == b"v"
 
-    def test_writes_of_many_threads_are_one_after_another(self, space: Space) -> None:
+    def test_writes_of_many_threads_are_serializable(self, space: Space) -> None:
         def count(transaction: Transaction) -> None:
             transaction.put(b"n", b"%d" % (int(transaction.get(b"n") or b"0") + 1))
 

@@ -1,0 +1,176 @@
+"""A transaction of a space over one of LMDB's.
+
+Invariants:
+* Cursors are searched anew after each change, so that scanning and writing mix safely.
+* Rows come in the order of their keys, long ones among them (`long_keys.py`).
+* A change that met the end of the map is remembered as well as raised: whatever its caller does about it, the write is
+  run again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import lmdb
+
+from millpond.kernel.keys import starting
+from millpond.kernel.space import KEY_BYTES_MAX, check_row, transaction_over
+from millpond.stores.lmdb.errors import translated
+from millpond.stores.lmdb.long_keys import (
+    GROUP_BYTES,
+    PLAIN_KEY_BYTES_MAX,
+    find_row,
+    is_place,
+    place_of,
+    rows_in,
+    with_row,
+    without_row,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from millpond.kernel.keys import KeyRange
+
+__all__ = ("LmdbTransaction",)
+
+
+class LmdbTransaction:
+    """One LMDB transaction; it counts what it writes, so that a scan knows when to search anew."""
+
+    def __init__(self, transaction: lmdb.Transaction, path: Path) -> None:
+        self._transaction = transaction
+        self._path = path
+        self._changes = 0
+        self.map_full = False
+        self.over = False
+
+    def get(self, key: bytes) -> bytes | None:
+        if 0 < len(key) <= PLAIN_KEY_BYTES_MAX:
+            return self._stored(key)
+        return find_row(self._stored(place_of(key)), key) if self._is_long(key) else None
+
+    def put(self, key: bytes, value: bytes) -> None:
+        check_row(key, value)
+        if len(key) <= PLAIN_KEY_BYTES_MAX:
+            self._change(lambda: self._transaction.put(key, value))
+        else:
+            place = place_of(key)
+            content = with_row(self._stored(place), key, value)
+            self._change(lambda: self._transaction.put(place, content))
+
+    def delete(self, key: bytes) -> bool:
+        if 0 < len(key) <= PLAIN_KEY_BYTES_MAX:
+            return self._change(lambda: self._transaction.delete(key))
+        if self.get(key) is None:
+            return False
+        place = place_of(key)
+        content = without_row(self._stored(place) or b"", key)
+        if content is None:
+            return self._change(lambda: self._transaction.delete(place))
+        return self._change(lambda: self._transaction.put(place, content))
+
+    def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        self._refuse_over()
+        return self._scan(keys, reverse)
+
+    def _is_long(self, key: bytes) -> bool:
+        self._refuse_over()
+        return PLAIN_KEY_BYTES_MAX < len(key) <= KEY_BYTES_MAX
+
+    def _refuse_over(self) -> None:
+        if self.over:
+            raise transaction_over()
+
+    def _stored(self, stored: bytes) -> bytes | None:
+        if self.over:
+            raise transaction_over()
+        try:
+            return cast("bytes | None", self._transaction.get(stored))
+        except lmdb.Error as error:
+            raise translated(error, self._path) from error
+
+    def _change(self, change: Callable[[], bool]) -> bool:
+        self._refuse_over()
+        self._changes += 1
+        try:
+            return change()
+        except lmdb.MapFullError:
+            self.map_full = True
+            raise
+        except lmdb.Error as error:
+            raise translated(error, self._path) from error
+
+    def _scan(self, keys: KeyRange, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            cursor = self._transaction.cursor()
+            found = _seek_last(cursor, keys.stop) if reverse else _seek_first(cursor, keys.start)
+            while found:
+                key, value = cast(tuple[bytes, bytes], cursor.item())
+                if len(key) >= GROUP_BYTES:
+                    group = key[:GROUP_BYTES]
+                    if not _meets(keys, group):
+                        return
+                    yield from self._group_rows(group, keys, reverse)
+                    self._refuse_over()
+                    found = _seek_last(cursor, group) if reverse else _seek_behind(cursor, group)
+                    continue
+                if not keys.holds(key):
+                    return
+                changes = self._changes
+                yield key, value
+                self._refuse_over()
+                if changes == self._changes:
+                    found = cursor.prev() if reverse else cursor.next()
+                else:
+                    found = _seek_last(cursor, key) if reverse else _seek_first(cursor, key + b"\x00")
+        except lmdb.Error as error:
+            raise translated(error, self._path) from error
+
+    def _group_rows(self, group: bytes, keys: KeyRange, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of a group that are in the range. Only their keys are held meanwhile, and each is looked up anew."""
+        for key in sorted(filter(keys.holds, self._group_keys(group)), reverse=reverse):
+            value = self.get(key)
+            if value is not None:  # else it was deleted meanwhile
+                yield key, value
+
+    def _group_keys(self, group: bytes) -> Iterator[bytes]:
+        cursor = self._transaction.cursor()
+        found = cursor.set_range(group)
+        while found:
+            stored = cast(bytes, cursor.key())
+            if not stored.startswith(group):
+                return
+            if is_place(stored):
+                yield from (key for key, _ in rows_in(cast(bytes, cursor.value())))
+            else:
+                yield stored
+            found = cursor.next()
+
+
+def _meets(keys: KeyRange, group: bytes) -> bool:
+    """True when a key of the group can lie in the range: a bound that is no longer than a group splits none."""
+    return keys.start[:GROUP_BYTES] <= group and (keys.stop is None or group < keys.stop)
+
+
+def _seek_first(cursor: lmdb.Cursor, start: bytes) -> bool:
+    """To the first key that is not less than `start`, or to the group in which it lies."""
+    return cursor.set_range(start[:GROUP_BYTES]) if start else cursor.first()
+
+
+def _seek_behind(cursor: lmdb.Cursor, group: bytes) -> bool:
+    """To the first key after a group."""
+    behind = starting(group).stop
+    return behind is not None and cursor.set_range(behind)
+
+
+def _seek_last(cursor: lmdb.Cursor, stop: bytes | None) -> bool:
+    """To the last key before `stop`, or to the group in which `stop` lies."""
+    if stop is not None and len(stop) > GROUP_BYTES:
+        stop = starting(stop[:GROUP_BYTES]).stop
+    if stop is None:
+        return cursor.last()
+    if not stop:
+        return False
+    return cursor.prev() if cursor.set_range(stop) else cursor.last()
