@@ -28,11 +28,11 @@ class TestMemorySpace(SpaceContract):
 
     def look_behind(self, space: Space, key: bytes) -> bytes | None:
         assert isinstance(space, MemorySpace)
-        return dict(space._state.ascending(b"")).get(key)
+        return space._rows.get(key)
 
     def put_behind(self, space: Space, key: bytes, value: bytes) -> None:
         assert isinstance(space, MemorySpace)
-        space._state = type(space._state).of(dict(space._state.ascending(b"")) | {key: value})
+        space._rows = space._rows.changed([(key, value)])
 
 
 class TestFaultySpace(TestMemorySpace):

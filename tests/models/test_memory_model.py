@@ -99,7 +99,7 @@ class SpaceInMemory(RuleBasedStateMachine):
     def agrees(self) -> None:
         if not hasattr(self, "rows"):
             return
-        self.space._state.check()
+        self.space._rows.check()
         for tx, rows in self.readers:
             assert list(tx.scan(KeyRange(b"", None))) == sorted(rows.items())
         with self.space.read() as tx:
@@ -121,8 +121,8 @@ def test_a_write_copies_what_it_changes() -> None:
             tx.put(b"%05d" % number, b"")
 
     space.write(fill)
-    before: list[Any] = space._state.blocks
+    before: list[Any] = space._rows.blocks
     space.write(lambda tx: tx.put(b"10000", b"changed"))
-    after = space._state.blocks
+    after = space._rows.blocks
     assert len(before) == len(after) > 50
     assert sum(one is not other for one, other in zip(before, after, strict=True)) == 1

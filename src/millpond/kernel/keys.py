@@ -154,6 +154,21 @@ class Prefix:
         """All keys under this prefix, its own key included; or only those from `start` up to, without, `stop`."""
         return KeyRange(self.pack(*start), self.packed + b"\xff" if stop is None else self.pack(*stop))
 
+    def starting(self, text: str) -> KeyRange:
+        """The keys under this prefix whose next part is a text that begins so.
+
+        >>> branch = Prefix("staged")["main"]
+        >>> branch.starting("a/").holds(branch.pack("a/b")), branch.starting("a/").holds(branch.pack("ab"))
+        (True, False)
+        """
+        return starting(self.packed + text_prefix(text))
+
+    def after(self, text: str) -> KeyRange:
+        """The keys under this prefix behind all those of `starting(text)`: a listing goes on there that skips them."""
+        behind = starting(self.packed + text_prefix(text)).stop
+        assert behind is not None, "a code begins with its tag, and no tag is FF"
+        return KeyRange(behind, self.range().stop)
+
 
 def ordered_int64(values: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Each integer as 8 bytes, big-endian with the sign bit flipped: shape `(n,)` gives `(n, 8)`, in the same order.

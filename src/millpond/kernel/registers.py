@@ -22,11 +22,35 @@ from millpond.errors import Conflict, Corrupt, Internal
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("Held", "Register", "Rule")
+__all__ = ("Held", "Register", "Rule", "swap_bytes")
 
 V = TypeVar("V")
 Rule = Callable[["V | None", "V"], "str | None"]
 """What is wrong with putting the second value in the place of the first; None when nothing is."""
+
+
+def swap_bytes(tx: Transaction, key: bytes, expected: bytes | None, value: bytes | None) -> None:
+    """Put `value` at `key` in place of `expected`; None stands for no row, on either side.
+
+    For rows whose own bytes say which version they are. Where a value may come back after others, take a `Register`.
+
+    Raises:
+        Conflict: something else is there, and stays.
+    """
+    found = tx.get(key)
+    if found != expected:
+        raise Conflict(
+            "the row moved", kind="row_moved", key=key[:64].hex(), expected=_told(expected), found=_told(found),
+            hint="read again, then retry",
+        )  # fmt: skip
+    if value is None:
+        tx.delete(key)
+    elif value != found:
+        tx.put(key, value)
+
+
+def _told(value: bytes | None) -> str:
+    return "nothing" if value is None else f"{len(value)} bytes, {value[:16].hex()}…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,17 @@ class Series:
         """The manifest, with all that is known to be absorbed: it costs a look at every row."""
         segments = tuple(listed.segment for listed in self.listed(tx))[::-1]
         ids = {segment.id for segment in segments}
-        known = {str(self.absorbed.unpack(key)[0]) for key, _ in tx.scan(self.absorbed.range())}
+        known = {str(self.absorbed.unpack(key)[0]) for key in tx.keys(self.absorbed.range())}
         return Manifest(segments, frozenset(known - ids))
 
     def knows(self, tx: ReadTransaction, id_: str) -> bool:
         """Whether the segment is listed, or was."""
         return tx.get(self.absorbed.pack(id_)) is not None
+
+    def known(self, tx: ReadTransaction, ids: Sequence[str]) -> set[str]:
+        """Those of the ids whose segments are listed, or were."""
+        rows = tx.get_many([self.absorbed.pack(id_) for id_ in ids])
+        return {id_ for id_, row in zip(ids, rows, strict=True) if row is not None}
 
     def adopt(self, tx: Transaction, segment: Segment, about: dict[str, Any]) -> bool:
         """List a sealed segment as the newest; False when it is known already.
@@ -99,8 +104,7 @@ class Series:
                 "only the oldest segments can leave", kind="segment_order", positions=tuple(positions),
                 hint="read again, then retry",
             )  # fmt: skip
-        for position in positions:
-            tx.delete(self.segments.pack(position))
+        tx.delete_range(self.segments.range(), len(oldest))
 
     def remove(self, tx: Transaction, segment: Segment) -> bool:
         """Take out a segment that cannot be used, and forget it; whether it was listed."""
@@ -119,8 +123,7 @@ class Series:
     def clear(self, tx: Transaction) -> None:
         """Forget everything."""
         for prefix in (self.segments, self.absorbed):
-            for key, _ in list(tx.scan(prefix.range())):
-                tx.delete(key)
+            tx.delete_range(prefix.range())
 
     def _parse(self, key: bytes, value: bytes) -> Listed:
         try:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from millpond.errors import Closed, Internal, Invalid, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from millpond.kernel.keys import KeyRange
@@ -69,8 +69,14 @@ class ReadTransaction(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """The value at `key`; None when there is none. An empty value is not None."""
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values at several keys, in their order; None where there is none."""
+
     def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """The keys of the range and their values, in the order of the keys, or from the last to the first."""
+
+    def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
+        """The keys of the range without their values, ordered as `scan` orders them."""
 
 
 class Transaction(ReadTransaction, Protocol):
@@ -85,6 +91,12 @@ class Transaction(ReadTransaction, Protocol):
 
     def delete(self, key: bytes) -> bool:
         """Remove `key`; whether it was there."""
+
+    def delete_range(self, keys: KeyRange, limit: int | None = None) -> int:
+        """Remove the keys of the range, or the first `limit` of them; how many there were.
+
+        With a limit a large range is removed in several writes: the one that removes fewer was the last.
+        """
 
 
 class Space(Protocol):

@@ -107,7 +107,7 @@ def _check_catalogue(tx: ReadTransaction) -> Iterator[Report]:
         if definition.name != name:
             yield problem("map", name, f"its row tells of {definition.name}", _OURS, counted=False)
     for prefix, what in ((QUEUE, "queue"), (ABSORBED, "absorbed part"), (SNAPSHOT, "snapshot")):
-        for key, _ in tx.scan(prefix.range()):
+        for key in tx.keys(prefix.range()):
             about = prefix.unpack(key)
             if about[0] not in names and not (prefix == SNAPSHOT and _is_cleared(tx, str(about[0]))):
                 yield problem(what, about, "it speaks of a map that does not exist", _OURS)

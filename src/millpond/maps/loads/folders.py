@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from millpond.kernel.keys import KeyRange, Prefix
+from millpond.kernel.scans import first_parts
 from millpond.kernel.space import ReadTransaction, Space
 from millpond.maps.log.queue import MAINTENANCE, QUARANTINE, QUEUE, Quarantined, Queued, queued_parts
 from millpond.maps.model.catalogue import map_names
@@ -63,7 +62,7 @@ class MergeQueue:
     def queued_maps(self) -> list[str]:
         """The maps that something waits for, by name: one look for each of them, however many maps there are."""
         with self.space.read() as tx:
-            return sorted({*_names(tx, QUEUE), *_names(tx, MAINTENANCE)})
+            return sorted({str(name) for prefix in (QUEUE, MAINTENANCE) for name in first_parts(tx, prefix)})
 
     def quarantined(self) -> list[Quarantined]:
         """Parts that were quarantined."""
@@ -72,15 +71,4 @@ class MergeQueue:
 
 
 def _waits(tx: ReadTransaction, name: str) -> bool:
-    return any(next(tx.scan(prefix[name].range()), None) is not None for prefix in (QUEUE, MAINTENANCE))
-
-
-def _names(tx: ReadTransaction, prefix: Prefix) -> Iterator[str]:
-    """The first parts of the keys under a prefix, each once."""
-    keys = prefix.range()
-    while (found := next(tx.scan(keys), None)) is not None:
-        name = str(prefix.unpack(found[0])[0])
-        yield name
-        stop = prefix[name].range().stop
-        assert stop is not None
-        keys = KeyRange(stop, keys.stop)
+    return any(next(tx.keys(prefix[name].range()), None) is not None for prefix in (QUEUE, MAINTENANCE))

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, Corrupt, Invalid, MillpondError, Unavailable, Uncertain
+from millpond.errors import Conflict, Corrupt, Invalid, Unavailable, Uncertain
+from millpond.kernel.outcomes import write_certainly
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
@@ -213,22 +214,19 @@ class Loads(PartPlaces, MergeQueue):
         Raises: `Uncertain` when the space does not answer that either; what `enter` raises.
         """
         try:
-            return self.space.write(enter)
-        except Uncertain as lost:
-            try:
-                with self.space.read() as tx:
-                    result = entered(tx)
-            except MillpondError as error:
-                raise Uncertain(
-                    "the space does not say whether the load is entered", kind="load_uncertain", load=load,
-                    reason=error.message,
-                    hint="load the same parts again under this load id: what is entered is not entered twice",
-                ) from lost  # fmt: skip
-            if result is None:
-                raise Unavailable(
-                    "the load was not entered", kind="load_not_entered", load=load, hint="load it again"
-                ) from lost
-            return result
+            return write_certainly(self.space, enter, entered)
+        except Uncertain as error:
+            raise Uncertain(
+                "the space does not say whether the load is entered", kind="load_uncertain", load=load,
+                reason=error.values.get("reason", error.message),
+                hint="load the same parts again under this load id: what is entered is not entered twice",
+            ) from error  # fmt: skip
+        except Unavailable as error:
+            if error.kind != "write_not_made":
+                raise
+            raise Unavailable(
+                "the load was not entered", kind="load_not_entered", load=load, hint="load it again"
+            ) from error
 
     def _recall(self, load: str, places: Mapping[str, Path]) -> None:
         """See to what an earlier attempt at a load left in `receive/`, because its outcome was not known."""
@@ -447,7 +445,7 @@ class Loads(PartPlaces, MergeQueue):
         queue = self.queued()
         numbers = {f"{part.number:012d}" for part in queue}
         with self.space.read() as tx:
-            retained = {str(RETAINED.unpack(key)[0]) for key, _ in tx.scan(RETAINED.range())}
+            retained = {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
         merging = [place for name in _folders(self.folder / "merging") for place in _folders(name)]
         for place in _folders(self.folder / "staging") + merging:
             if place.name not in numbers:

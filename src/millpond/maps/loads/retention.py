@@ -157,7 +157,7 @@ def cover(tx: Transaction) -> int:
     """Trim the log to what there are parts for, never what is not applied; how many entries went."""
     names = map_names(tx)
     there = {part.part for name in names for part in queued_parts(tx, name)}
-    there |= {str(RETAINED.unpack(key)[0]) for key, _ in tx.scan(RETAINED.range())}
+    there |= {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
     there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}
     first = first_position(tx)
     for entry in _entries(tx):

@@ -102,10 +102,10 @@ class _Redo:
 
 def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
     with loads.space.read() as tx:
-        again = {part.number for part in quarantine if series_of(part.map).knows(tx, part.part)}
+        known_parts = series_of(shard.definition.name).known(tx, [part.part for part in quarantine])
     # Whose rows were loaded again since is not wanted any more, damaged or not.
-    known = [part for part in quarantine if part.number in again]
-    whole = [part for part in quarantine if part.number not in again and _is_whole(loads, part)]
+    known = [part for part in quarantine if part.part in known_parts]
+    whole = [part for part in quarantine if part.part not in known_parts and _is_whole(loads, part)]
     with shard.exclusive(), loads.alone():
         if known:
             _put_back(loads, shard, known)
@@ -159,8 +159,9 @@ def _finish_absorbed(loads: Loads, shard: Shard) -> None:
 def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) -> _Redo:
     name, redo = shard.definition.name, _Redo()
     retried: dict[int, Queued] = {}
+    known = series_of(name).known(tx, [part.part for part in quarantine])
     for part in quarantine:
-        if series_of(name).knows(tx, part.part):
+        if part.part in known:
             redo.known.append(part)  # its rows were loaded again since
         elif part.queued is not None:
             retried[part.number] = Queued(**part.queued)

@@ -105,9 +105,13 @@ def load_body(
     fresh: dict[str, PartManifest] = {}
     rows: dict[str, int] = {}
     definitions: dict[str, MapDefinition] = {}
+    known = {
+        name: series_of(name).known(tx, [manifest.id for manifest in manifests if manifest.map == name])
+        for name in {manifest.map for manifest in manifests}
+    }
     for manifest in manifests:
         rows[manifest.map] = rows.get(manifest.map, 0) + manifest.rows
-        if series_of(manifest.map).knows(tx, manifest.id):
+        if manifest.id in known[manifest.map]:
             continue  # the same part again is one part
         if manifest.map not in definitions:
             definitions[manifest.map] = find_map(tx, manifest.map)

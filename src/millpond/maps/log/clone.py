@@ -250,8 +250,7 @@ def _hold(held: ExitStack, folder: Path, maps: dict[str, MapDefinition]) -> None
 
 def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
     for prefix in (*SHARED, *LOCAL):
-        for key in [key for key, _ in tx.scan(prefix.range())]:
-            tx.delete(key)
+        tx.delete_range(prefix.range())
     source = clone_folder(folder)
     for key, value in _read_rows(source / "state.arrow"):
         tx.put(key, value)
@@ -265,14 +264,8 @@ def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
 
 def _forget_entries(tx: Transaction) -> None:
     """Keep of the log only what follows its last load: the parts of the others are not here, so nobody can follow."""
-    keys: list[bytes] = []
-    gone = 0
-    for key, value in tx.scan(LOG.range()):
-        keys.append(key)
-        if json.loads(value)["kind"] == "load":
-            gone = len(keys)
-    for key in keys[:gone]:
-        tx.delete(key)
+    kinds = (json.loads(value)["kind"] for _, value in tx.scan(LOG.range()))
+    tx.delete_range(LOG.range(), max((count for count, kind in enumerate(kinds, 1) if kind == "load"), default=0))
 
 
 def forget_quarantined(folder: Path, space: Space, name: str, position: int) -> None:

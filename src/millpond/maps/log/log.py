@@ -167,7 +167,7 @@ def entry_at(tx: ReadTransaction, position: int) -> Entry | None:
 
 def first_position(tx: ReadTransaction) -> int:
     """The oldest position the log still has; the one to come when it has none."""
-    for key, _ in tx.scan(LOG.range()):
+    for key in tx.keys(LOG.range()):
         (position,) = LOG.unpack(key)
         assert isinstance(position, int)
         return position
@@ -200,11 +200,9 @@ def begin_trimmed(tx: Transaction, pond: str, now_ms: int) -> None:
 
 def trim(tx: Transaction, first: int) -> int:
     """Drop the entries before a position, and what their loads remember; how many."""
-    gone = 0
-    for key, value in list(tx.scan(LOG.range((), (first,)))):
+    old = LOG.range((), (first,))
+    for _, value in tx.scan(old):
         entry = Entry.from_dict(json.loads(value))
         if entry.kind == "load":
             tx.delete(LOADS.pack(entry.body["load"]))
-        tx.delete(key)
-        gone += 1
-    return gone
+    return tx.delete_range(old)

@@ -241,5 +241,4 @@ def forget_map(tx: Transaction, name: str) -> None:
     current_snapshot(name).clear(tx)
     series_of(name).clear(tx)
     for prefix in (QUARANTINE[name], MAINTENANCE[name]):
-        for key, _ in list(tx.scan(prefix.range())):
-            tx.delete(key)
+        tx.delete_range(prefix.range())

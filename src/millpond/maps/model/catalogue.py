@@ -36,7 +36,7 @@ def list_maps(tx: ReadTransaction) -> list[MapDefinition]:
 
 def map_names(tx: ReadTransaction) -> list[str]:
     """The names of all maps, in order: for whoever need not know what they are."""
-    return [str(MAPS.unpack(key)[0]) for key, _ in tx.scan(MAPS.range())]
+    return [str(MAPS.unpack(key)[0]) for key in tx.keys(MAPS.range())]
 
 
 def find_map(tx: ReadTransaction, name: str) -> MapDefinition:

@@ -113,7 +113,7 @@ class LocalPeer:
 
     def _has_quarantined(self, name: str) -> bool:
         with self._pond.space.read() as tx:
-            return next(tx.scan(QUARANTINE[name].range()), None) is not None
+            return next(tx.keys(QUARANTINE[name].range()), None) is not None
 
     def wait_applied(self, name: str, position: int, seconds: float) -> None:
         """Wait until everything up to a position has been entered, and of one map applied.

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 import lmdb
@@ -28,12 +29,15 @@ from millpond.stores.lmdb.long_keys import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from millpond.kernel.keys import KeyRange
 
 __all__ = ("LmdbTransaction",)
+
+_KEYS_LISTED = 10_000
+"""Keys that `delete_range` holds in memory at one time."""
 
 
 class LmdbTransaction:
@@ -71,9 +75,32 @@ class LmdbTransaction:
             return self._change(lambda: self._transaction.delete(place))
         return self._change(lambda: self._transaction.put(place, content))
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._refuse_over()
+        plain = [key for key in keys if 0 < len(key) <= PLAIN_KEY_BYTES_MAX]
+        try:
+            found = dict(self._transaction.cursor().getmulti(plain))
+        except lmdb.Error as error:
+            raise translated(error, self._path) from error
+        return [found.get(key) if 0 < len(key) <= PLAIN_KEY_BYTES_MAX else self.get(key) for key in keys]
+
     def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         self._refuse_over()
-        return self._scan(keys, reverse)
+        return self._scan(keys, reverse, lmdb.Cursor.value)
+
+    def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
+        self._refuse_over()
+        return (key for key, _ in self._scan(keys, reverse, _no_value))
+
+    def delete_range(self, keys: KeyRange, limit: int | None = None) -> int:
+        found = self.keys(keys)
+        count = 0
+        # Listed before they are deleted, for each change makes a scan search anew.
+        while some := list(islice(found, _KEYS_LISTED if limit is None else min(_KEYS_LISTED, limit - count))):
+            for key in some:
+                self.delete(key)
+            count += len(some)
+        return count
 
     def _is_long(self, key: bytes) -> bool:
         self._refuse_over()
@@ -102,12 +129,14 @@ class LmdbTransaction:
         except lmdb.Error as error:
             raise translated(error, self._path) from error
 
-    def _scan(self, keys: KeyRange, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+    def _scan(
+        self, keys: KeyRange, reverse: bool, value_at: Callable[[lmdb.Cursor], bytes]
+    ) -> Iterator[tuple[bytes, bytes]]:
         try:
             cursor = self._transaction.cursor()
             found = _seek_last(cursor, keys.stop) if reverse else _seek_first(cursor, keys.start)
             while found:
-                key, value = cast(tuple[bytes, bytes], cursor.item())
+                key = cast(bytes, cursor.key())
                 if len(key) >= GROUP_BYTES:
                     group = key[:GROUP_BYTES]
                     if not _meets(keys, group):
@@ -119,7 +148,7 @@ class LmdbTransaction:
                 if not keys.holds(key):
                     return
                 changes = self._changes
-                yield key, value
+                yield key, value_at(cursor)
                 self._refuse_over()
                 if changes == self._changes:
                     found = cursor.prev() if reverse else cursor.next()
@@ -147,6 +176,11 @@ class LmdbTransaction:
             else:
                 yield stored
             found = cursor.next()
+
+
+def _no_value(_: lmdb.Cursor) -> bytes:
+    """What stands for a value where only keys are wanted: LMDB copies each value that is looked at."""
+    return b""
 
 
 def _meets(keys: KeyRange, group: bytes) -> bool:

@@ -104,6 +104,31 @@ class SpaceContract(ABC):
         expected = sorted(((key, value) for key, value in ROWS.items() if keys.holds(key)), reverse=reverse)
         assert _scan(space, keys, reverse=reverse) == expected
 
+    @pytest.mark.parametrize("reverse", [False, True])
+    @pytest.mark.parametrize(
+        "keys", [EVERYTHING, KeyRange(b"b", b"c\xff"), KeyRange(b"bb", None), KeyRange(b"d", b"a")]
+    )
+    def test_keys_are_those_of_a_scan(self, space: Space, keys: KeyRange, reverse: bool) -> None:
+        space.write(_putting(ROWS))
+        with space.read() as transaction:
+            assert list(transaction.keys(keys, reverse=reverse)) == [
+                key for key, _ in transaction.scan(keys, reverse=reverse)
+            ]
+
+    def test_several_keys_are_looked_up_in_their_order(self, space: Space) -> None:
+        space.write(_putting(ROWS))
+        asked = [b"d", b"absent", b"b", b"", b"b", b"x" * KEY_BYTES_MAX, b"x" * (KEY_BYTES_MAX + 1), b"a"]
+        with space.read() as transaction:
+            assert transaction.get_many(asked) == [transaction.get(key) for key in asked]
+            assert transaction.get_many([]) == []
+
+        def change(transaction: Transaction) -> list[bytes | None]:
+            transaction.put(b"new", b"2")
+            transaction.delete(b"a")
+            return transaction.get_many([b"a", b"new", b"b"])
+
+        assert space.write(change) == [None, b"2", b""]
+
     def test_a_prefix_is_scanned_alone(self, space: Space) -> None:
         runs = Prefix("runs")
         rows = {runs[tenant].pack(run): b"" for tenant in ("a", "ab", "a\x00") for run in (-1, 0, 1)}
@@ -146,6 +171,23 @@ class SpaceContract(ABC):
         # New rows ahead of a scan are met or not; those that stay are, and those that are gone are not.
         assert [key for key in seen if key in b"ace"] == ([b"e", b"c"] if reverse else [b"a", b"c"])
         assert [key for key, _ in _scan(space)] == sorted({*b"0 a b c d e f".split()} - {b"a" if reverse else b"e"})
+
+    def test_a_range_is_deleted(self, space: Space) -> None:
+        space.write(_putting(ROWS))
+        assert space.write(lambda transaction: transaction.delete_range(KeyRange(b"b", b"d"))) == 3
+        assert [key for key, _ in _scan(space)] == [b"a", b"d"]
+        assert self.look_behind(space, b"b") is None
+        assert space.write(lambda transaction: transaction.delete_range(EVERYTHING)) == 2
+        assert space.write(lambda transaction: transaction.delete_range(EVERYTHING)) == 0
+
+    def test_a_range_is_deleted_up_to_a_limit_from_its_first_key_on(self, space: Space) -> None:
+        def change(transaction: Transaction) -> list[int]:
+            _putting(ROWS)(transaction)
+            transaction.delete(b"b")
+            return [transaction.delete_range(KeyRange(b"a", b"d"), limit) for limit in (0, 2, 2, 2)]
+
+        assert space.write(change) == [0, 2, 1, 0]
+        assert [key for key, _ in _scan(space)] == [b"d"]
 
     # --- transactions
 
@@ -262,6 +304,9 @@ class SpaceContract(ABC):
             lambda: next(scan),
             lambda: reader.get(b"a"),
             lambda: reader.scan(EVERYTHING),
+            lambda: reader.keys(EVERYTHING),
+            lambda: reader.get_many([b"a"]),
+            lambda: writer.delete_range(EVERYTHING),
             lambda: writer.put(b"late", b""),
             lambda: writer.delete(b"a"),
         ]

@@ -1,0 +1,127 @@
+"""An overlay: the puts and deletes of a transaction, over a moment of a space that does not change.
+
+    overlay      b = 2,  c deleted
+    base         a = 1,  b = 1,  c = 1,  d = 1
+    together     a = 1,  b = 2,          d = 1
+
+A driver whose storage has snapshots and batches, but no transactions that read what they wrote, makes them of this: it
+runs a write's function over an overlay of a snapshot, and then stores `changes` in one batch.
+
+Invariants:
+* The base is only read; what is put or deleted is in the overlay alone, until the driver stores it.
+* `get`, `scan` and the others answer as if the changes had been made: a scan sees each change that lies ahead of it.
+* After `end` nothing is answered, not even by scans that were begun before.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from sortedcontainers import SortedDict
+
+from millpond.kernel.space import ReadTransaction, check_row, transaction_over
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millpond.kernel.keys import KeyRange
+
+__all__ = ("Overlay",)
+
+
+class Overlay:
+    """A `Transaction` over any `ReadTransaction`."""
+
+    def __init__(self, base: ReadTransaction) -> None:
+        self._base = base
+        self._changed: SortedDict[bytes, bytes | None] = SortedDict()
+        self._count = 0  # of changes, so that a scan knows when to look for the next one anew
+        self._over = False
+
+    def end(self) -> None:
+        """Refuse every use from now on."""
+        self._over = True
+
+    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """The keys that were put, with their values, and those that were deleted, with None; in their order."""
+        return iter(self._changed.items())
+
+    def get(self, key: bytes) -> bytes | None:
+        self._refuse_over()
+        return self._changed[key] if key in self._changed else self._base.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._refuse_over()
+        elsewhere = [key for key in keys if key not in self._changed]
+        found = dict(zip(elsewhere, self._base.get_many(elsewhere), strict=True))
+        return [found[key] if key in found else self._changed[key] for key in keys]
+
+    def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        self._refuse_over()
+        return self._scan(self._base.scan(keys, reverse=reverse), keys, reverse)
+
+    def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
+        self._refuse_over()
+        base = ((key, b"") for key in self._base.keys(keys, reverse=reverse))
+        return (key for key, _ in self._scan(base, keys, reverse))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        check_row(key, value)
+        self._refuse_over()
+        self._change(key, bytes(value))
+
+    def delete(self, key: bytes) -> bool:
+        if self.get(key) is None:
+            return False
+        self._change(key, None)
+        return True
+
+    def delete_range(self, keys: KeyRange, limit: int | None = None) -> int:
+        gone = list(islice(self.keys(keys), limit))
+        for key in gone:
+            self._change(key, None)
+        return len(gone)
+
+    def _change(self, key: bytes, value: bytes | None) -> None:
+        self._changed[key] = value
+        self._count += 1
+
+    def _refuse_over(self) -> None:
+        if self._over:
+            raise transaction_over()
+
+    def _scan(
+        self, base: Iterator[tuple[bytes, bytes]], keys: KeyRange, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of the base, with the changes of the range merged in; a change comes in the place of its row."""
+        row, count = next(base, None), self._count
+        own = self._next_change(keys, None, reverse)
+        while row is not None or own is not None:
+            key: bytes
+            value: bytes | None
+            if own is None or (row is not None and row[0] != own and (row[0] < own) is not reverse):
+                assert row is not None
+                key, value = row
+            else:
+                key, value = own, self._changed[own]
+            if row is not None and row[0] == key:
+                row = next(base, None)
+            if value is not None:
+                yield key, value
+                self._refuse_over()
+            if own == key or count != self._count:
+                own, count = self._next_change(keys, key, reverse), self._count
+
+    def _next_change(self, keys: KeyRange, after: bytes | None, reverse: bool) -> bytes | None:
+        """The first changed key of the range behind `after`, in the direction of a scan."""
+        changed = self._changed
+        if not changed:
+            return None
+        if reverse:
+            stop = keys.stop if after is None else after
+            at = (len(changed) if stop is None else changed.bisect_left(stop)) - 1
+        else:
+            at = changed.bisect_left(keys.start) if after is None else changed.bisect_right(after)
+        found: bytes | None = changed.peekitem(at)[0] if 0 <= at < len(changed) else None
+        return found if found is not None and keys.holds(found) else None

@@ -1,0 +1,30 @@
+"""Scans that skip: they look at one key of each group, however many there are in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.kernel.keys import KeyRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.kernel.keys import Part, Prefix
+    from millpond.kernel.space import ReadTransaction
+
+__all__ = ("first_parts",)
+
+
+def first_parts(tx: ReadTransaction, prefix: Prefix) -> Iterator[Part]:
+    """The first parts of the keys under a prefix, each once, in order: it costs one look for each.
+
+    The prefix's own key has no parts, and is left out.
+    """
+    keys = prefix.range()
+    keys = KeyRange(prefix.packed + b"\x00", keys.stop)  # behind the prefix's own key: no code begins with 00
+    while (key := next(tx.keys(keys), None)) is not None:
+        part = prefix.unpack(key)[0]
+        yield part
+        behind = prefix[part].range().stop
+        assert behind is not None
+        keys = KeyRange(behind, keys.stop)
