@@ -138,7 +138,7 @@ def test_a_reader_that_waits_to_write_does_not_stop_the_writer_that_waits_for_it
     environment = environment_of(space)
     if first == "the reader waits for its turn":
         may_write.set()
-        while not environment._turn._waiters:  # type: ignore[attr-defined]
+        while not environment._writers._requests:  # type: ignore[attr-defined]
             assert reader.is_alive()
         go_on.set()
     else:

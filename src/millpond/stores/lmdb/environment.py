@@ -34,6 +34,7 @@ from millpond.kernel.space import WouldBlock, already_writing
 from millpond.stores.files import disk_errors
 from millpond.stores.lmdb.errors import is_open_already, translated
 from millpond.stores.lmdb.probe import refuse_truncated
+from millpond.stores.lmdb.write_queue import Group, Request, WriteQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,8 +85,7 @@ class Environment:
         self._place = _lock_of(_identity(path))
         self._entry = threading.RLock()  # the lock of the gate, taken by itself where nobody waits
         self._gate = threading.Condition(self._entry)
-        self._turn = threading.Condition(self._entry)  # of one writer after another
-        self._writer: int | None = None
+        self._writers = WriteQueue(self._entry, self._stuck, gathers=environment.flags()["sync"])
         self._open: Counter[int] = Counter()
         self._waiting = 0
         self._closed = False
@@ -159,33 +159,54 @@ class Environment:
             Unavailable: the disk is full, the map may not grow, or this thread reads while the map must grow.
             Corrupt: the file is damaged.
         """
-        self._refuse_forked()
-        if self._writer == threading.get_ident():
-            raise already_writing()
-        with self._writing():
+        self._refuse_nested()
+        with self._writers.turn(Request(act, alone=True)):
             self._grow_early()
             while (done := self._attempt(act)) is None:
                 self._grow()
         return done[0]
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Be the one thread of this process that writes."""
-        thread = threading.get_ident()
-        with self._entry:
-            while self._writer is not None:
-                if self._waiting and self._open[thread]:
-                    # The map waits for our reader to end, and we wait for the writer that moves it.
-                    self._turn.notify()  # if it was our turn, it is another's now
-                    raise self._reads_itself()
-                self._turn.wait()
-            self._writer = thread
+    def write_together(self, act: Callable[[lmdb.Transaction], T]) -> T:
+        """As `write`, in one commit with what other threads write meanwhile; `act` may be run by one of them.
+
+        Raises: as `write`; also `Uncertain`, when the thread that committed for all was interrupted.
+        """
+        self._refuse_nested()
+        request = Request(act)
+        with self._writers.turn(request) as leads:
+            if leads:
+                self._lead(Group(request))
+        return request.result()
+
+    def _lead(self, group: Group) -> None:
+        """Commit a request with all others that are queued; alone, when that does not fit."""
+
+        def run(transaction: lmdb.Transaction) -> None:
+            self._writers.take(group)
+            group.run(self._environment, transaction)
+
+        self._grow_early()
         try:
-            yield
+            while self._attempt(run) is None:
+                if group.others:
+                    self._writers.dissolve(group)
+                else:
+                    self._grow()
+        except BaseException as error:
+            if not group.fail_others(error):
+                self._writers.dissolve(group)
+            raise
         finally:
-            with self._entry:
-                self._writer = None
-                self._turn.notify()
+            self._writers.settle(group)
+
+    def _refuse_nested(self) -> None:
+        self._refuse_forked()
+        if self._writers.is_writing():
+            raise already_writing()
+
+    def _stuck(self) -> Unavailable | None:
+        """The error of a thread that waits to write, while the map waits for its reader to end."""
+        return self._reads_itself() if self._waiting and self._open[threading.get_ident()] else None
 
     def _attempt(self, act: Callable[[lmdb.Transaction], T]) -> tuple[T] | None:
         """What `act` returned, committed; None when the map was full, and nothing was done."""
@@ -281,7 +302,7 @@ class Environment:
             if self._open[threading.get_ident()]:
                 raise self._reads_itself()
             self._waiting += 1
-            self._turn.notify_all()  # those whose readers the map waits for will not get their turn to write
+            self._writers.wake()  # those whose readers the map waits for will not get their turn to write
             try:
                 if not self._gate.wait_for(lambda: not self._open, self._limits.grow_seconds_max):
                     hint = "end long read transactions, then try again"

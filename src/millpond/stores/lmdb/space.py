@@ -1,4 +1,6 @@
-"""A space in an LMDB environment: one file, one writer at a time, any number of readers in any processes.
+"""A space in an LMDB environment: one file, one commit at a time, any number of readers in any processes.
+
+Writes of several threads share a commit (`write_queue.py`); those of several processes follow one another.
 
 Invariants:
 * A change that met the end of the map is run again from its start, even if it caught the error and went on.
@@ -72,7 +74,7 @@ class LmdbSpace:
             finally:
                 transaction.over = True
 
-        return environment.write(act)
+        return environment.write_together(act)
 
     def close(self) -> None:
         environment, self._environment = self._environment, None

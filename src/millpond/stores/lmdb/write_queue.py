@@ -1,0 +1,261 @@
+"""The turns of the threads that write to one LMDB environment, and writes of several that share one commit.
+
+LMDB has one writer at a time, and a durable commit waits for the disk. So the thread whose turn it is *leads*: it takes
+all requests that are queued by then, runs each in a nested transaction, and commits them together, with one sync.
+
+    thread 1   ─ leads: ─ begin ─ take ─ run 1, 2, 3 ─ commit, sync ─ answer all ─
+    thread 2   ─ queued ──────────────────────────────────────────── answered ──
+    thread 3   ─── queued ────────────────────────────────────────── answered ──
+    thread 4   ──────────────────────────── queued ───────────────── leads: …
+
+Invariants:
+* A request that fails aborts its own nested transaction, and nothing else: the others of its group are committed.
+* Nobody is answered before the sync.
+* A group that meets the end of the map, or whatever else LMDB refuses to nest, is *dissolved*: nothing of it was done,
+  and each of its requests is written alone, in its own thread, as if there were no groups.
+* A request is taken only when the leader's transaction has begun. While it is queued, its thread can withdraw it: it
+  must, when the map waits for a reader of that thread.
+* A request alone in its group is not nested: it costs what it would without a queue.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import lmdb
+
+from millpond.errors import Unavailable, Uncertain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ("Group", "Request", "WriteQueue")
+
+T = TypeVar("T")
+
+GATHER_SECONDS_MAX = 0.0003
+"""How long a leader waits for others: about a sync of a fast disk, so that a wait in vain at most doubles a write."""
+
+
+class Request(Generic[T]):
+    """A write that a thread waits for: its function, and what became of it."""
+
+    __slots__ = ("_error", "_signal", "_values", "act", "alone", "settled", "thread")
+
+    def __init__(self, act: Callable[[lmdb.Transaction], T], *, alone: bool = False) -> None:
+        self.act = act
+        self.alone = alone
+        self.settled = False
+        self.thread = threading.get_ident()
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self._values: tuple[T, ...] = ()
+        self._error: BaseException | None = None
+
+    @property
+    def failed(self) -> bool:
+        """True when its function raised, or its commit did."""
+        return self._error is not None
+
+    def wait(self) -> None:
+        """Wait until something about it has changed."""
+        self._signal.acquire()
+
+    def wake(self) -> None:
+        """End its thread's `wait`; call it with the queue's lock held."""
+        if self._signal.locked():
+            self._signal.release()
+
+    def run(self, transaction: lmdb.Transaction) -> None:
+        """Run the function, and remember what it returned."""
+        self._values, self._error = (self.act(transaction),), None
+
+    def fail(self, error: BaseException) -> None:
+        """Remember the error that its thread is to raise."""
+        self._error = error
+
+    def result(self) -> T:
+        """What the function returned; or what it, or the commit, raised."""
+        if self._error is not None:
+            raise self._error
+        return self._values[0]
+
+
+class Group:
+    """The requests of one commit; the leader's is `own`."""
+
+    def __init__(self, own: Request[Any]) -> None:
+        self.own = own
+        self.requests = [own]
+        self._ran = False
+
+    @property
+    def others(self) -> list[Request[Any]]:
+        """The requests of other threads."""
+        return [request for request in self.requests if request is not self.own]
+
+    def run(self, environment: lmdb.Environment, transaction: lmdb.Transaction) -> None:
+        """Run all of them in a transaction, each in one of its own if there are several.
+
+        Raises:
+            lmdb.MapFullError: the map is full, or several cannot do what one could.
+            BaseException: what the only one raised.
+        """
+        self._ran = False
+        if len(self.requests) == 1:
+            self.own.run(transaction)
+        else:
+            for request in self.requests:
+                _run_nested(request, environment, transaction)
+        self._ran = True
+
+    def fail_others(self, error: BaseException) -> bool:
+        """Let a failed commit be theirs too; False when their functions have not all run, so that nothing was done."""
+        if not self._ran:
+            return False
+        if not isinstance(error, Exception):
+            # The leader's thread was interrupted around the commit: that interrupts nobody else, but who knows of it?
+            error = Uncertain("the commit was interrupted", kind="commit_interrupted", hint="look whether it was made")
+        for request in self.others:
+            if not request.failed:
+                request.fail(error)
+        return True
+
+
+def _run_nested(request: Request[Any], environment: lmdb.Environment, transaction: lmdb.Transaction) -> None:
+    try:
+        nested = environment.begin(write=True, parent=transaction)
+        try:
+            request.run(nested)
+            nested.commit()
+        finally:
+            nested.abort()  # harmless after the commit
+    except lmdb.MapFullError:
+        raise
+    except lmdb.Error as error:
+        raise lmdb.MapFullError("the writes do not fit into one transaction") from error
+    except KeyboardInterrupt:
+        raise  # meant for this thread, whosever function it ran
+    except BaseException as error:
+        request.fail(error)
+
+
+class WriteQueue:
+    """Who writes, and who is next. `lock` is that of the environment's gate, so that both are seen at one moment."""
+
+    def __init__(self, lock: threading.RLock, stuck: Callable[[], Unavailable | None], *, gathers: bool) -> None:
+        """Begin with nobody writing; `stuck` is the error of a thread that must not wait, None when it may.
+
+        `gathers`: a leader waits a moment for the threads that were answered last, because a sync costs more than that.
+        """
+        self._lock = lock
+        self._stuck = stuck
+        self._gathers = gathers
+        self._requests: list[Request[Any]] = []
+        self._writer: int | None = None
+        self._expected = 1
+        self._wanted = 0
+        self._gathered = threading.Lock()
+        self._gathered.acquire()
+
+    def is_writing(self) -> bool:
+        """True when it is this thread's turn."""
+        return self._writer == threading.get_ident()
+
+    @contextmanager
+    def turn(self, request: Request[Any]) -> Iterator[bool]:
+        """Be the one thread of this process that writes: True. Or False, when another has settled the request."""
+        leads = self._await_turn(request)
+        try:
+            yield leads
+        finally:
+            if leads:
+                self._pass_on()
+
+    def take(self, group: Group) -> None:
+        """Put all requests that are queued into a group, the oldest first; those that must be alone are left."""
+        if group.own.alone:
+            return
+        self._gather()
+        with self._lock:
+            group.requests += [request for request in self._requests if not request.alone]
+            self._requests = [request for request in self._requests if request.alone]
+
+    def dissolve(self, group: Group) -> None:
+        """Let each request of a group be written alone: those of others are queued again."""
+        with self._lock:
+            self._requests = group.others + self._requests
+            for request in group.requests:
+                request.alone = True
+            group.requests = [group.own]
+            self.wake()
+
+    def settle(self, group: Group) -> None:
+        """Let the threads of a group go on, with what became of their requests."""
+        with self._lock:
+            self._expected = len(group.requests) + len(self._requests)
+            for request in group.others:
+                request.settled = True
+                request.wake()
+
+    def wake(self) -> None:
+        """Let those that wait look again whether they may; call it with the lock held."""
+        for request in self._requests:
+            request.wake()
+
+    def _gather(self) -> None:
+        """Wait for as many requests as came lately, but not for long: their threads were answered just now."""
+        with self._lock:
+            self._wanted = self._expected - 1 if self._gathers else 0
+            if len(self._requests) >= self._wanted:
+                self._wanted = 0
+                return
+        self._gathered.acquire(timeout=GATHER_SECONDS_MAX)
+        with self._lock:
+            self._wanted = 0
+            self._gathered.acquire(blocking=False)  # as it was, whether it was released or not
+
+    def _await_turn(self, request: Request[Any]) -> bool:
+        with self._lock:
+            if self._writer is None:
+                self._writer = request.thread
+                return True
+            self._refuse_stuck()
+            self._requests.append(request)
+            if 0 < self._wanted <= len(self._requests) and self._gathered.locked():
+                self._gathered.release()
+        try:
+            while True:
+                request.wait()
+                if request.settled:
+                    return False
+                with self._lock:
+                    if self.is_writing():
+                        return True
+                    if request in self._requests:
+                        self._refuse_stuck()
+        except BaseException:
+            self._withdraw(request)
+            raise
+
+    def _withdraw(self, request: Request[Any]) -> None:
+        with self._lock:
+            if request in self._requests:
+                self._requests.remove(request)
+            elif self.is_writing():
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            self._writer = None
+            if self._requests:
+                following = self._requests.pop(0)
+                self._writer = following.thread
+                following.wake()
+
+    def _refuse_stuck(self) -> None:
+        error = self._stuck()
+        if error is not None:
+            raise error
