@@ -17,6 +17,7 @@ from millpond.errors import (
     Conflict,
     Corrupt,
     Denied,
+    Fenced,
     Internal,
     Invalid,
     MillpondError,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.pond import Pond
 
 __all__ = (
-    "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Internal", "Invalid", "LoadResult", "Map",
+    "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Fenced", "Internal", "Invalid", "LoadResult", "Map",
     "MillpondError", "NotFound", "Pond", "Unavailable", "Uncertain", "__version__", "open",
     "open_snapshot",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 | class | the caller should |
 |---|---|
 | `Conflict` | refresh and try again |
+| `Fenced` | stop, drop what was made, begin anew from what is there |
 | `NotFound` | name something that exists |
 | `AlreadyExists` | choose another name, or accept what is there |
 | `Invalid` | correct the input; trying again cannot help |
@@ -25,6 +26,7 @@ __all__ = (
     "Conflict",
     "Corrupt",
     "Denied",
+    "Fenced",
     "Internal",
     "Invalid",
     "MillpondError",
@@ -66,6 +68,15 @@ class Conflict(MillpondError):
     """Somebody else changed it first: refresh, then try again."""
 
     kind = "conflict"
+
+
+class Fenced(Conflict):
+    """Somebody else took over what you were changing: stop. What you made of it is lost; trying again cannot help.
+
+    A processor that gets it ends itself. A `Conflict` that is not this is about one act, which may be tried again.
+    """
+
+    kind = "fenced"
 
 
 class NotFound(MillpondError, KeyError):

@@ -92,6 +92,7 @@ def kill_and_go_on(teller: Teller, moment: str, wanted: dict[str, object]) -> No
     story.tell(folder, telling=2, first=acts)
     assert ended(folder) == wanted, moment
     rmtree(folder)
+    Path(f"{folder}.done").unlink()  # the moment may be chosen once more, and begins at the first act then
 
 
 def test_the_story_takes_every_step(whole: tuple[list[str], dict[str, object]]) -> None:

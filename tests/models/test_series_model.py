@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millpond.errors import Conflict, Corrupt, Internal, Invalid
+from millpond.errors import Conflict, Corrupt, Fenced, Internal, Invalid
 from millpond.kernel.keys import Prefix
 from millpond.kernel.registers import Held, Register
 from millpond.kernel.segments import EMPTY, Manifest, Segment
@@ -91,7 +91,7 @@ class Manifests(RuleBasedStateMachine):
         """Inputs that are not neighbours in this order change nothing."""
         spans = [self.ids[at : at + len(inputs)] for at in range(len(self.ids))]
         if inputs not in spans:
-            with pytest.raises(Conflict):
+            with pytest.raises(Fenced):
                 self.manifest.compact(inputs, Segment("none", 0))
 
     @precondition(lambda self: self.ids)

@@ -22,7 +22,7 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from millpond.errors import Conflict, Invalid
+from millpond.errors import Conflict, Fenced, Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,7 +124,8 @@ class Manifest:
         """With neighbouring sealed segments replaced by `output`, or by nothing.
 
         Raises:
-            Conflict: the inputs are not all here, or not neighbours in this order, or one is open.
+            Fenced: the inputs are not all here, or not neighbours in this order: somebody else replaced one.
+            Conflict: one is open.
             Invalid: no inputs.
         """
         if not inputs:
@@ -141,7 +142,7 @@ class Manifest:
         """With neighbours replaced by one that holds what they hold, in their place.
 
         Raises:
-            Conflict: the inputs are no longer neighbours.
+            Fenced: the inputs are no longer neighbours.
         """
         return self.substitute(inputs, replace(output, position=self._find(inputs[0]).position))
 
@@ -159,7 +160,7 @@ class Manifest:
         """Without a segment that could not be used, as if it had never been here: it may be adopted again.
 
         Raises:
-            Conflict: it is not here.
+            Fenced: it is not here.
         """
         gone = self._find(id_)
         return replace(self, segments=tuple(segment for segment in self.segments if segment != gone))
@@ -172,17 +173,18 @@ class Manifest:
         for segment in self.segments:
             if segment.id == id_:
                 return segment
-        raise Conflict(
-            "the segment is not here any more", kind="segment_gone", segment=id_, hint="read again, then retry"
-        )
+        raise Fenced(
+            "the segment is not here any more", kind="segment_gone", segment=id_,
+            hint="drop what was made of it, and begin anew",
+        )  # fmt: skip
 
     def _span(self, inputs: Sequence[str]) -> tuple[int, int]:
         start = self.segments.index(self._find(inputs[0]))
         stop = start + len(inputs)
         if [segment.id for segment in self.segments[start:stop]] != list(inputs):
-            raise Conflict(
+            raise Fenced(
                 "the segments are no longer neighbours", kind="segments_moved", segments=tuple(inputs),
-                hint="read again, then retry",
+                hint="drop what was made of them, and begin anew",
             )  # fmt: skip
         return start, stop
 

@@ -5,7 +5,7 @@
 | `Invalid` | 400 | 413 for what is too large |
 | `Denied` | 403 | 401 when it is not known who asks |
 | `NotFound` | 404 | |
-| `AlreadyExists`, `Conflict` | 409 | 421 when another node is the primary |
+| `AlreadyExists`, `Conflict`, `Fenced` | 409 | 421 when another node is the primary |
 | `Unavailable`, `Uncertain`, `Closed` | 503 | 507 when the disk is full |
 | `Corrupt` | 500 | 422 for what was sent: see `RequestError` |
 | `Internal` | 500 | |

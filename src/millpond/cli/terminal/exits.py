@@ -5,7 +5,7 @@
 | 0 | it worked |
 | 1 | it asked and there was no answer: `get` of a key without a value, `verify` that found something wrong |
 | 2 | the command line itself is wrong |
-| 3 … 12 | by class of error, see `EXITS` |
+| 3 … 13 | by class of error, see `EXITS` |
 | 130 | interrupted; a load that was interrupted left nothing behind |
 """
 
@@ -22,6 +22,7 @@ from millpond.errors import (
     Conflict,
     Corrupt,
     Denied,
+    Fenced,
     Internal,
     Invalid,
     MillpondError,
@@ -49,8 +50,9 @@ EXITS: dict[type[MillpondError], int] = {
     NotFound: 3,
     AlreadyExists: 4,
     Invalid: 5,
+    Fenced: 13,  # before the class that it is a kind of: the first that fits is taken
     Conflict: 6,
-    Uncertain: 12,  # before the class that it is a kind of: the first that fits is taken
+    Uncertain: 12,  # likewise
     Unavailable: 7,
     Closed: 8,
     Corrupt: 9,
