@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+import pytest
+
 from millpond.testing.contracts.concurrent_spaces import ConcurrentSpaceContract
 from millpond.testing.contracts.space_driver import SpaceDriver
 from millpond.testing.contracts.space_machine import space_machine
 
+needs_rocksdict = pytest.mark.skipif(find_spec("rocksdict") is None, reason="the extra rocksdb is not installed")
+
 MEMORY = SpaceDriver("millpond.stores.memory:MemorySpace", lasting=False, shared=False)
 LMDB = SpaceDriver("millpond.stores.lmdb.space:LmdbSpace")
+ROCKSDB = SpaceDriver("millpond.stores.rocksdb.space:RocksSpace", shared=False)
+QUICK_ROCKSDB = SpaceDriver("millpond.stores.rocksdb.space:RocksSpace", options={"durable": False}, shared=False)
 QUICK_LMDB = SpaceDriver("millpond.stores.lmdb.space:LmdbSpace", options={"durable": False})
 
 TestMemoryMachine = space_machine(MEMORY).TestCase
 TestLmdbMachine = space_machine(QUICK_LMDB).TestCase
+TestRocksMachine = needs_rocksdict(space_machine(QUICK_ROCKSDB).TestCase)
 
 
 class TestMemoryAtOnce(ConcurrentSpaceContract):
@@ -24,3 +33,10 @@ class TestLmdbAtOnce(ConcurrentSpaceContract):
     """With its syncs, and the commits that threads share."""
 
     driver = LMDB
+
+
+@needs_rocksdict
+class TestRocksAtOnce(ConcurrentSpaceContract):
+    """With its syncs."""
+
+    driver = ROCKSDB

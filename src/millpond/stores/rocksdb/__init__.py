@@ -1,0 +1,1 @@
+"""Spaces in RocksDB, by the `rocksdict` package."""
