@@ -126,11 +126,16 @@ def main() -> None:
             for threads in THREADS:
                 for way, opened in WAYS.items():
                     with opened(Path(folder) / f"{turn}-{threads}-{list(WAYS).index(way)}") as writer:
-                        told = measure(writer, threads, 1.0 if quick else 3.0)
-                    found.setdefault((way, threads), []).append(told)
+                        rates_and_latencies = measure(writer, threads, 1.0 if quick else 3.0)
+                    found.setdefault((way, threads), []).append(rates_and_latencies)
             print(f"round {turn + 1}", file=sys.stderr)
-    rates = {key: statistics.median(rate for rate, _ in told) for key, told in found.items()}
-    latencies = {key: statistics.median(latency for _, latency in told) for key, told in found.items()}
+    rates = {
+        key: statistics.median(rate for rate, _ in rates_and_latencies) for key, rates_and_latencies in found.items()
+    }
+    latencies = {
+        key: statistics.median(latency for _, latency in rates_and_latencies)
+        for key, rates_and_latencies in found.items()
+    }
     print("| threads | way | durable writes a second | median of one | of one thread's | ours is faster by |")
     print("|---|---|---|---|---|---|")
     for threads in THREADS:

@@ -227,7 +227,7 @@ def test_a_disk_that_is_full_is_everybodys_error_and_nothing_is_lost(tmp_path: P
 
 def test_many_threads_write_durably_and_every_answer_is_true(tmp_path: Path) -> None:
     space = LmdbSpace(tmp_path / "space", limits=SMALL)
-    told: list[list[int]] = [[] for _ in range(8)]
+    answered: list[list[int]] = [[] for _ in range(8)]
 
     def count(tx: Transaction) -> int:
         number = int(tx.get(b"n") or b"0") + 1
@@ -247,13 +247,13 @@ def test_many_threads_write_durably_and_every_answer_is_true(tmp_path: Path) -> 
             if turn % 20 == 19:
                 put(space, b"big", BIG)
 
-    threads = [threading.Thread(target=work, args=(mine,)) for mine in told]
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in answered]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(300)
-    numbers = sorted(number for mine in told for number in mine)
+    numbers = sorted(number for mine in answered for number in mine)
     assert numbers == list(range(1, len(numbers) + 1)), "each was answered its own number, and none was lost"
-    assert all(mine == sorted(mine) for mine in told)
+    assert all(mine == sorted(mine) for mine in answered)
     assert rows(space)[b"n"] == b"%d" % len(numbers)
     space.close()

@@ -99,7 +99,7 @@ def made(tx: ReadTransaction) -> bytes | None:
 def test_a_write_with_a_token_is_made_once_however_often_its_answer_is_lost(committed: bool) -> None:
     space = FaultySpace(MemorySpace())
     for _ in range(3):
-        with space.losing_answers(committed=committed):
+        with space.losing_results(committed=committed):
             if committed:
                 assert write_once(space, b"token", count) == b"1"
             else:
@@ -115,7 +115,7 @@ def test_a_write_with_a_token_is_made_once_however_often_its_answer_is_lost(comm
 @pytest.mark.parametrize("committed", [True, False])
 def test_who_gets_no_answer_at_all_may_ask_later(committed: bool) -> None:
     space = FaultySpace(MemorySpace())
-    with space.losing_answers(committed=committed, silent=True), pytest.raises(Uncertain) as caught:
+    with space.losing_results(committed=committed, silent=True), pytest.raises(Uncertain) as caught:
         write_once(space, b"token", count)
     assert caught.value.kind == "write_uncertain"
     assert (value_of(space, b"token") is not None) is committed

@@ -40,7 +40,7 @@ def swap_bytes(tx: Transaction, key: bytes, expected: bytes | None, value: bytes
     found = tx.get(key)
     if found != expected:
         raise Conflict(
-            "the row moved", kind="row_moved", key=key[:64].hex(), expected=_told(expected), found=_told(found),
+            "the row moved", kind="row_moved", key=key[:64].hex(), expected=_shown(expected), found=_shown(found),
             hint="read again, then retry",
         )  # fmt: skip
     if value is None:
@@ -49,7 +49,7 @@ def swap_bytes(tx: Transaction, key: bytes, expected: bytes | None, value: bytes
         tx.put(key, value)
 
 
-def _told(value: bytes | None) -> str:
+def _shown(value: bytes | None) -> str:
     return "nothing" if value is None else f"{len(value)} bytes, {value[:16].hex()}…"
 
 

@@ -216,13 +216,13 @@ def _unusable(path: Path, error: Exception) -> MillpondError:
 
 
 def _error_of(path: Path, error: Exception) -> MillpondError:
-    told = str(error)
-    if told.startswith("Corruption"):
+    text = str(error)
+    if text.startswith("Corruption"):
         hint = "restore it from a copy"
-        return Corrupt("the files are damaged", kind="space_damaged", hint=hint, folder=path, reason=told)
-    if "lock" in told.lower():
+        return Corrupt("the files are damaged", kind="space_damaged", hint=hint, folder=path, reason=text)
+    if "lock" in text.lower():
         hint = "close the other one: a RocksDB folder belongs to one process"
-        return Unavailable("the space is open already", kind="space_open", hint=hint, path=path, reason=told)
-    if told.startswith("IO error") or "os error" in told:
+        return Unavailable("the space is open already", kind="space_open", hint=hint, path=path, reason=text)
+    if text.startswith("IO error") or "os error" in text:
         return _unusable(path, error)
-    return Internal("RocksDB failed unexpectedly", kind="rocksdb", path=path, reason=told)
+    return Internal("RocksDB failed unexpectedly", kind="rocksdb", path=path, reason=text)

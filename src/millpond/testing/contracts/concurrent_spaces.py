@@ -1,4 +1,4 @@
-"""What every driver of a space keeps when several use it at once, or die: subclass `ConcurrentSpaceContract`.
+"""The promises of drivers of spaces to several users at once, and to those that die: `ConcurrentSpaceContract`.
 
     class TestMine(ConcurrentSpaceContract):
         driver = SpaceDriver("mine:MySpace")
@@ -97,7 +97,7 @@ class ConcurrentSpaceContract:
 
         def take(number: int) -> None:
             def change(tx: Transaction) -> None:
-                there = [int(tx.get(ACCOUNTS.pack(each)) or b"") for each in range(2)]
+                there = [int(tx.get(ACCOUNTS.pack(account)) or b"") for account in range(2)]
                 if sum(there) >= 10:
                     tx.put(ACCOUNTS.pack(number), b"%d" % (there[number] - 10))
 
@@ -158,7 +158,7 @@ class ConcurrentSpaceContract:
         child.send_signal(signal.SIGKILL)
         for line in lines:
             _note(acknowledged, line)
-        child.wait()
+        child.communicate()
         _check_counters(opened, acknowledged | Counter({0: 20}), (0, 1, 2))
 
     def test_what_was_acknowledged_outlives_a_killed_writer_and_nothing_is_half(self, location: str) -> None:
@@ -173,7 +173,7 @@ class ConcurrentSpaceContract:
             child.send_signal(signal.SIGKILL)
             for line in lines:
                 _note(acknowledged, line)
-            child.wait()
+            child.communicate()
             space = self.driver.open(location)
             _check_counters(space, acknowledged, (0, 1, 2))
             with space.read() as tx:  # what was not acknowledged, and is there, is there from now on

@@ -1,4 +1,4 @@
-"""What another process does with a space in the suites of drivers: `python -m millpond.testing.contracts.space_child`.
+"""Another process of the suites of drivers: `python -m millpond.testing.contracts.space_child`, and what it does.
 
 `dump`: for each location that comes on standard input, its rows as JSON in hexadecimal, on one line.
 `count`: threads that write until the process is killed, and tell each write that was acknowledged: `thread number`.
@@ -45,12 +45,12 @@ def count_once(tx: Transaction, thread: int) -> int:
     """One more write of a thread; its number."""
     rows = Prefix(thread)
     number = counted(tx, thread) + 1
-    told = b"%d" % number
-    tx.put(rows.pack("a"), told)
+    value = b"%d" % number
+    tx.put(rows.pack("a"), value)
     tx.put(rows["row"].pack(number), bytes(200))
     tx.put(TOTAL, b"%d" % (int(tx.get(TOTAL) or b"0") + 1))
     tx.delete_range(rows["row"].range((), (number - ROWS_LEFT + 1,)))
-    tx.put(rows.pack("b"), told)
+    tx.put(rows.pack("b"), value)
     return number
 
 
@@ -73,12 +73,12 @@ def _dump(driver: SpaceDriver) -> None:
         space.close()
 
 
-def _main(told: dict[str, Any]) -> None:
-    driver = SpaceDriver(told["opener"], told["options"])
-    if told["act"] == "dump":
+def _main(order: dict[str, Any]) -> None:
+    driver = SpaceDriver(order["opener"], order["options"])
+    if order["act"] == "dump":
         _dump(driver)
     else:
-        _count(driver.open(told["location"]), told["about"]["threads"])
+        _count(driver.open(order["location"]), order["about"]["threads"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a suite opens the spaces of a driver: here, again, and in other processes.
+"""Drivers of spaces as their suites open them: here, again, and in other processes.
 
     LMDB = SpaceDriver("millpond.stores.lmdb.space:LmdbSpace", options={"durable": False})
 
@@ -50,9 +50,9 @@ class SpaceDriver:
     def start_child(self, location: str, act: str, **about: Any) -> subprocess.Popen[str]:
         """Another process that opens the location and does one of the acts of `space_child`."""
         assert self.lasting
-        told = {"opener": self.opener, "options": self.options, "location": location, "act": act, "about": about}
+        order = {"opener": self.opener, "options": self.options, "location": location, "act": act, "about": about}
         return subprocess.Popen(
-            [sys.executable, "-m", "millpond.testing.contracts.space_child", json.dumps(told)],
+            [sys.executable, "-m", "millpond.testing.contracts.space_child", json.dumps(order)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip

@@ -8,6 +8,7 @@ process sees the same rows.
 
 from __future__ import annotations
 
+import atexit
 import json
 import tempfile
 import threading
@@ -207,4 +208,10 @@ def _compare(tx: ReadTransaction, rows: Rows, keys: KeyRange = EVERYTHING, *, re
 @cache
 def _dumper(opener: str, options: str) -> subprocess.Popen[str]:
     """The process that looks at locations: one for all examples; it ends with the end of its standard input."""
-    return SpaceDriver(opener, json.loads(options)).start_child("", "dump")
+    child = SpaceDriver(opener, json.loads(options)).start_child("", "dump")
+    atexit.register(_end, child)
+    return child
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.communicate()

@@ -117,9 +117,9 @@ class SpaceContract(ABC):
 
     def test_several_keys_are_looked_up_in_their_order(self, space: Space) -> None:
         space.write(_putting(ROWS))
-        asked = [b"d", b"absent", b"b", b"", b"b", b"x" * KEY_BYTES_MAX, b"x" * (KEY_BYTES_MAX + 1), b"a"]
+        several = [b"d", b"absent", b"b", b"", b"b", b"x" * KEY_BYTES_MAX, b"x" * (KEY_BYTES_MAX + 1), b"a"]
         with space.read() as transaction:
-            assert transaction.get_many(asked) == [transaction.get(key) for key in asked]
+            assert transaction.get_many(several) == [transaction.get(key) for key in several]
             assert transaction.get_many([]) == []
 
         def change(transaction: Transaction) -> list[bytes | None]:
