@@ -1,4 +1,4 @@
-"""What the tests of ranges share: entries drawn by Hypothesis, a sorted dict as their model, and small boundaries."""
+"""Shared by the tests of ranges: entries drawn by Hypothesis, a sorted dict as their model, and small boundaries."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def pieces_of(batch: pa.RecordBatch, cuts: list[int]) -> list[pa.RecordBatch]:
 
 
 def model_of(reader: RangeReader) -> Model:
-    """What an index holds, as a model."""
+    """The entries of an index, as a model."""
     held = [row for batch in reader.scan() for row in batch.to_pylist()]
     return {row.pop("key"): row for row in held}
 

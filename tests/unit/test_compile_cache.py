@@ -88,13 +88,13 @@ def world(tmp_path: Path) -> World:
 
 
 def test_read_only_and_without_a_home_it_compiles_once_into_a_private_folder(world: World) -> None:
-    told, log = world.use()
-    assert told == {"folder": str(world.own), "beside": False, "called": 1, "hits": 0, "misses": 1}
+    report, log = world.use()
+    assert report == {"folder": str(world.own), "beside": False, "called": 1, "hits": 0, "misses": 1}
     assert f"millpond.arrays.compiled: compiling kernels, once; stored in {world.own}" in log
     assert world.own.stat().st_mode & 0o777 == 0o700
     assert world.own.stat().st_uid == READER_ID
-    told, log = world.use()
-    assert (told["hits"], told["misses"], told["called"]) == (1, 0, 0)
+    report, log = world.use()
+    assert (report["hits"], report["misses"], report["called"]) == (1, 0, 0)
     assert "compiling" not in log
 
 
@@ -114,40 +114,40 @@ def test_a_folder_that_others_could_have_filled_is_not_used(world: World, trap: 
         world.own.mkdir(mode=0o700)
     else:
         pytest.skip("only root can make folders of other users")
-    told, log = world.use()
-    assert (told["folder"], told["misses"]) == (None, 1), "compiled for this process, without a cache"
-    assert told["called"] == 1
+    report, log = world.use()
+    assert (report["folder"], report["misses"]) == (None, 1), "compiled for this process, without a cache"
+    assert report["called"] == 1
     assert "no folder can be written to" in log
     assert list(elsewhere.iterdir()) == []
 
 
 def test_the_users_cache_comes_before_temporary_files(world: World) -> None:
     world.home.chmod(0o777)
-    told, _ = world.use()
-    assert told["folder"] == str(world.home / ".cache" / "millpond")
+    report, _ = world.use()
+    assert report["folder"] == str(world.home / ".cache" / "millpond")
     caches = world.temporary / "caches"
-    told, _ = world.use(XDG_CACHE_HOME=str(caches))
-    assert told["folder"] == str(caches / "millpond")
+    report, _ = world.use(XDG_CACHE_HOME=str(caches))
+    assert report["folder"] == str(caches / "millpond")
 
 
 def test_a_folder_that_is_named_comes_first(world: World) -> None:
     named = world.temporary / "named"
-    told, _ = world.use(NUMBA_CACHE_DIR=str(named))
-    assert told["folder"] == str(named)
+    report, _ = world.use(NUMBA_CACHE_DIR=str(named))
+    assert report["folder"] == str(named)
     assert list(named.rglob("*.nbi"))
-    told, _ = world.use(NUMBA_CACHE_DIR=str(world.package))
-    assert told["folder"] == str(world.own), "it cannot be written to"
+    report, _ = world.use(NUMBA_CACHE_DIR=str(world.package))
+    assert report["folder"] == str(world.own), "it cannot be written to"
 
 
 def test_what_the_package_brings_is_not_compiled_again(world: World) -> None:
     world.close(0o755)
-    told, _ = world.use(reader=False)
-    assert told == {"folder": str(world.package), "beside": True, "called": 1, "hits": 0, "misses": 1}
+    report, _ = world.use(reader=False)
+    assert report == {"folder": str(world.package), "beside": True, "called": 1, "hits": 0, "misses": 1}
     world.close()
     if not READER:
         assert not os.access(world.package, os.W_OK)
-    told, _ = world.use()
-    assert told == {"folder": str(world.own), "beside": False, "called": 0, "hits": 1, "misses": 0}
+    report, _ = world.use()
+    assert report == {"folder": str(world.own), "beside": False, "called": 0, "hits": 1, "misses": 0}
 
 
 @pytest.mark.slow
@@ -160,9 +160,9 @@ def test_nothing_is_compiled_after_warming(world: World) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(world.temporary / "warm"), "PYTHONPATH": str(world.site)}
     command = [sys.executable, "-m", "millpond", "warm", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=world.site)
-    told = json.loads(done.stdout)
-    assert told["cache"] == environment["NUMBA_CACHE_DIR"]
-    assert told["kernels"] >= told["compiled"] > 0.8 * told["kernels"]
+    report = json.loads(done.stdout)
+    assert report["cache"] == environment["NUMBA_CACHE_DIR"]
+    assert report["kernels"] >= report["compiled"] > 0.8 * report["kernels"]
     assert done.stderr == ""
     run = [sys.executable, kernels.__file__, "--run"]
     done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True, cwd=world.site)

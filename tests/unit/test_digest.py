@@ -96,17 +96,17 @@ def test_another_value_is_noticed(kind: Kind, data: st.DataObject) -> None:
     pools = data.draw(strategies.pools(definition))
     rows = settled(definition, [data.draw(strategies.rows(definition, pools))])
     at = data.draw(st.integers(0, len(rows) - 1))
-    value = data.draw(st.sampled_from([value for told in pools.values for value in told]))
+    value = data.draw(st.sampled_from([value for pool in pools.values for value in pool]))
     assume(encoded(definition, value) != encoded(definition, rows[at][1]))
     other = [*rows[:at], (rows[at][0], value), *rows[at + 1 :]]
     assert stored(definition, [rows]) != stored(definition, [other])
 
 
 def encoded(definition: MapDefinition, value: object) -> object:
-    """What tells values apart: 0.0 from -0.0, 1 from True, not one NaN from another."""
+    """A value's encoding, which distinguishes 0.0 from -0.0 and 1 from True, but not one NaN from another."""
     plain = MapDefinition(name="m", kind=Kind.STATE, incarnation="0", value=definition.value)
-    told = canonical_of(plain, [(("k",), value)]).column("value")[0].as_py()
-    return repr(told)
+    cell = canonical_of(plain, [(("k",), value)]).column("value")[0].as_py()
+    return repr(cell)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_every_column_counts(column: str) -> None:
     definition = _plain(kind)
     row = {"key": b"k", "effective_time": 1, "key_start": 2, "key_end": 3, "start": 4, "end": 5, "value": 6}
     batches = [
-        pa.RecordBatch.from_pylist([{name: told[name] for name in canonical_schema(definition).names}],
+        pa.RecordBatch.from_pylist([{name: variant[name] for name in canonical_schema(definition).names}],
                                    schema=canonical_schema(definition))
-        for told in (row, row | {column: b"l" if column == "key" else 7})
+        for variant in (row, row | {column: b"l" if column == "key" else 7})
     ]  # fmt: skip
     one, other = (digest_of_rows(definition, batch) for batch in batches)
     assert one != other
@@ -134,8 +134,8 @@ def _plain(kind: Kind) -> MapDefinition:
 @pytest.mark.parametrize("scheme", [Scheme.AUTO, Scheme.LOOKUP])
 def test_the_type_of_a_value_counts(scheme: Scheme) -> None:
     definition = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, scheme=scheme)
-    told = [1, 1.0, "1", True, b"1", None, "", 0.0, -0.0, math.nan, datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)]
-    values = [encode_mixed(pa.array([each])) for each in told]
+    samples = [1, 1.0, "1", True, b"1", None, "", 0.0, -0.0, math.nan, datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)]
+    values = [encode_mixed(pa.array([sample])) for sample in samples]
     digests = set()
     for value in values:
         rows = pa.RecordBatch.from_arrays([pa.array([b"k"]), value], schema=canonical_schema(definition))
@@ -143,14 +143,14 @@ def test_the_type_of_a_value_counts(scheme: Scheme) -> None:
             shard.change(lambda tx, rows=rows: shard.put_rows(tx, rows, 0, overwrite=True), None)
             with shard.view() as view:
                 digests.add(digest_of_view(view))
-    assert len(digests) == len(told)
+    assert len(digests) == len(samples)
 
 
 def test_values_that_change_places_are_noticed() -> None:
     definition = _plain(Kind.TEMPORAL_STATE)
     rows = [(("a", 1), 10), (("b", 2), 20)]
     for other in ([(("a", 1), 20), (("b", 2), 10)], [(("a", 2), 10), (("b", 1), 20)], [(("b", 1), 10), (("a", 2), 20)]):
-        batches = [canonical_of(definition, each) for each in (rows, other)]
+        batches = [canonical_of(definition, some) for some in (rows, other)]
         assert digest_of_rows(definition, batches[0]) != digest_of_rows(definition, batches[1])
 
 
@@ -211,11 +211,11 @@ def test_the_format_page_is_enough_to_compute_it() -> None:
 
     definition = _plain(Kind.TEMPORAL_STATE)
     rows = [(("a", -5), 1), (("bb" * 200, 7), -2)]
-    told = [
+    halves = [
         sums([xxh3_64_intdigest(key.encode()), time % MODULUS, xxh3_64_intdigest(b"\x05" + pack(">q", value))])
         for (key, time), value in rows
     ]
-    wanted = f"{sum(high for _, high in told) % MODULUS:016x}{sum(low for low, _ in told) % MODULUS:016x}"
+    wanted = f"{sum(high for _, high in halves) % MODULUS:016x}{sum(low for low, _ in halves) % MODULUS:016x}"
     assert str(digest_of_rows(definition, canonical_of(definition, rows))) == wanted
 
 
@@ -236,5 +236,5 @@ def test_who_asks_at_once_is_answered_by_one_count(monkeypatch: pytest.MonkeyPat
                 return cache.digest(shard, view)
 
         with ThreadPoolExecutor(8) as pool:
-            told = set(pool.map(ask, range(8)))
-    assert len(told) == len(counted) == 1
+            answers = set(pool.map(ask, range(8)))
+    assert len(answers) == len(counted) == 1

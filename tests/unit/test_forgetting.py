@@ -1,4 +1,4 @@
-"""What a pond remembers of parts and streams has an end, the same on every node."""
+"""A pond's memory of parts and streams has an end, the same on every node."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def load(space: Space, load_id: str, parts: dict[str, str], stream: tuple[str, i
             "number": int.from_bytes(tx.get(NUMBER) or b"", "big") + 1, "rows": dict.fromkeys(parts.values(), 1),
             "duplicates": len(parts) - len(fresh),
             "maps": {
-                each.name: {"incarnation": each.incarnation, "settings": settings_of(each)} for each in maps.values()
+                definition.name: {"incarnation": definition.incarnation, "settings": settings_of(definition)}
+                for definition in maps.values()
             },
             "parts": [{"id": part, "map": name, "rows": 1, "bytes": 1} for part, name in fresh.items()],
         }  # fmt: skip
@@ -58,7 +59,7 @@ def load(space: Space, load_id: str, parts: dict[str, str], stream: tuple[str, i
 
 def merge(space: Space, name: str) -> None:
     def leave(tx: Transaction) -> None:
-        series_of(name).retire(tx, [each.number for each in queued_parts(tx, name)])
+        series_of(name).retire(tx, [part.number for part in queued_parts(tx, name)])
 
     space.write(leave)
 

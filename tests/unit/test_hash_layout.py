@@ -37,9 +37,9 @@ FITS, SPILLS = "x" * 504, "x" * 505
 Table = list[tuple[bytes, bytes]]
 
 
-def definition_of(kind: Kind, **told: Any) -> MapDefinition:
-    value = None if kind is Kind.SESSION else parse_value_type(told.pop("value", "string"))
-    return MapDefinition(name="m", kind=kind, incarnation="0" * 16, value=value, scheme=Scheme.HASH, **told)
+def definition_of(kind: Kind, **options: Any) -> MapDefinition:
+    value = None if kind is Kind.SESSION else parse_value_type(options.pop("value", "string"))
+    return MapDefinition(name="m", kind=kind, incarnation="0" * 16, value=value, scheme=Scheme.HASH, **options)
 
 
 def stored(folder: Path, definition: MapDefinition, rows: list[Row]) -> dict[str, Table]:
@@ -142,7 +142,7 @@ def test_a_row_longer_than_a_duplicate_may_be_overflows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.STATE, Kind.TEMPORAL_STATE, Kind.SESSION])
-def test_clashing_long_rows_are_told_apart_by_a_number(tmp_path: Path, kind: Kind) -> None:
+def test_clashing_long_rows_are_distinguished_by_a_number(tmp_path: Path, kind: Kind) -> None:
     times = {Kind.STATE: (), Kind.TEMPORAL_STATE: (-3,), Kind.SESSION: (-3, 4)}[kind]
     keys = [f"{'k' * 520} {n}" for n in range(8)]
     value = None if kind is Kind.SESSION else "v"
@@ -155,7 +155,7 @@ def test_clashing_long_rows_are_told_apart_by_a_number(tmp_path: Path, kind: Kin
         assert table_key[:-2] == hash_of(rows.pop(row), bits=1) + tail
         numbers.setdefault(table_key[:-2], []).append(struct.unpack(">H", table_key[-2:])[0])
     assert rows == {}
-    assert all(told == list(range(len(told))) for told in numbers.values())
+    assert all(group == list(range(len(group))) for group in numbers.values())
 
 
 def test_an_empty_key_of_a_session_has_its_documented_place(tmp_path: Path) -> None:

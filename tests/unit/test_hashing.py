@@ -30,16 +30,16 @@ def test_every_length_agrees_with_the_package(kind: pa.DataType) -> None:
 
 def test_sliced_chunked_text_and_dictionary_columns() -> None:
     words = [f"schlüssel-{n}" * (n % 40) for n in range(500)]
-    told = expected([word.encode() for word in words])
+    hashes = expected([word.encode() for word in words])
     for kind in (pa.string(), pa.large_string(), pa.string_view()):
         array = pa.array(words, kind)
-        assert hash_keys(array).tolist() == told
-        assert hash_keys(array[123:321]).tolist() == told[123:321]
+        assert hash_keys(array).tolist() == hashes
+        assert hash_keys(array[123:321]).tolist() == hashes[123:321]
     chunked = pa.chunked_array([pa.array(words[:7]), pa.array([], pa.string()), pa.array(words[7:])])
-    assert hash_keys(chunked).tolist() == told
+    assert hash_keys(chunked).tolist() == hashes
     encoded = pa.array([*words, *words]).dictionary_encode()
-    assert hash_keys(encoded).tolist() == told + told
-    assert hash_keys(encoded[3:9]).tolist() == told[3:9]
+    assert hash_keys(encoded).tolist() == hashes + hashes
+    assert hash_keys(encoded[3:9]).tolist() == hashes[3:9]
 
 
 def test_nulls_and_empty_columns() -> None:
@@ -65,8 +65,8 @@ def test_other_types_are_refused_with_the_way_out() -> None:
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 64))
 def test_weak_hash_keeps_the_low_bits(keys: list[bytes], bits: int) -> None:
     mask = (1 << bits) - 1
-    assert hash_keys(pa.array(keys, pa.binary()), bits=bits).tolist() == [told & mask for told in expected(keys)]
-    assert [hash_key(key, bits) for key in keys] == [told & mask for told in expected(keys)]
+    assert hash_keys(pa.array(keys, pa.binary()), bits=bits).tolist() == [hashed & mask for hashed in expected(keys)]
+    assert [hash_key(key, bits) for key in keys] == [hashed & mask for hashed in expected(keys)]
 
 
 @given(st.integers(0, 2**64 - 1))

@@ -1,4 +1,4 @@
-"""CSV: nothing is guessed, and what is not a record is told by its place."""
+"""CSV: nothing is guessed, and text that is not a record is reported by its place."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_records_with_another_number_of_cells_are_rejected_where_they_stand(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "the file is empty"),
         (b"\n\n", "the file is empty"),
@@ -72,11 +72,11 @@ def test_records_with_another_number_of_cells_are_rejected_where_they_stand(
         (b"a,b\n1,2\n", "there are: a, b"),
     ],
 )
-def test_files_that_are_no_csv(tmp_path: Path, content: bytes, told: str) -> None:
+def test_files_that_are_no_csv(tmp_path: Path, content: bytes, message: str) -> None:
     file = write(tmp_path, "a.csv", content)
     with pytest.raises(Invalid) as caught:
         read_file(file)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert str(file) in str(caught.value)
 
 
@@ -95,7 +95,7 @@ def test_records_of_several_lines_are_noticed(
     assert holds_long_records(found) is long
 
 
-def test_the_form_of_a_file_is_told(tmp_path: Path) -> None:
+def test_the_form_of_a_file_is_declared(tmp_path: Path) -> None:
     (found,) = find_files([write(tmp_path, "a.csv", '\ufeff"a,b";c;d\n1;2;3\n')])
     assert csv_form(found) == CsvForm(("a,b", "c", "d"), ";")
 
@@ -105,7 +105,7 @@ def test_a_header_alone_is_no_rows(tmp_path: Path) -> None:
         assert read_file(write(tmp_path, "a.csv", text)) == ([], [])
 
 
-def test_a_quote_that_is_never_closed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quote_that_is_never_closed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delimited, "BLOCK_BYTES", 64)
     file = write(tmp_path, "a.csv", 'key,value\na,"b\n' + "c,d\n" * 100)
     with pytest.raises(Invalid, match="never closed"):

@@ -1,4 +1,4 @@
-"""Files are found, told apart by their names, and read whole or in pieces alike."""
+"""Files are found, distinguished by their names, and read whole or in pieces alike."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def read(pieces: list[Piece], how: Reading) -> tuple[list[dict[str, Any]], list[
     done = 0
     for piece in pieces:
         last = 0
-        for each in read_piece(piece, how):
-            rows += each.rows.to_pylist() if each.rows is not None else []
-            told = each.rejected.to_pydict()
-            rejects += [(row + done, reason) for row, reason in zip(told["row"], told["reason"], strict=True)]
-            last = max(last, each.last)
+        for block in read_piece(piece, how):
+            rows += block.rows.to_pylist() if block.rows is not None else []
+            rejected = block.rejected.to_pydict()
+            rejects += [(row + done, reason) for row, reason in zip(rejected["row"], rejected["reason"], strict=True)]
+            last = max(last, block.last)
         done += last
     if how.maps["m"].value is None and how.maps["m"].kind.valued:
         rows = [row | {"value": python_value(row["value"], None)} for row in rows]
@@ -78,7 +78,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
         ("a.feather", Format.ARROW, None),
     ],
 )
-def test_names_tell_the_format(tmp_path: Path, name: str, written: Format, compression: str | None) -> None:
+def test_the_format_follows_from_the_name(tmp_path: Path, name: str, written: Format, compression: str | None) -> None:
     (found,) = find_files([write(tmp_path, name, "x")])
     assert (found.format, found.compression, found.size) == (written, compression, 1)
 
@@ -95,13 +95,13 @@ def test_folders_and_patterns(tmp_path: Path) -> None:
     assert [Path(file.path).name for file in ordered] == ["b.csv", "a.csv"]
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path: Path) -> None:
+def test_a_file_whose_name_looks_like_a_pattern_is_found_by_its_name(tmp_path: Path) -> None:
     file = write(tmp_path, "year=[1].csv", "key,value\na,b\n")
     assert read_file(file)[0] == [{"key": b"a", "value": "b"}]
 
 
 @pytest.mark.parametrize(
-    ("target", "error", "told"),
+    ("target", "error", "message"),
     [
         ("none.csv", NotFound, "file does not exist"),
         ("none*.csv", NotFound, "no file is named so"),
@@ -112,13 +112,13 @@ def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path: Path) -> Non
         ("s3://bucket/rows.parquet", Invalid, "only files of this machine"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, target: str, error: type[MillpondError], told: str) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path, target: str, error: type[MillpondError], message: str) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("rows.dat", "rows", "rows.parquet.gz"):
         write(tmp_path, name, "x")
     with pytest.raises(error) as caught:
         find_files([target if "://" in target else tmp_path / target])
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert target in str(caught.value)
 
 
@@ -142,15 +142,15 @@ ROWS = [
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:
-    told = io.StringIO()
-    writer = csv.writer(told, quoting=csv.QUOTE_NOTNULL if hasattr(csv, "QUOTE_NOTNULL") else csv.QUOTE_ALL)
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=csv.QUOTE_NOTNULL if hasattr(csv, "QUOTE_NOTNULL") else csv.QUOTE_ALL)
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer.writerow(names)
     for row in rows:
         # Python's writer before 3.12 cannot leave one cell of a record without quotes.
         cells = ["" if row.get(name) is None else '"' + str(row[name]).replace('"', '""') + '"' for name in names]
-        told.write(",".join(cells) + "\n")
-    return told.getvalue()
+        out.write(",".join(cells) + "\n")
+    return out.getvalue()
 
 
 def as_json_lines(rows: list[dict[str, Any]]) -> str:
@@ -193,7 +193,7 @@ def test_damaged_files_are_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
-def test_a_column_that_is_not_there_is_told_with_those_that_are(tmp_path: Path, name: str) -> None:
+def test_a_missing_column_is_reported_with_those_that_are_there(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     if name == "a.parquet":
         parquet.write_table(pa.table({"key": ["a"], "temperature": ["b"]}), file)
@@ -201,10 +201,10 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are(tmp_path: Path, 
         file.write_text("key,temperature\na,b\n" if name == "a.csv" else '{"key":"a","temperature":"b"}\n')
     with pytest.raises(Invalid) as caught:
         read_file(file, reading(columns=ColumnMapping(value="temprature")))
-    told = str(caught.value)
-    assert f"path={file} column=temprature" in told
-    assert "did you mean 'temperature'? " in told
-    assert "there are: key, temperature" in told
+    message = str(caught.value)
+    assert f"path={file} column=temprature" in message
+    assert "did you mean 'temperature'? " in message
+    assert "there are: key, temperature" in message
 
 
 def test_rows_need_a_map(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ some_rows = st.lists(st.fixed_dictionaries({"key": cells, "value": cells}), min_
 
 @given(some_rows, st.integers(1, 40))
 @settings(max_examples=100)
-def test_pieces_of_a_csv_hold_each_record_once(tmp_path_factory: Any, rows: list[dict[str, Any]], size: int) -> None:
+def test_splits_of_a_csv_hold_every_record_once(tmp_path_factory: Any, rows: list[dict[str, Any]], size: int) -> None:
     file = write(tmp_path_factory.mktemp("csv"), "r.csv", as_csv(rows))
     (found,) = find_files([file])
     pieces = split_file(found, size)
@@ -233,7 +233,7 @@ def test_pieces_of_a_csv_hold_each_record_once(tmp_path_factory: Any, rows: list
 
 @given(some_rows, st.integers(1, 40), st.sets(st.integers(0, 11), max_size=3))
 @settings(max_examples=100)
-def test_pieces_of_json_lines_hold_each_line_once(
+def test_splits_of_json_lines_hold_every_line_once(
     tmp_path_factory: Any, rows: list[dict[str, Any]], size: int, spoilt: set[int]
 ) -> None:
     lines = [line if number not in spoilt else "{" for number, line in enumerate(as_json_lines(rows).splitlines())]

@@ -1,4 +1,4 @@
-"""JSON lines: the quick way and the careful way read the same language, and bad lines are told."""
+"""JSON lines: the quick way and the careful way read the same language, and bad lines are reported."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def lines(*rows: Any) -> str:
 
 
 def test_values_keep_the_types_json_gives_them(tmp_path: Path) -> None:
-    told = [1, 1.0, True, "1", None, 2**62, -0.5, "2020-01-01", "2020-01-01T00:00:00Z"]
-    for group in (told, [1, 2], [1.5, 2], ["2020-01-01"], [1.0, 2.0]):
+    mixed = [1, 1.0, True, "1", None, 2**62, -0.5, "2020-01-01", "2020-01-01T00:00:00Z"]
+    for group in (mixed, [1, 2], [1.5, 2], ["2020-01-01"], [1.0, 2.0]):
         file = write(tmp_path, "a.jsonl", lines(*({"key": str(at), "value": value} for at, value in enumerate(group))))
         rows, rejects = read_file(file, reading(a_map(value=None)))
         assert rejects == []
@@ -41,11 +41,11 @@ def test_a_number_that_no_double_holds_is_not_rounded(tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_rejected_where_they_stand(tmp_path: Path) -> None:
-    told = lines(
+    text = lines(
         {"key": "a", "value": "1"}, "", "{", '{"key": "b"}{"key": "c"}', [1], '"text"', {"key": "d", "value": "2"},
         '{"key": "\\ud800", "value": "x"}', "7" * 5000, {"value": "x"}, "[" * 100_000,
     )  # fmt: skip
-    rows, rejects = read_file(write(tmp_path, "a.jsonl", told.encode() + b'{"key": "\xff"}\n'))
+    rows, rejects = read_file(write(tmp_path, "a.jsonl", text.encode() + b'{"key": "\xff"}\n'))
     assert [row["key"] for row in rows] == [b"a", b"d"]
     assert [row for row, _ in rejects] == [3, 4, 5, 6, 8, 9, 10, 11, 12]
     reasons = dict(rejects)
@@ -63,15 +63,15 @@ def test_only_bad_lines(tmp_path: Path) -> None:
 def test_a_column_that_a_later_block_leaves_out_is_null_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "BLOCK_BYTES", 120)
     session = a_map(Kind.SESSION, None)
-    told = [{"key": "a", "start": at * 1000, **({"timeout": 1} if at % 7 else {})} for at in range(40)]
-    rows, rejects = read_file(write(tmp_path, "a.jsonl", lines(*told)), reading(session))
+    records = [{"key": "a", "start": at * 1000, **({"timeout": 1} if at % 7 else {})} for at in range(40)]
+    rows, rejects = read_file(write(tmp_path, "a.jsonl", lines(*records)), reading(session))
     assert rejects == []
     assert [row["end"] - row["start"] for row in rows] == [1 if at % 7 else 0 for at in range(40)]
 
 
-def test_values_of_maps_of_json_are_kept_as_json(tmp_path: Path) -> None:
-    told = [{"b": 1, "a": [1, None]}, [1, {"x": "é"}], 7, True, '{"t": 1}', None]
-    file = write(tmp_path, "a.jsonl", lines(*({"key": str(at), "value": value} for at, value in enumerate(told))))
+def test_values_of_maps_of_json_stay_json(tmp_path: Path) -> None:
+    values = [{"b": 1, "a": [1, None]}, [1, {"x": "é"}], 7, True, '{"t": 1}', None]
+    file = write(tmp_path, "a.jsonl", lines(*({"key": str(at), "value": value} for at, value in enumerate(values))))
     rows, rejects = read_file(file, reading(a_map(value="json")))
     assert rejects == []
     assert [row["value"] for row in rows] == [
@@ -81,8 +81,8 @@ def test_values_of_maps_of_json_are_kept_as_json(tmp_path: Path) -> None:
 
 def test_fields_of_json_are_objects_or_text(tmp_path: Path) -> None:
     definition = a_map(value="n long, doc json")
-    told = [{"key": "a", "n": 1, "doc": {"x": 1}}, {"key": "b", "n": 2, "doc": "[2]"}]
-    rows, rejects = read_file(write(tmp_path, "a.jsonl", lines(*told)), reading(definition))
+    records = [{"key": "a", "n": 1, "doc": {"x": 1}}, {"key": "b", "n": 2, "doc": "[2]"}]
+    rows, rejects = read_file(write(tmp_path, "a.jsonl", lines(*records)), reading(definition))
     assert rejects == []
     assert [row["value"] for row in rows] == [{"n": 1, "doc": '{"x": 1}'}, {"n": 2, "doc": "[2]"}]
     whole = lines({"key": "a", "value": {"n": 1, "doc": {"x": 1}}})

@@ -41,9 +41,9 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize(("value", "told"), FORMS)
-def test_each_kind_of_value_has_its_form(value: object, told: object) -> None:
-    assert json.loads(json_text({"v": [value]})) == {"v": [told]}
+@pytest.mark.parametrize(("value", "expected"), FORMS)
+def test_every_kind_of_value_has_its_form(value: object, expected: object) -> None:
+    assert json.loads(json_text({"v": [value]})) == {"v": [expected]}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object(), {b"a": 1}, 1j])
@@ -103,19 +103,19 @@ def test_objects_come_back_the_same_from_every_question(
     with millpond.open(tmp_path_factory.mktemp("json") / "pond") as pond:
         made = pond.create_map("m", kind="state", value="json")
         keys = [f"k{at}" for at in range(len(objects))]
-        made.load([{"key": key, "value": told} for key, told in zip(keys, objects, strict=True)])
-        wanted = [model(told) for told in objects]
+        made.load([{"key": key, "value": value} for key, value in zip(keys, objects, strict=True)])
+        wanted = [model(value) for value in objects]
         scanned = made.scan().read_all().sort_by("key").column("value").to_pylist()
-        asked = pond.sql("select value from m order by key").column("value").to_pylist()
-        for answers in ([made.get(key) for key in keys], made.lookup(keys).to_pylist(), scanned, asked):
+        queried = pond.sql("select value from m order by key").column("value").to_pylist()
+        for answers in ([made.get(key) for key in keys], made.lookup(keys).to_pylist(), scanned, queried):
             assert [json.loads(answer) for answer in answers] == wanted
 
 
 @given(st.timedeltas())
 def test_durations_say_every_microsecond(lasting: timedelta) -> None:
-    told = json.loads(json_text(lasting))
-    sign, days, seconds = told.startswith("-"), 0, Decimal(0)
-    body = told.lstrip("-").removeprefix("P")
+    text = json.loads(json_text(lasting))
+    sign, days, seconds = text.startswith("-"), 0, Decimal(0)
+    body = text.lstrip("-").removeprefix("P")
     day, _, clock = body.rpartition("D") if "D" in body else ("", "", body)
     days = int(day or 0)
     seconds = Decimal(clock.removeprefix("T").removesuffix("S") or 0)

@@ -1,4 +1,6 @@
-"""What nests deeper than a stack can follow is refused before anything recurses: no door of a load ends the process."""
+"""Values nested deeper than a stack can follow are refused before anything recurses: no door of a load ends the
+process.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ for _ in range(1_000):
 boxed = np.empty(1, object)
 boxed[0] = value
 
-def written(name, told):
-    (folder / name).write_text(told)
+def written(name, text):
+    (folder / name).write_text(text)
     return folder / name
 
 flat = '{"key": "a", "value": "x"}\\n'
@@ -110,7 +112,7 @@ def test_depth_is_that_of_the_parsed_value(value: Any, around: int) -> None:
 
 
 @given(st.lists(JSON, max_size=4), st.integers(0, 4), st.sampled_from(("\n", "\r\n", " \n", "\n\n")))
-def test_lines_are_shallow_when_each_is_an_object_of_few_levels(values: list[Any], deep: int, between: str) -> None:
+def test_lines_are_shallow_when_all_are_objects_of_few_levels(values: list[Any], deep: int, between: str) -> None:
     rows = [{"a": value} for value in values]
     lines = [json.dumps(row) for row in rows]
     assert lines_are_shallow(between.join(lines).encode())

@@ -1,4 +1,4 @@
-"""Canonical rows from input of every shape; what cannot be stored is told by row."""
+"""Canonical rows from input of every shape; rows that cannot be stored are reported one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def a_map(kind: Kind = Kind.STATE, value: str | None = None) -> MapDefinition:
 def run(
     columns: dict[str, Any], kind: Kind = Kind.STATE, value: str | None = None, mapping: ColumnMapping | None = None
 ) -> Normalised:
-    arrays = {name: told if isinstance(told, pa.Array) else pa.array(told) for name, told in columns.items()}
+    arrays = {name: column if isinstance(column, pa.Array) else pa.array(column) for name, column in columns.items()}
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
     definition = a_map(kind, value)
     made = normalise(batch, definition, mapping)
@@ -72,7 +72,7 @@ def bits(column: pa.Array) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "expected"),
     [
         (["007", "", "é\0\U0001f600"], ["007", "", "é\0\U0001f600"]),
         (pa.array(["a", "b"], pa.large_string()), ["a", "b"]),
@@ -87,9 +87,9 @@ def bits(column: pa.Array) -> list[object]:
         (pa.array([0], pa.date32()), ["1970-01-01"]),
     ],
 )
-def test_keys_are_written_in_their_one_way(column: Any, told: list[str]) -> None:
+def test_keys_are_written_in_their_one_way(column: Any, expected: list[str]) -> None:
     made = run({"key": column, "value": ["v"] * len(column)})
-    assert [key.decode() for key in made.rows.column("key").to_pylist()] == told
+    assert [key.decode() for key in made.rows.column("key").to_pylist()] == expected
 
 
 def test_keys_that_are_none_are_rejected_with_the_reason() -> None:
@@ -120,10 +120,10 @@ def test_times_are_floored_and_bad_ones_rejected_by_row() -> None:
         {"key": ["k"] * 5, "when": times, "value": [1] * 5}, Kind.TEMPORAL_STATE, None, ColumnMapping(time="when")
     )
     assert made.rows.column("effective_time").to_pylist() == [-1, 1_729_989_000_000]
-    told = reasons(made)
-    assert told[2] == "when 'yesterday' is not a time with a zone in the years 1 to 9999"
-    assert told[3] == "when is missing"
-    assert 4 in told
+    by_row = reasons(made)
+    assert by_row[2] == "when 'yesterday' is not a time with a zone in the years 1 to 9999"
+    assert by_row[3] == "when is missing"
+    assert 4 in by_row
 
 
 def test_naive_columns_are_refused_and_named() -> None:
@@ -160,7 +160,7 @@ def test_whole_numbers_in_text_are_read_exactly(numbers: list[int]) -> None:
     assert made.rows.column("value").to_pylist() == [n for n in numbers if -(2**63) <= n < 2**63]
 
 
-def test_a_single_number_is_a_range_of_itself() -> None:
+def test_a_single_number_is_a_range_of_one() -> None:
     made = run({"key": ["7", "8"], "value": [1, 2]}, Kind.RANGED_STATE)
     assert made.rows.column("key_start").to_pylist() == made.rows.column("key_end").to_pylist() == [7, 8]
     made = run({"n": [7], "value": [1]}, Kind.RANGED_STATE, None, ColumnMapping(key="n"))
@@ -313,14 +313,14 @@ def test_structs_come_from_a_column_per_field_or_from_one() -> None:
     assert named.rows.column("value").to_pylist() == [{"temp": 1.0, "code": None}]
 
 
-def test_a_bad_field_names_itself() -> None:
+def test_a_bad_field_is_named() -> None:
     made = run({"key": ["a"], "temp": ["warm"], "code": ["x"]}, value="temp double, code string")
     assert reasons(made) == {0: "temp 'warm' is not a number"}
     made = run({"key": ["a"], "value": [{"temp": "warm", "code": None}]}, value="temp double, code string")
     assert reasons(made) == {0: "value.temp 'warm' is not a number"}
 
 
-def test_struct_mistakes_are_told_with_the_fields() -> None:
+def test_struct_mistakes_are_reported_with_the_fields() -> None:
     with pytest.raises(Invalid, match="no such column") as caught:
         run({"key": ["a"], "temp": [1]}, value="temp double, code string")
     assert caught.value.values["column"] == "code"
@@ -404,7 +404,7 @@ def test_missing_columns_are_named_with_what_is_there() -> None:
             run(columns | {"value": [1]}, Kind.RANGED_STATE)
 
 
-def test_the_first_fault_of_a_row_is_told_and_its_record_kept() -> None:
+def test_the_first_fault_of_a_row_is_reported_with_its_record() -> None:
     made = run({"key": [None], "effective_time": ["x"], "value": ["é"], "raw": [b"\xff"]}, Kind.TEMPORAL_STATE)
     assert reasons(made) == {0: "key is missing"}
     record = json.loads(made.rejected.column("record")[0].as_py())
@@ -431,7 +431,7 @@ def test_a_mapping_may_be_a_dict_and_is_checked() -> None:
         mapping_of({"valeu": "v"})
 
 
-def test_a_column_that_is_there_twice_is_told() -> None:
+def test_a_column_that_is_there_twice_is_an_error() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(["a"])] * 3, names=["key", "key", "value"])
     with pytest.raises(Invalid, match="column is there more than once"):
         normalise(batch, a_map())
@@ -440,17 +440,17 @@ def test_a_column_that_is_there_twice_is_told() -> None:
 # -- times without a zone -----------------------------------------------------------------------------
 
 
-def starts(told: Any, zone: str) -> tuple[list[str | None], dict[int, str]]:
+def starts(instants: Any, zone: str) -> tuple[list[str | None], dict[int, str]]:
     """Effective times as UTC text, and why others have none."""
     batch = pa.RecordBatch.from_arrays(
-        [pa.array(["k"] * len(told)), pa.array(told), pa.nulls(len(told))], names=["key", "time", "value"]
+        [pa.array(["k"] * len(instants)), pa.array(instants), pa.nulls(len(instants))], names=["key", "time", "value"]
     )
     made = normalise(batch, a_map(Kind.TEMPORAL_STATE), times=time_form(zone))
     times = made.rows.column("effective_time").cast(pa.timestamp("ms")).cast(pa.string()).to_pylist()
     return times, reasons(made)
 
 
-def test_times_without_a_zone_are_in_the_one_that_is_told() -> None:
+def test_times_without_a_zone_are_in_the_given_one() -> None:
     texts = ["2024-07-01 12:00", "2024-07-01T12:00:00.5", "2024-07-01", " 2024-07-01T12:00Z ", "2024-07-01T12:00+05:00"]
     times, bad = starts(texts, "Europe/Berlin")
     assert times == [

@@ -1,4 +1,4 @@
-"""Rejected rows: counted, written down, and told when they are too many."""
+"""Rejected rows: counted, written down, and an error when they are too many."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from millpond.maps.inputs.rejects import RejectWriter
 
 
 def rejected(*rows: int) -> pa.RecordBatch:
-    told = [{"row": row, "reason": f"reason {row}", "record": json.dumps({"key": row})} for row in rows]
-    return pa.RecordBatch.from_pylist(told, schema=REJECTED)
+    records = [{"row": row, "reason": f"reason {row}", "record": json.dumps({"key": row})} for row in rows]
+    return pa.RecordBatch.from_pylist(records, schema=REJECTED)
 
 
 def lines(file: Path) -> list[dict[str, object]]:
@@ -51,9 +51,9 @@ def test_without_a_file_the_first_too_many_ends_the_load() -> None:
         with pytest.raises(Invalid) as caught:
             writer.write(rejected(5))
         writer.count = 0
-    told = str(caught.value)
-    assert "nothing was loaded: row 4: reason 4; row 5: reason 5" in told
-    assert "rejects" in told
+    message = str(caught.value)
+    assert "nothing was loaded: row 4: reason 4; row 5: reason 5" in message
+    assert "rejects" in message
     assert caught.value.kind == "too_many_rejects"
 
 
@@ -63,11 +63,11 @@ def test_with_a_file_all_are_written_before_the_load_fails(tmp_path: Path) -> No
         for start in range(4):
             writer.write(rejected(start))
     assert len(lines(file)) == 4
-    told = str(caught.value)
-    assert "4 rows cannot be stored" in told
-    assert "a.csv row 0: reason 0" in told
-    assert "and 1 more" in told
-    assert str(file) in told
+    message = str(caught.value)
+    assert "4 rows cannot be stored" in message
+    assert "a.csv row 0: reason 0" in message
+    assert "and 1 more" in message
+    assert str(file) in message
 
 
 def test_when_all_is_wrong_it_does_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,13 +30,13 @@ def test_a_struct_without_the_fields_of_the_map_is_refused(readings: Map, names:
     missing = [name for name in ("temp", "code") if name not in names]
     with pytest.raises(millpond.Invalid, match="has not the fields") as caught:
         readings.load(pa.table({"key": ["a"], "value": rows}))
-    told = caught.value.values
-    assert (told["column"], told["missing"]) == ("value", ", ".join(missing))
-    assert told.get("unexpected", "") == ", ".join(name for name in names if name not in ("temp", "code"))
+    values = caught.value.values
+    assert (values["column"], values["missing"]) == ("value", ", ".join(missing))
+    assert values.get("unexpected", "") == ", ".join(name for name in names if name not in ("temp", "code"))
     assert ("did you mean 'tmp'" in str(caught.value.hint)) == ("tmp" in names)
 
 
-def test_all_missing_columns_of_fields_are_told_at_once(readings: Map) -> None:
+def test_all_missing_columns_of_fields_are_reported_at_once(readings: Map) -> None:
     with pytest.raises(millpond.Invalid, match="no such columns") as caught:
         readings.load(pa.table({"key": ["a"], "Tmp": [1], "value_code": ["x"], "x": [1]}), columns={"value": {}})
     assert caught.value.values["column"] == "temp, code"

@@ -25,7 +25,7 @@ ROWS = [{"key": "a", "value": 1}, {"key": "b", "value": 2}]
 TABLE = pa.Table.from_pylist(ROWS)
 
 
-def told(data: Any) -> list[dict[str, Any]]:
+def rows_of(data: Any) -> list[dict[str, Any]]:
     return [row for batch in batches_of(data) for row in batch.to_pylist()]
 
 
@@ -53,17 +53,17 @@ def told(data: Any) -> list[dict[str, Any]]:
     ids=itertools.count(),
 )
 def test_every_holder_of_rows_is_read(data: Any) -> None:
-    assert told(data) == ROWS
+    assert rows_of(data) == ROWS
 
 
 def test_a_query_of_duckdb_is_read() -> None:
     with duckdb.connect() as connection:
-        assert told(connection.from_arrow(TABLE)) == ROWS
+        assert rows_of(connection.from_arrow(TABLE)) == ROWS
 
 
 @pytest.mark.parametrize("data", [[], {}, iter(()), TABLE.slice(0, 0), pd.DataFrame()])
 def test_nothing_is_no_rows(data: Any) -> None:
-    assert told(data) == []
+    assert rows_of(data) == []
 
 
 def test_batches_stay_small_enough() -> None:
@@ -73,12 +73,12 @@ def test_batches_stay_small_enough() -> None:
 
 
 def test_a_key_that_only_some_dicts_have_is_not_lost() -> None:
-    assert told([{"key": "a"}, {"key": "b", "value": 2}]) == [{"key": "a", "value": None}, {"key": "b", "value": 2}]
+    assert rows_of([{"key": "a"}, {"key": "b", "value": 2}]) == [{"key": "a", "value": None}, {"key": "b", "value": 2}]
 
 
 def test_the_index_of_a_pandas_frame_comes_along_when_it_has_a_name() -> None:
     frame = pd.DataFrame({"value": [1]}, index=pd.Index(["a"], name="key"))
-    assert told(frame) == [{"value": 1, "key": "a"}]
+    assert rows_of(frame) == [{"value": 1, "key": "a"}]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_values_of_several_types_keep_them(values: list[object]) -> None:
     rows = [{"key": str(number), "value": value} for number, value in enumerate(values)]
     (batch,) = batches_of(rows)
     made = normalise(batch, definition)
-    got = [python_value(each, None) for each in made.rows.column("value").to_pylist()]
+    got = [python_value(value, None) for value in made.rows.column("value").to_pylist()]
     assert [(type(value), value) for value in got] == [(type(value), value) for value in values]
 
 
@@ -115,10 +115,10 @@ def test_fields_of_json_are_spread_or_whole() -> None:
     spread = [{"key": "a", "n": 1, "d": {"x": 1}}, {"key": "b", "n": 2, "d": [2]}]
     mapping = ColumnMapping(value={"doc": "d"})
     (batch,) = batches_of(spread, definition, mapping)
-    told = [{"n": 1, "doc": '{"x": 1}'}, {"n": 2, "doc": "[2]"}]
-    assert normalise(batch, definition, mapping).rows.column("value").to_pylist() == told
+    records = [{"n": 1, "doc": '{"x": 1}'}, {"n": 2, "doc": "[2]"}]
+    assert normalise(batch, definition, mapping).rows.column("value").to_pylist() == records
     (batch,) = batches_of([{"key": "a", "value": {"n": 1, "doc": {"x": 1}}}], definition)
-    assert normalise(batch, definition).rows.column("value").to_pylist() == told[:1]
+    assert normalise(batch, definition).rows.column("value").to_pylist() == records[:1]
 
 
 def test_a_number_too_wide_for_64_bits_is_its_rows_fault() -> None:
@@ -130,7 +130,7 @@ def test_a_number_too_wide_for_64_bits_is_its_rows_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told_of"),
+    ("data", "message"),
     [
         (7, "int"),
         ("rows.csv", "millpond load MAP FILE"),
@@ -143,15 +143,15 @@ def test_a_number_too_wide_for_64_bits_is_its_rows_fault() -> None:
         (pl.LazyFrame(ROWS), "collect it first"),
     ],
 )
-def test_what_holds_no_rows_is_told_with_the_way_out(data: Any, told_of: str) -> None:
+def test_input_without_rows_is_an_error_that_names_the_way_out(data: Any, message: str) -> None:
     with pytest.raises(Invalid) as caught:
-        told(data)
-    assert told_of in str(caught.value)
+        rows_of(data)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("other", [np.int64(5), np.bool_(True), np.str_("a"), np.float32(1)])
 def test_datetimes_of_numpy_beside_its_other_scalars_are_refused_before_arrow_sees_them(other: Any) -> None:
     for values in ([np.datetime64("2020-01-01", "ms"), other], [np.datetime64("NaT"), None, other]):
         with pytest.raises(Invalid) as caught:
-            told({"key": values})
+            rows_of({"key": values})
         assert caught.value.kind == "column_values"

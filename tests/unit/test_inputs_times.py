@@ -72,7 +72,7 @@ def test_other_text_is_refused_with_the_way_out(text: str) -> None:
 @pytest.mark.parametrize(
     "type_", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
 )
-def test_columns_of_text_tell_bad_rows_from_missing_ones(type_: pa.DataType) -> None:
+def test_columns_of_text_distinguish_bad_rows_from_missing_ones(type_: pa.DataType) -> None:
     texts = [*GOOD, None, *BAD]
     millis, invalid = to_millis(pa.array(texts).cast(type_))
     assert millis.to_pylist() == [*GOOD.values(), None, *[None] * len(BAD)]
@@ -95,10 +95,10 @@ def test_scalar_and_column_agree_with_datetime(moment: datetime, shift: int, dig
     except OverflowError:
         return
     fraction = f".{moment.microsecond:06d}000"[: digits + 1] if digits else ""
-    kept = moment.replace(microsecond=int(fraction[1:7].ljust(6, "0") or "0"))
+    truncated = moment.replace(microsecond=int(fraction[1:7].ljust(6, "0") or "0"))
     text = f"{local:%Y-%m-%dT%H:%M:%S}".zfill(19) + fraction + f"{local:%z}"
-    expected = (kept - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-    assert parse_instant(text) == parse_instant(kept.astimezone(zone)) == expected
+    expected = (truncated - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    assert parse_instant(text) == parse_instant(truncated.astimezone(zone)) == expected
     assert to_millis(pa.array([text]))[0].to_pylist() == [expected]
 
 
@@ -115,7 +115,7 @@ def test_scalar_and_column_refuse_the_same_text(texts: list[str]) -> None:
     assert invalid.to_pylist() == [alone(text) is None for text in texts]
 
 
-def test_summer_time_is_told_apart_by_its_offset() -> None:
+def test_summer_time_is_distinguished_by_its_offset() -> None:
     london = ZoneInfo("Europe/London")
     first = datetime(2024, 10, 27, 1, 30, tzinfo=london)
     again = first.replace(fold=1)

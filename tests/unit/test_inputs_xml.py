@@ -1,4 +1,4 @@
-"""Stroom's XML: what each element says, what is told of those that say nothing, and what a hostile file cannot do."""
+"""Stroom's XML: the meaning of each element, reports of those without one, and what a hostile file cannot do."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def load(
     file.write_text(f'<?xml version="1.0"?><{root} xmlns="{root}:2" xmlns:evt="event-logging:3">\n{body}\n</{root}>')
     rows: dict[str, list[dict[str, Any]]] = {}
     rejects: dict[int, str] = {}
-    for each in read_piece(Piece(find_files([file])[0]), Reading(maps=DEFINITIONS, **options)):
-        if each.definition is not None and each.rows is not None:
-            told = each.rows.to_pylist()
-            if each.definition.value is None and each.definition.kind.valued:
-                told = [row | {"value": python_value(row["value"], None)} for row in told]
-            rows.setdefault(each.definition.name, []).extend(told)
-        rejects |= dict(zip(each.rejected["row"].to_pylist(), each.rejected["reason"].to_pylist(), strict=True))
+    for block in read_piece(Piece(find_files([file])[0]), Reading(maps=DEFINITIONS, **options)):
+        if block.definition is not None and block.rows is not None:
+            records = block.rows.to_pylist()
+            if block.definition.value is None and block.definition.kind.valued:
+                records = [row | {"value": python_value(row["value"], None)} for row in records]
+            rows.setdefault(block.definition.name, []).extend(records)
+        rejects |= dict(zip(block.rejected["row"].to_pylist(), block.rejected["reason"].to_pylist(), strict=True))
     return rows, rejects
 
 
@@ -107,7 +107,7 @@ def test_named_elements_of_plan_b(tmp_path: Path) -> None:
         """,
     )
     assert rejects == {}
-    assert {name: len(told) for name, told in rows.items()} == dict.fromkeys(
+    assert {name: len(group) for name, group in rows.items()} == dict.fromkeys(
         ("seats", "owner", "team", "country", "usage"), 1
     )
     assert rows["seats"] == [{"key": b"a", "value": 7}]
@@ -126,7 +126,7 @@ def test_a_time_that_is_missing_is_the_effective_time_of_the_load(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         ("<value>x</value>", "x"),
         ("<value/>", None),
@@ -142,22 +142,22 @@ def test_a_time_that_is_missing_is_the_effective_time_of_the_load(tmp_path: Path
         ('<value><x:a xmlns:x="u"><b xmlns="v"/></x:a></value>', '<x:a xmlns:x="u"><b xmlns="v"></b></x:a>'),
     ],
 )
-def test_values(tmp_path: Path, value: str, told: str | None) -> None:
+def test_values(tmp_path: Path, value: str, expected: str | None) -> None:
     rows, rejects = load(tmp_path, f"<state><map>site</map><key>k</key>{value}</state>")
     assert rejects == {}
-    assert [row["value"] for row in rows["site"]] == [told]
+    assert [row["value"] for row in rows["site"]] == [expected]
 
 
 def test_lines_and_other_encodings(tmp_path: Path) -> None:
     head = '<?xml version="1.0" encoding="ISO-8859-1"?>\n<plan-b>\n'
     body = "<state>\n<map>site</map><key>é</key></state>\n<state><map>site</map></state></plan-b>"
     for data in ((head + body).encode("latin-1"), ("<plan-b>\n\n" + body).encode("utf-16")):
-        told = elements(data, chunk=7)
-        assert [element.line for element in told] == [3, 5]
-        assert told[0].fields["key"] == "é"
+        parsed = elements(data, chunk=7)
+        assert [element.line for element in parsed] == [3, 5]
+        assert parsed[0].fields["key"] == "é"
 
 
-# -- what is told of others ---------------------------------------------------------------------------
+# -- reports of other elements ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_one_map_of_a_file_may_be_loaded_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "message"),
     [
         ("", 1, "malformed: no element found"),
         ("text", 1, "malformed: syntax error"),
@@ -229,10 +229,10 @@ def test_one_map_of_a_file_may_be_loaded_alone(tmp_path: Path) -> None:
         ("\n<html>\n</html>", 2, "the root element is <html>"),
     ],
 )
-def test_malformed_documents_are_refused_at_the_place(text: str, line: int, told: str) -> None:
+def test_malformed_documents_are_refused_at_the_place(text: str, line: int, message: str) -> None:
     with pytest.raises(Invalid) as caught:
         elements(text)
-    assert told in caught.value.message
+    assert message in caught.value.message
     assert caught.value.values["line"] == line
 
 
@@ -270,7 +270,7 @@ def endless(begin: str, more: str, count: int = 10_000) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("begin", "more", "told"),
+    ("begin", "more", "message"),
     [
         ("<plan-b><state><value>", "x", "an element has more than"),
         ("<plan-b><state><value>", "<a/>", "an element has more than"),
@@ -285,11 +285,11 @@ def endless(begin: str, more: str, count: int = 10_000) -> Iterator[bytes]:
         ("<plan-b><state>", "<a>", "elements are nested more than"),
     ],
 )
-def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, begin: str, more: str, told: str) -> None:
+def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, begin: str, more: str, message: str) -> None:
     monkeypatch.setattr(xml, "ELEMENT_BYTES_MAX", 1 << 19)
     tracemalloc.start()
     try:
-        with pytest.raises(Invalid, match=told):
+        with pytest.raises(Invalid, match=message):
             for some in read_elements(endless(begin, more), "a.xml"):
                 assert some == []
         _, peak = tracemalloc.get_traced_memory()
@@ -314,8 +314,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.
         count = 0
         tracemalloc.start()
         try:
-            for each in read_piece(Piece(found), Reading(maps=DEFINITIONS)):
-                count += 0 if each.rows is None else each.rows.num_rows
+            for block in read_piece(Piece(found), Reading(maps=DEFINITIONS)):
+                count += 0 if block.rows is None else block.rows.num_rows
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -334,8 +334,8 @@ texts = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_character
 @settings(max_examples=60)
 def test_texts_survive_wherever_chunks_end(pairs: list[tuple[str, str]], chunk: int) -> None:
     body = "".join(f"<state><key>{escape(key)}</key><value>{escape(value)}</value></state>" for key, value in pairs)
-    told = elements(f"<plan-b>{body}</plan-b>", chunk)
-    assert [(element.fields["key"], element.fields["value"]) for element in told] == pairs
+    parsed = elements(f"<plan-b>{body}</plan-b>", chunk)
+    assert [(element.fields["key"], element.fields["value"]) for element in parsed] == pairs
 
 
 names = st.sampled_from(["a", "p:a", "q:b", "r:c", "b"])
@@ -352,8 +352,8 @@ trees = st.recursive(
 def written(node: Any) -> str:
     if isinstance(node, str):
         return escape(node)
-    name, told, inner = node
-    attrs = "".join(f' {key}="{escape(value, {chr(34): "&quot;"})}"' for key, value in told.items())
+    name, attributes, inner = node
+    attrs = "".join(f' {key}="{escape(value, {chr(34): "&quot;"})}"' for key, value in attributes.items())
     return f"<{name}{attrs}>{''.join(map(written, inner))}</{name}>"
 
 
@@ -368,5 +368,5 @@ def test_xml_within_a_value_means_the_same_on_its_own(tree: Any, chunk: int) -> 
 
 
 def meaning(node: Tree.Element) -> object:
-    """What a reader that understands namespaces sees."""
+    """The document as a reader that understands namespaces sees it."""
     return node.tag, node.attrib, node.text or "", [(meaning(inner), inner.tail or "") for inner in node]

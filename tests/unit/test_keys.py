@@ -27,7 +27,7 @@ _RANK = {type(None): 0, bool: 1, int: 2, datetime: 3, str: 4, bytes: 5}
 
 
 def rank(parts: tuple[Part, ...]) -> list[tuple[int, object]]:
-    """What Python would sort the tuple by, were its types comparable."""
+    """The key by which Python would sort the tuple, were its types comparable."""
     return [(_RANK[type(part)], 0 if part is None else part) for part in parts]
 
 

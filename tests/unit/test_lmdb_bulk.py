@@ -137,10 +137,10 @@ def test_the_same_rows_are_the_same_bytes(tmp_path: Path) -> None:
         assert rows_of(environment, "big") == {b"k%d" % size: bytes(size) for size in range(0, 9000, 500)}
 
 
-def test_a_tree_is_told_as_lmdb_itself_would(tmp_path: Path) -> None:
+def test_a_tree_is_described_as_lmdb_describes_it(tmp_path: Path) -> None:
     rows = numbered(20_000, 16, 40)
     written(tmp_path / "bulk", [table("rows", rows)])
-    told = []
+    stats = []
     with lmdb.open(str(tmp_path / "plain"), max_dbs=2, map_size=1 << 26) as environment:
         opened = environment.open_db(b"rows")
         with environment.begin(db=opened, write=True) as transaction:
@@ -150,5 +150,5 @@ def test_a_tree_is_told_as_lmdb_itself_would(tmp_path: Path) -> None:
             lmdb.open(str(tmp_path / name), max_dbs=2, readonly=True) as environment,
             environment.begin() as transaction,
         ):
-            told.append(transaction.stat(environment.open_db(b"rows", txn=transaction, create=False)))
-    assert told[0] == told[1]
+            stats.append(transaction.stat(environment.open_db(b"rows", txn=transaction, create=False)))
+    assert stats[0] == stats[1]

@@ -180,8 +180,8 @@ def test_a_slow_disk_delays_nobody_who_opens_another_file(
     for opener in openers:
         opener.join()
     assert environment_of(opened[0]) is environment_of(opened[1]), "they opened it once"
-    for each in opened:
-        each.close()
+    for space in opened:
+        space.close()
 
 
 def test_threads_that_open_and_close_a_file_share_one_environment(path: Path) -> None:
@@ -212,7 +212,7 @@ def test_threads_that_open_and_close_a_file_share_one_environment(path: Path) ->
     space.close()
 
 
-def test_a_thread_that_reads_cannot_move_the_map_under_itself(space: LmdbSpace) -> None:
+def test_a_thread_that_reads_cannot_move_the_map_under_its_reads(space: LmdbSpace) -> None:
     put(space, b"k")
     with space.read(), pytest.raises(Unavailable) as caught:
         put(space, b"big", BIG)

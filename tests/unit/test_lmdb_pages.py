@@ -1,4 +1,4 @@
-"""A table read from its pages has the rows that a cursor finds, whoever wrote them and whatever is written since."""
+"""A table read from its pages has the rows that a cursor finds, by any writer, whatever is written since."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cut(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
     return [data[offsets[i] : offsets[i + 1]].tobytes() for i in range(len(offsets) - 1)]
 
 
-def told(pieces: Iterator[Piece | Rest]) -> tuple[Rows, bytes | None]:
+def collect(pieces: Iterator[Piece | Rest]) -> tuple[Rows, bytes | None]:
     """All rows, and the key from which a cursor has to go on."""
     rows: Rows = []
     for piece in pieces:
@@ -47,7 +47,7 @@ def environment(folder: Path) -> Iterator[lmdb.Environment]:
 
 
 def read(folder: Path, tx: lmdb.Transaction, rows_max: int = 1000) -> tuple[Rows, bytes | None]:
-    return told(read_pieces(folder / "data.mdb", tx.get(b"rows"), rows_max))
+    return collect(read_pieces(folder / "data.mdb", tx.get(b"rows"), rows_max))
 
 
 @settings(max_examples=40)
@@ -96,7 +96,7 @@ def test_a_transaction_sees_its_own_moment(tmp_path: Path) -> None:
                 with env.begin(write=True, db=table) as tx:
                     tx.put(b"%08d" % number, b"new")
                     tx.delete(b"%08d" % (number - 1))
-            rows, rest = told(pieces)
+            rows, rest = collect(pieces)
             assert isinstance(first, Piece)
             assert (cut(first.key_offsets, first.keys) + [key for key, _ in rows], rest) == (
                 [k for k, _ in before],
@@ -164,7 +164,7 @@ def test_no_byte_of_the_file_leads_outside_it(tmp_path: Path) -> None:
             damaged[page * PAGE + at] ^= 0xFF
             file.write_bytes(damaged)
             try:
-                told(read_pieces(file, record, 50))
+                collect(read_pieces(file, record, 50))
             except Corrupt:
                 refused += 1
     assert refused > 100
@@ -172,7 +172,7 @@ def test_no_byte_of_the_file_leads_outside_it(tmp_path: Path) -> None:
         wrong = bytearray(record)
         wrong[at] ^= 0x7F
         try:
-            told(read_pieces(tmp_path / "data.mdb", bytes(wrong), 50))
+            collect(read_pieces(tmp_path / "data.mdb", bytes(wrong), 50))
         except Corrupt:
             refused += 1
 
@@ -242,7 +242,7 @@ def test_rows_from_a_key_on_end_before_several_under_one_key(tmp_path: Path) -> 
             assert read_from(tmp_path / "data.mdb", tx.get(b"rows"), b"001500", 10) == Rest(b"001500")
 
 
-def test_damage_below_a_key_is_told(tmp_path: Path) -> None:
+def test_damage_below_a_key_is_reported(tmp_path: Path) -> None:
     with environment(tmp_path) as env:
         table = env.open_db(b"rows")
         with env.begin(write=True, db=table) as tx:

@@ -1,4 +1,4 @@
-"""What only a file has: it grows, fills the disk, is damaged, is shared by threads and processes, and outlives them."""
+"""The space in a file: it grows, fills the disk, is damaged, is shared by threads and processes, and outlives them."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_readers_that_died_give_their_places_back(path: Path) -> None:
     space.close()
 
 
-def test_a_forked_child_is_told_to_open_it_itself(space: LmdbSpace) -> None:
+def test_a_forked_child_must_open_its_own(space: LmdbSpace) -> None:
     child = os.fork()
     if not child:
         try:
@@ -225,7 +225,7 @@ def test_address_space_is_reserved_as_far_as_the_process_may(path: Path) -> None
 # --- disks
 
 
-def test_a_full_disk_is_told_and_loses_nothing(path: Path) -> None:
+def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
     child = python(
         "import resource\n"
         "from millpond.errors import Unavailable\n"
@@ -244,7 +244,7 @@ def test_a_full_disk_is_told_and_loses_nothing(path: Path) -> None:
     assert out.splitlines() == ["disk_full", "b'old' None", "b'new'"]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Unavailable) as caught:
         LmdbSpace(tmp_path / "file" / "space")
@@ -293,9 +293,9 @@ def test_a_file_that_is_short_but_whole_is_opened(path: Path) -> None:
         put(space, b"k", b"")
     space.write(change)
     environment = environment_of(space).handle
-    told = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    size = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     space.close()
-    assert (path / "data.mdb").stat().st_size < told
+    assert (path / "data.mdb").stat().st_size < size
     space = LmdbSpace(path)
     assert rows(space) == {b"k": b"v"}
     space.close()

@@ -34,16 +34,16 @@ COLUMNS = {"key": "airport"}
 
 
 def test_a_file_and_what_it_did(pond: Pond, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     file = write(tmp_path, "w.csv", WEATHER)
-    result = pond.load_files(file, "Weather", columns=COLUMNS, advance=lambda rows, size: told.append((rows, size)))
+    result = pond.load_files(file, "Weather", columns=COLUMNS, advance=lambda rows, size: progress.append((rows, size)))
     assert (result.rows, result.rejected, result.maps) == (2, 0, {"weather": 2})
-    assert [sum(each) for each in zip(*told, strict=True)] == [2, file.stat().st_size]
+    assert [sum(column) for column in zip(*progress, strict=True)] == [2, file.stat().st_size]
     assert pond.map("weather").get("007", at="2020-01-02T00:00Z") == {"temp": None, "note": "cold"}
     assert list((tmp_path / "pond" / "writer").iterdir()) == []
 
 
-def test_files_follow_each_other_and_are_one_load(pond: Pond, tmp_path: Path) -> None:
+def test_several_files_are_one_load(pond: Pond, tmp_path: Path) -> None:
     first = write(tmp_path, "b.jsonl", '{"key":"a","value":1}\n{"key":"b","value":1}\n')
     second = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"key": ["a"], "value": [2]}), second)
@@ -90,8 +90,8 @@ def test_what_scan_writes_is_read_again(pond: Pond, tmp_path: Path) -> None:
     for name in ("s.parquet", "s.jsonl"):
         copy = pond.create_map(f"copy_{name[2:]}", kind="state")
         pond.load_files(tmp_path / name, copy.name)
-        told = [copy.get(str(number)) for number in range(len(values))]
-        assert [(type(value), value) for value in told] == [(type(value), value) for value in values]
+        copied = [copy.get(str(number)) for number in range(len(values))]
+        assert [(type(value), value) for value in copied] == [(type(value), value) for value in values]
 
 
 def test_zones_and_nulls(pond: Pond, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_reject_file_may_not_be_an_input(pond: Pond, tmp_path: Path) -> None
     assert file.read_text() == WEATHER
 
 
-def test_mistakes_in_the_call_are_told(pond: Pond, tmp_path: Path) -> None:
+def test_mistakes_in_the_call_are_errors(pond: Pond, tmp_path: Path) -> None:
     file = write(tmp_path, "w.csv", WEATHER)
     with pytest.raises(NotFound, match="wether"):
         pond.load_files(file, "wether")

@@ -130,14 +130,16 @@ def test_milliseconds_that_look_like_seconds_are_taken_when_it_is_said(pond: Pon
 )
 def test_numbers_in_a_unit_are_what_arithmetic_says(numbers: list[int], unit: str) -> None:
     for ticks in ("ms", "us"):
-        told = [divmod(number * PER[ticks], PER[unit]) for number in numbers]
-        kept = [INSTANT_MIN <= value * 1000 // PER[ticks] <= INSTANT_MAX for value, _ in told]
-        wanted = [value if good else None for (value, _), good in zip(told, kept, strict=True)]
+        quotients = [divmod(number * PER[ticks], PER[unit]) for number in numbers]
+        valid = [INSTANT_MIN <= value * 1000 // PER[ticks] <= INSTANT_MAX for value, _ in quotients]
+        wanted = [value if good else None for (value, _), good in zip(quotients, valid, strict=True)]
         for column in (pa.array(numbers, pa.int64()), pa.array([str(number) for number in numbers], pa.string())):
             read = read_times(column, ticks, unit)
             assert read.values.to_pylist() == wanted
-            assert read.invalid.to_pylist() == [not good for good in kept]
-            assert read.finer.tolist() == [bool(rest) and good for (_, rest), good in zip(told, kept, strict=True)]
+            assert read.invalid.to_pylist() == [not good for good in valid]
+            assert read.finer.tolist() == [
+                bool(rest) and good for (_, rest), good in zip(quotients, valid, strict=True)
+            ]
 
 
 @given(st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-(10**11), 10**11))
@@ -150,13 +152,13 @@ def test_a_null_end_is_rejected_unless_a_timeout_says_it(pond: Pond, tmp_path: P
     made = pond.create_map("m", kind="session")
     rejects = tmp_path / "r.jsonl"
     rows = pa.table({"key": ["a", "b", "c"], "start": [1, 2, 3], "end": [5, None, None], "timeout": [None, "1s", None]})
-    told = made.load(rows, max_rejects=1, rejects=rejects)
-    assert told.rows == 2
+    result = made.load(rows, max_rejects=1, rejects=rejects)
+    assert result.rows == 2
     assert json.loads(rejects.read_text())["reason"] == "end is missing"
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "jsonl", "arrow"])
-def test_a_file_without_rows_is_told(pond: Pond, tmp_path: Path, form: str) -> None:
+def test_a_file_without_rows_is_an_error(pond: Pond, tmp_path: Path, form: str) -> None:
     made = pond.create_map("m", kind="state", value="long")
     none = pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.int64())})
     file = tmp_path / f"empty.{form}"
@@ -170,7 +172,7 @@ def test_a_file_without_rows_is_told(pond: Pond, tmp_path: Path, form: str) -> N
     else:
         file.write_text("")
     (tmp_path / "some.csv").write_text("key,value\na,1\n")
-    told = pond.load_files([file, tmp_path / "some.csv"], "m")
-    assert (told.empty, told.rows) == ((str(file),), 1)
+    result = pond.load_files([file, tmp_path / "some.csv"], "m")
+    assert (result.empty, result.rows) == ((str(file),), 1)
     assert pond.load_files(file, "m").rows == 0
     assert made.get("a") == 1

@@ -41,14 +41,14 @@ def replica(tmp_path: Path) -> Iterator[Pond]:
         yield opened
 
 
-def part_of(pond: Pond, told: dict[str, int], name: str = "m") -> list[PartFile]:
+def part_of(pond: Pond, values: dict[str, int], name: str = "m") -> list[PartFile]:
     writer = pond.part_writer(name)
-    writer.write(canonical_of(pond.map(name).definition, [((key,), value) for key, value in told.items()]))
+    writer.write(canonical_of(pond.map(name).definition, [((key,), value) for key, value in values.items()]))
     return writer.finish()
 
 
-def bring(pond: Pond, told: dict[str, int], name: str = "m") -> int:
-    return pond.commit_load(part_of(pond, told, name)).position
+def bring(pond: Pond, values: dict[str, int], name: str = "m") -> int:
+    return pond.commit_load(part_of(pond, values, name)).position
 
 
 def follow(replica: Pond, pond: Pond) -> None:
@@ -84,10 +84,10 @@ def test_every_change_of_content_is_an_entry(pond: Pond) -> None:
     pond.map("m").condense(before=5)  # a map without a time has nothing to condense
     pond.drop_map("t")
     entries = pond.entries(0)
-    assert [each.kind for each in entries] == ["create", "load", "alter", "create", "condense", "retain", "drop"]
-    assert [each.position for each in entries] == list(range(1, 8))
+    assert [entry.kind for entry in entries] == ["create", "load", "alter", "create", "condense", "retain", "drop"]
+    assert [entry.position for entry in entries] == list(range(1, 8))
     assert pond.position() == (7, entries[-1].chain)
-    assert [Entry.from_dict(each.to_dict()) for each in entries] == entries
+    assert [Entry.from_dict(entry.to_dict()) for entry in entries] == entries
     assert pond.entries(2, limit=2) == entries[2:4]
     assert pond.entries(7) == []
 
@@ -116,7 +116,7 @@ def test_a_replica_comes_to_the_same_end_and_knows_what_it_has(pond: Pond, repli
     assert caught.value.kind == "pond_other"
 
 
-def test_a_gap_and_a_fork_are_told(pond: Pond, replica: Pond) -> None:
+def test_a_gap_and_a_fork_are_errors(pond: Pond, replica: Pond) -> None:
     bring(pond, {"a": 1})
     first, second = pond.entries(0)
     with pytest.raises(Conflict) as caught:
@@ -173,23 +173,23 @@ def test_a_pond_from_before_there_were_logs_begins_trimmed(pond: Pond) -> None:
         assert caught.value.kind == "log_trimmed"
         assert caught.value.values["first"] == 2
         assert bring(opened, {"b": 2}) == 2
-        assert [each.kind for each in opened.entries(1)] == ["load"]
+        assert [entry.kind for entry in opened.entries(1)] == ["load"]
         assert answers(opened, "a", "b") == [1, 2]
 
 
 def test_times_never_fall(pond: Pond) -> None:
     pond.clock.now = 5  # type: ignore[attr-defined]
     bring(pond, {"a": 1})
-    assert [each.stamp_ms for each in pond.entries(0)] == [DAY, DAY]
+    assert [entry.stamp_ms for entry in pond.entries(0)] == [DAY, DAY]
 
 
 def test_who_waits_for_a_position_is_woken(pond: Pond) -> None:
     assert pond.wait_position(1, timeout=0)
     assert not pond.wait_position(2, timeout=0.01)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(pond.wait_position, 2, 60)
+        pending = pool.submit(pond.wait_position, 2, 60)
         bring(pond, {"a": 1})
-        assert waiting.result(timeout=60)
+        assert pending.result(timeout=60)
 
 
 # -- entered once -------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_settings_hold_for_what_is_entered_after_them(pond: Pond) -> None:
 # -- parts --------------------------------------------------------------------------------------------
 
 
-def test_parts_are_told_and_found_through_their_lives(pond: Pond) -> None:
+def test_parts_are_listed_and_found_through_their_lives(pond: Pond) -> None:
     [part] = part_of(pond, {"a": 1})
     pond.commit_load([part], wait=False, source="here")
     [status] = pond.parts()
@@ -277,10 +277,10 @@ def test_the_log_is_not_trimmed_below_what_is_not_applied(pond: Pond) -> None:
     pond.commit_load(part_of(pond, {"a": 2}), wait=False)
     bring_order = pond.order_maintenance("m", "retain", 0)
     pond.expire_parts(2 * DAY)
-    assert [each.position for each in pond.entries(2)] == [3, bring_order.position]
+    assert [entry.position for entry in pond.entries(2)] == [3, bring_order.position]
 
 
-def test_nothing_is_kept_unless_asked_for(tmp_path: Path) -> None:
+def test_nothing_is_retained_unless_requested(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond") as pond:
         pond.create_map("m", kind="state", value="long")
         bring(pond, {"a": 1})
@@ -288,7 +288,7 @@ def test_nothing_is_kept_unless_asked_for(tmp_path: Path) -> None:
         assert list((pond.folder / "retained").iterdir()) == []
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         bring(pond, {"a": 2})
-        assert [each.state for each in pond.parts()] == ["retained"]
+        assert [part.state for part in pond.parts()] == ["retained"]
     with open_pond(tmp_path / "pond") as pond:
         bring(pond, {"a": 3})
         assert len(pond.parts()) == 2, "how long parts are kept is written down"
@@ -301,7 +301,7 @@ def test_who_keeps_parts_lets_go_of_old_ones_while_loading(pond: Pond) -> None:
     for value in range(3):
         bring(pond, {"a": value})
         pond.clock.advance(5 * DAY)  # type: ignore[attr-defined]
-    assert [each.number for each in pond.parts()] == [2, 3]
+    assert [part.number for part in pond.parts()] == [2, 3]
 
 
 def test_a_pond_that_keeps_no_parts_keeps_a_bounded_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,14 +314,14 @@ def test_a_pond_that_keeps_no_parts_keeps_a_bounded_log(tmp_path: Path, monkeypa
         with pytest.raises(NotFound) as caught:
             pond.entries(0)
         assert caught.value.values["first"] == 7
-        assert [each.position for each in pond.entries(6)] == [7, 8, 9, 10]
+        assert [entry.position for entry in pond.entries(6)] == [7, 8, 9, 10]
 
 
-def test_parts_of_a_dropped_map_are_kept_for_those_who_follow(pond: Pond, replica: Pond) -> None:
+def test_parts_of_a_dropped_map_are_retained_for_followers(pond: Pond, replica: Pond) -> None:
     bring(pond, {"a": 1})
     pond.commit_load(part_of(pond, {"a": 2}), wait=False)
     pond.drop_map("m")
-    assert [each.state for each in pond.parts()] == ["retained", "retained"]
+    assert [part.state for part in pond.parts()] == ["retained", "retained"]
     pond.create_map("m", kind="state", value="long")
     bring(pond, {"a": 3})
     follow(replica, pond)
@@ -334,16 +334,16 @@ def test_parts_of_a_dropped_map_are_kept_for_those_who_follow(pond: Pond, replic
 # -- parts quarantined ----------------------------------------------------------------------------------
 
 
-def put_aside(pond: Pond, told: dict[str, int]) -> str:
+def quarantine(pond: Pond, values: dict[str, int]) -> str:
     """Enter a load whose part is damaged while it waits; the part's id."""
-    [part] = part_of(pond, told)
+    [part] = part_of(pond, values)
     pond.commit_load([part], wait=False)
     place = pond.part_folder(part.manifest.id)
     assert place is not None
     shutil.copytree(place, pond.folder / f"{part.manifest.id}.intact")
     flip_byte(place / "data.mdb", 5000)
     pond.merge()
-    assert [each.state for each in pond.parts() if each.part == part.manifest.id] == ["quarantined"]
+    assert [listed.state for listed in pond.parts() if listed.part == part.manifest.id] == ["quarantined"]
     return part.manifest.id
 
 
@@ -351,9 +351,9 @@ def intact(pond: Pond, part: str) -> Path:
     return pond.folder / f"{part}.intact"
 
 
-def test_who_waits_is_told_of_a_part_put_aside(pond: Pond) -> None:
+def test_a_blocked_caller_learns_of_a_quarantined_part(pond: Pond) -> None:
     bring(pond, {"a": 1})
-    part = put_aside(pond, {"a": 2})
+    part = quarantine(pond, {"a": 2})
     with pytest.raises(Corrupt) as caught:
         pond.wait_applied(3)
     assert caught.value.kind == "part_quarantined"
@@ -364,7 +364,7 @@ def test_who_waits_is_told_of_a_part_put_aside(pond: Pond) -> None:
 
 def test_an_intact_copy_ends_in_its_place(pond: Pond) -> None:
     bring(pond, {"a": 1, "b": 1})
-    part = put_aside(pond, {"a": 2, "b": 2, "c": 2})
+    part = quarantine(pond, {"a": 2, "b": 2, "c": 2})
     bring(pond, {"b": 3})
     assert answers(pond, "a", "b", "c") == [1, 3, None]
     [still] = pond.retry_parts()
@@ -380,8 +380,8 @@ def test_an_intact_copy_ends_in_its_place(pond: Pond) -> None:
 
 
 def test_another_part_is_no_copy(pond: Pond) -> None:
-    part = put_aside(pond, {"a": 2})
-    other = put_aside(pond, {"a": 3})
+    part = quarantine(pond, {"a": 2})
+    other = quarantine(pond, {"a": 3})
     with pytest.raises(Invalid) as caught:
         pond.replace_part(part, intact(pond, other))
     assert caught.value.kind == "part_other"
@@ -393,7 +393,7 @@ def test_another_part_is_no_copy(pond: Pond) -> None:
 def test_a_part_that_cannot_be_put_in_its_place_is_refused_with_the_way_out(pond: Pond) -> None:
     pond.create_map("t", kind="temporal_state", value="long")
     for harm in ("first stays", "not kept", "condensed"):
-        part = put_aside(pond, {"a": len(harm)})
+        part = quarantine(pond, {"a": len(harm)})
         if harm == "first stays":
             pond.alter_map("m", overwrite=False)
             bring(pond, {harm: 3})
@@ -406,22 +406,22 @@ def test_a_part_that_cannot_be_put_in_its_place_is_refused_with_the_way_out(pond
         with pytest.raises(Conflict) as caught:
             pond.replace_part(part, intact(pond, part))
         assert caught.value.kind == "part_order"
-        [status] = [each for each in pond.retry_parts() if each.part == part]
+        [status] = [listed for listed in pond.retry_parts() if listed.part == part]
         assert status.state == "quarantined"
         assert "place" in status.reason
         bring(pond, {"a": len(harm)})  # the way out: the same rows once more
         assert answers(pond, "a") == [len(harm)]
-        [status] = [each for each in pond.retry_parts() if each.part == part]
+        [status] = [listed for listed in pond.retry_parts() if listed.part == part]
         assert status.state == "retained", "what was loaded again is not quarantined any more"
 
 
 def test_a_part_with_nothing_after_it_is_always_taken_again(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", clock=ManualClock()) as pond:
         pond.create_map("m", kind="state", value="long", overwrite=False)
-        part = put_aside(pond, {"a": 2})
+        part = quarantine(pond, {"a": 2})
         assert pond.replace_part(part, intact(pond, part)) == [], "merged, and not kept"
         assert answers(pond, "a") == [2]
-        part = put_aside(pond, {"b": 2})
+        part = quarantine(pond, {"b": 2})
         bring(pond, {"c": 3})
         with pytest.raises(Conflict, match="no longer kept"):
             pond.replace_part(part, intact(pond, part))

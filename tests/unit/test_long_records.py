@@ -44,7 +44,7 @@ def test_a_cell_that_is_too_long_is_named(
     pond.create_map("notes", kind="state", value="note string, other string")
     with pytest.raises(millpond.Invalid, match=said) as caught:
         pond.load_files(file, "notes")
-    told = caught.value
-    assert (told.kind, told.values["row"], told.values["column"]) == (kind, 501, "note")
-    assert told.values["path"] == str(file)
-    assert told.hint
+    error = caught.value
+    assert (error.kind, error.values["row"], error.values["column"]) == (kind, 501, "note")
+    assert error.values["path"] == str(file)
+    assert error.hint

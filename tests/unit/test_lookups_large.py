@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 KEYS = 12_000
-ASKED = 30_000
+QUERIES = 30_000
 VALUE = "n long, word string, flag boolean"
 
 
 def a_map(kind: Kind, value: str | None, bits: int = 64) -> MapDefinition:
-    told = None if value is None else parse_value_type(value)
-    return MapDefinition(name="m", kind=kind, incarnation="0" * 16, value=told, hash_bits=bits)
+    value_type = None if value is None else parse_value_type(value)
+    return MapDefinition(name="m", kind=kind, incarnation="0" * 16, value=value_type, hash_bits=bits)
 
 
 def names(numbers: np.ndarray) -> pa.Array:
@@ -40,8 +40,8 @@ def values(numbers: np.ndarray) -> pa.StructArray:
     """A struct for each number, whose second field and whole are null now and then."""
     words = pa.array([f"word {n}" for n in numbers.tolist()], mask=numbers % 5 == 0)
     columns = [pa.array(numbers), words, pa.array(numbers % 2 == 0)]
-    told = parse_value_type(VALUE)
-    assert told is not None
+    value_type = parse_value_type(VALUE)
+    assert value_type is not None
     mask = pa.array(numbers % 7 == 0)
     return pa.StructArray.from_arrays(columns, names=["n", "word", "flag"], mask=mask)
 
@@ -71,31 +71,33 @@ def test_many_keys(kind: Kind, tmp_path: Path) -> None:
     layers = []
     for size in (KEYS, 900, 60):
         chosen = rng.choice(KEYS, size, replace=False)
-        kept = chosen[chosen % 11 != 0] if size < KEYS else chosen  # the others are gone from this layer on
-        repeated = np.repeat(kept, 1 if kind is Kind.STATE else 4)
+        present = chosen[chosen % 11 != 0] if size < KEYS else chosen  # the others are gone from this layer on
+        repeated = np.repeat(present, 1 if kind is Kind.STATE else 4)
         times = rng.permutation(1_000_000)[: len(repeated)]
-        told = values(times)
-        columns = [names(repeated), told] if kind is Kind.STATE else [names(repeated), pa.array(times), told]
+        value_column = values(times)
+        columns = (
+            [names(repeated), value_column] if kind is Kind.STATE else [names(repeated), pa.array(times), value_column]
+        )
         layers.append((batch_of(definition, *columns), names(chosen).cast(pa.binary())))
         for key in names(chosen).to_pylist():
             model[key] = []
-        for key, time, value in zip(columns[0].to_pylist(), times.tolist(), told.to_pylist(), strict=True):
+        for key, time, value in zip(columns[0].to_pylist(), times.tolist(), value_column.to_pylist(), strict=True):
             model[key].append((time, value))
     with snapshot_of(open_objects(tmp_path), definition, layers) as snapshot:
         assert len(snapshot.manifest.layers) == 3
-        asked = names(rng.integers(0, KEYS * 2, ASKED))
-        asked = pa.array([None if n % 13 == 0 else key for n, key in enumerate(asked.to_pylist())])
-        instants = rng.integers(-10, 1_000_000, ASKED)
+        query = names(rng.integers(0, KEYS * 2, QUERIES))
+        query = pa.array([None if n % 13 == 0 else key for n, key in enumerate(query.to_pylist())])
+        instants = rng.integers(-10, 1_000_000, QUERIES)
         expected = [
-            _as_of(model.get(key), at, kind) for key, at in zip(asked.to_pylist(), instants.tolist(), strict=True)
+            _as_of(model.get(key), at, kind) for key, at in zip(query.to_pylist(), instants.tolist(), strict=True)
         ]
-        for column in (asked, asked.cast(pa.large_string()), asked.dictionary_encode()):
+        for column in (query, query.cast(pa.large_string()), query.dictionary_encode()):
             assert snapshot.lookup(column, at=pa.array(instants)).to_pylist() == expected
-        found = snapshot.find(asked, at=instants)
+        found = snapshot.find(query, at=instants)
         assert snapshot.take(found, "word").to_pylist() == [value and value["word"] for value in expected]
         assert found.there().sum() == found.hits
-        middle = [_as_of(model.get(key), 500_000, kind) for key in asked.to_pylist()]
-        assert snapshot.lookup(asked, at=500_000).to_pylist() == middle
+        middle = [_as_of(model.get(key), 500_000, kind) for key in query.to_pylist()]
+        assert snapshot.lookup(query, at=500_000).to_pylist() == middle
 
 
 def _as_of(rows: list[tuple[int, object]] | None, at: int, kind: Kind) -> object:
@@ -127,15 +129,15 @@ def test_many_sessions(tmp_path: Path) -> None:
     for key, start, end in zip(keys.tolist(), starts.tolist(), ends.tolist(), strict=True):
         sessions.setdefault(key, []).append((start, end))
     with snapshot_of(open_objects(tmp_path), definition, [(rows.cast(canonical_schema(definition)), None)]) as snapshot:
-        asked, instants = rng.integers(0, 6_000, ASKED), rng.integers(-10, 14_000, ASKED)
+        query, instants = rng.integers(0, 6_000, QUERIES), rng.integers(-10, 14_000, QUERIES)
         expected = []
-        for key, at in zip(asked.tolist(), instants.tolist(), strict=True):
+        for key, at in zip(query.tolist(), instants.tolist(), strict=True):
             held = [(-start, end) for start, end in sessions.get(key, []) if start <= at <= end]
             expected.append((-min(held)[0], min(held)[1]) if held else None)
-        answers = snapshot.lookup(names(asked), at=instants)
-        told = zip(*(answers.field(name).cast(pa.int64()).to_pylist() for name in ("start", "end")), strict=True)
+        answers = snapshot.lookup(names(query), at=instants)
+        bounds = zip(*(answers.field(name).cast(pa.int64()).to_pylist() for name in ("start", "end")), strict=True)
         there = answers.is_valid().to_pylist()
-        assert [pair if known else None for pair, known in zip(told, there, strict=True)] == expected
+        assert [pair if known else None for pair, known in zip(bounds, there, strict=True)] == expected
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -153,16 +155,16 @@ def test_many_ranges(kind: Kind, nested: bool, tmp_path: Path) -> None:
     gone = slice(0, 40)
     layers = [(rows, None), (rows.slice(0, 0), range_order_keys(starts[gone], ends[gone]))]
     with snapshot_of(open_objects(tmp_path), definition, layers) as snapshot:
-        asked, instants = rng.integers(-10, span + 3_000, 4_000), rng.integers(-10, 1_100, 4_000)
+        query, instants = rng.integers(-10, span + 3_000, 4_000), rng.integers(-10, 1_100, 4_000)
         expected = []
-        for number, at in zip(asked, instants, strict=True):
+        for number, at in zip(query, instants, strict=True):
             held = (starts <= number) & (number <= ends) & (numbers >= 40)
             if kind is Kind.TEMPORAL_RANGED_STATE:
                 held &= times <= at
             chosen = numbers[held]
             best = np.lexsort((-starts[chosen], ends[chosen] - starts[chosen]))
             expected.append(int(chosen[best[0]]) if len(chosen) else None)
-        assert snapshot.lookup(asked, at=instants).to_pylist() == expected
+        assert snapshot.lookup(query, at=instants).to_pylist() == expected
 
 
 def test_a_long_history_is_searched_by_halving(tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def test_a_long_history_is_searched_by_halving(tmp_path: Path) -> None:
     words = [f"at {time}" for time in times]
     rows = batch_of(definition, pa.array(["one"] * len(times)), pa.array(times), pa.array(words))
     with snapshot_of(open_objects(tmp_path), definition, [(rows, None)]) as snapshot:
-        asked = np.random.default_rng(9).integers(-6 * 10**8, 6 * 10**8, 5_000)
-        places = [bisect_right(times, at) for at in asked.tolist()]
-        answers = snapshot.lookup(pa.array(["one"] * len(asked)), at=asked)
+        query = np.random.default_rng(9).integers(-6 * 10**8, 6 * 10**8, 5_000)
+        places = [bisect_right(times, at) for at in query.tolist()]
+        answers = snapshot.lookup(pa.array(["one"] * len(query)), at=query)
         assert answers.to_pylist() == [words[place - 1] if place else None for place in places]

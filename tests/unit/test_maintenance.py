@@ -27,9 +27,11 @@ SCHEMES = [Scheme.AUTO, Scheme.HASH, Scheme.LOOKUP]
 CLOCK = ManualClock()
 
 
-def put(shard: Shard, told: list[Row]) -> None:
-    rows = canonical_of(shard.definition, sorted(told))  # type: ignore[type-var]
-    longest = max((int(row[-1]) - int(row[-2]) for row, _ in told), default=0) if "end" in rows.schema.names else 0
+def put(shard: Shard, plain_rows: list[Row]) -> None:
+    rows = canonical_of(shard.definition, sorted(plain_rows))  # type: ignore[type-var]
+    longest = (
+        max((int(row[-1]) - int(row[-2]) for row, _ in plain_rows), default=0) if "end" in rows.schema.names else 0
+    )
     shard.change(lambda tx: shard.put_rows(tx, rows, 0, overwrite=True), None, longest=longest)
 
 
@@ -76,7 +78,7 @@ def test_one_key_with_many_rows_is_condensed_in_bounded_changes(tmp_path: Path) 
     states = Shard(tmp_path / "states", definition())
     put(states, [(("k", time), "same") for time in range(1_000)])
     assert condense(states, states.definition, 900, clock=CLOCK, rows_per_change=64).changes > 10
-    assert [each for batch in states.read_rows() for each in batch.column("effective_time").to_pylist()] == [
+    assert [instant for batch in states.read_rows() for instant in batch.column("effective_time").to_pylist()] == [
         0, *range(900, 1_000)
     ]  # fmt: skip
     sessions = Shard(tmp_path / "sessions", definition(Kind.SESSION))
@@ -99,7 +101,7 @@ def test_a_session_that_holds_others_keeps_its_end(tmp_path: Path) -> None:
     shard.close()
 
 
-def test_suspended_care_changes_nothing(shard: Shard) -> None:
+def test_suspended_maintenance_changes_nothing(shard: Shard) -> None:
     suspended = replace(shard.definition, maintenance_suspended=True)
     version = shard.version
     for act in (condense, retain):
@@ -132,7 +134,7 @@ def test_compacting_gives_disk_back(shard: Shard) -> None:
     assert report.bytes_before == before.bytes
     assert report.bytes_after < 0.6 * report.bytes_before
     assert (answers(shard), shard.stats().rows) == (held, before.rows)
-    assert [each.name for each in shard.folder.iterdir() if each.is_dir() and each.name != "touched"] == ["000002"]
+    assert [path.name for path in shard.folder.iterdir() if path.is_dir() and path.name != "touched"] == ["000002"]
     assert compact(shard, clock=CLOCK).bytes_after == report.bytes_after
 
 
@@ -153,20 +155,20 @@ def test_readers_go_on_while_the_file_is_replaced(shard: Shard) -> None:
 
 
 @pytest.mark.parametrize("act", ["condense", "compact"])
-def test_threads_ask_while_care_runs(shard: Shard, act: str) -> None:
+def test_threads_query_while_maintenance_runs(shard: Shard, act: str) -> None:
     known = answers(shard)
     failed: list[BaseException] = []
-    running, asked = threading.Event(), threading.Event()
+    running, queried = threading.Event(), threading.Event()
     running.set()
 
     def reader(ask: Callable[[], bool]) -> None:
         try:
             while running.is_set():
                 assert ask()
-                asked.set()
+                queried.set()
         except BaseException as error:
             failed.append(error)
-            asked.set()
+            queried.set()
 
     asks: list[Callable[[], bool]] = [
         lambda: answers(shard) == known,
@@ -176,7 +178,7 @@ def test_threads_ask_while_care_runs(shard: Shard, act: str) -> None:
     threads = [threading.Thread(target=reader, args=(ask,)) for ask in asks]
     for thread in threads:
         thread.start()
-    asked.wait(60)
+    queried.wait(60)
     for _ in range(8):
         if act == "condense":
             condense(shard, shard.definition, 1_000, clock=CLOCK, rows_per_change=100)
@@ -203,8 +205,10 @@ def test_a_load_may_come_between_two_changes(shard: Shard) -> None:
     with listening(listener):
         condense(shard, shard.definition, 1_000, clock=CLOCK, rows_per_change=400)
     condense(shard, shard.definition, 1_000, clock=CLOCK)
-    told = {(row["key"].decode(), row["effective_time"]) for batch in shard.read_rows() for row in batch.to_pylist()}
-    assert {address for address, _ in late} <= told
+    addresses = {
+        (row["key"].decode(), row["effective_time"]) for batch in shard.read_rows() for row in batch.to_pylist()
+    }
+    assert {address for address, _ in late} <= addresses
     for key in range(100):
         expected = [f"v{time // 2}" for time in range(20)]
         if key % 7 == 0:

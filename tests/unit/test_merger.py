@@ -48,7 +48,7 @@ def bring(pond: Pond, name: str, value: int, *, wait: bool = False) -> int:
 
 
 def status(merger: Merger, name: str) -> dict[str, Any]:
-    [found] = [each for each in merger.status() if each["map"] == name]
+    [found] = [entry for entry in merger.status() if entry["map"] == name]
     return found
 
 
@@ -58,8 +58,8 @@ def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merge
     assert merger.alive
     position = bring(pond, "one", 1, wait=True)
     assert pond.map("one").get("a", at=5) == 1
-    told = status(merger, "one")
-    assert (told["position"], told["parts_queued"], told["error"]) == (position, 0, "")
+    state = status(merger, "one")
+    assert (state["position"], state["parts_queued"], state["error"]) == (position, 0, "")
     order = pond.order_maintenance("one", "condense", 9)
     pond.wait_applied(order.position, ["one"], timeout=SECONDS)
     assert pond.map("one").condense(before=9).rows_removed == 0
@@ -92,18 +92,18 @@ def test_small_loads_are_folded_into_one_change(pond: Pond, merger: Merger, monk
 
 
 @pytest.mark.parametrize("error", [Unavailable("no space is left", kind="disk_full"), RuntimeError("a mistake")])
-def test_trouble_with_one_map_is_told_and_over_when_it_is_over(
+def test_a_merge_failure_of_one_map_is_reported_until_it_is_over(
     pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     change, troubled = Shard.change, threading.Event()
     troubled.set()
     tried = threading.Semaphore(0)
 
-    def troubling(shard: Shard, *told: Any, **more: Any) -> Any:
+    def troubling(shard: Shard, *arguments: Any, **more: Any) -> Any:
         if troubled.is_set() and shard.definition.name == "one":
             tried.release()
             raise error
-        return change(shard, *told, **more)
+        return change(shard, *arguments, **more)
 
     monkeypatch.setattr(Shard, "change", troubling)
     merger.start()
@@ -111,10 +111,10 @@ def test_trouble_with_one_map_is_told_and_over_when_it_is_over(
     pond.wait_applied(second, ["two"], timeout=SECONDS)
     for _ in range(2):
         assert tried.acquire(timeout=SECONDS), "it is tried again"
-    told = status(merger, "one")
-    assert told["error"] == str(error)
-    assert told["error_kind"] == getattr(error, "kind", "internal")
-    assert told["parts_queued"] == 1
+    state = status(merger, "one")
+    assert state["error"] == str(error)
+    assert state["error_kind"] == getattr(error, "kind", "internal")
+    assert state["parts_queued"] == 1
     assert pond.parts(state="quarantined") == []
     troubled.clear()
     pond.wait_applied(first, timeout=SECONDS)
@@ -123,23 +123,23 @@ def test_trouble_with_one_map_is_told_and_over_when_it_is_over(
     assert pond.map("one").get("a", at=5) == 1
 
 
-def test_who_waits_is_told_at_once_why_merging_fails(
+def test_a_blocked_caller_learns_at_once_why_merging_fails(
     pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change, troubled = Shard.change, threading.Event()
     troubled.set()
 
-    def troubling(shard: Shard, *told: Any, **more: Any) -> Any:
+    def troubling(shard: Shard, *arguments: Any, **more: Any) -> Any:
         if troubled.is_set() and shard.definition.name == "one":
             raise Corrupt("a page is damaged", kind="shard_damaged")
-        return change(shard, *told, **more)
+        return change(shard, *arguments, **more)
 
     monkeypatch.setattr(Shard, "change", troubling)
     merger.start()
     for _ in range(2):  # also of an attempt that began before it waited
-        with pytest.raises(Unavailable, match="a page is damaged") as told:
+        with pytest.raises(Unavailable, match="a page is damaged") as raised:
             bring(pond, "one", 1, wait=True)
-        assert (told.value.kind, told.value.values["map"]) == ("merge_failed", "one")
+        assert (raised.value.kind, raised.value.values["map"]) == ("merge_failed", "one")
     other = bring(pond, "two", 1, wait=True)
     pond.wait_applied(other, ["two"], timeout=SECONDS)
     with pytest.raises(Unavailable, match="a page is damaged"):
@@ -152,7 +152,7 @@ def test_who_waits_is_told_at_once_why_merging_fails(
     assert pond.map("one").get("a", at=5) == 1
 
 
-def test_who_waits_is_not_told_what_is_over(pond: Pond) -> None:
+def test_a_blocked_caller_does_not_see_past_failures(pond: Pond) -> None:
     failures = pond.loading.loads.failures
     failures.ended("one", failures.begin("one"), Corrupt("a page is damaged"))
     before = failures.begin("two")
@@ -163,9 +163,9 @@ def test_who_waits_is_not_told_what_is_over(pond: Pond) -> None:
     attempt = failures.begin("two")
     assert not failures.requested("two")
     failures.ended("two", attempt, Corrupt("it is damaged still"))
-    assert [(each.map, each.reason) for each in failures.all(after=since)] == [("two", "it is damaged still")]
+    assert [(failure.map, failure.reason) for failure in failures.all(after=since)] == [("two", "it is damaged still")]
     failures.ended("two", failures.begin("two"), None)
-    assert [each.map for each in failures.all()] == ["one"]
+    assert [failure.map for failure in failures.all()] == ["one"]
 
 
 def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,20 +196,20 @@ def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, m
     assert pond.map("one").shard.version == 5
 
 
-def test_care_that_is_stopped_is_taken_up_again(pond: Pond) -> None:
+def test_stopped_maintenance_is_resumed(pond: Pond) -> None:
     for value in range(3):
         bring(pond, "one", value)
     order = pond.order_maintenance("one", "retain", 2)
     merger = Merger(pond)
     monkey = threading.Event()
 
-    def stop_at_care(step: str) -> None:
+    def stop_at_maintenance(step: str) -> None:
         if step == "merge.dequeued" and not monkey.is_set():
             monkey.set()
             merger._stopping.set()
             merger._wake.set()
 
-    with listening(stop_at_care):
+    with listening(stop_at_maintenance):
         merger.start()
         assert monkey.wait(SECONDS)
         merger.stop()
@@ -224,7 +224,7 @@ def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) ->
     bring(pond, "one", 1)
 
     def drop(step: str) -> None:
-        if step == "shard.changed" and [each.name for each in pond.maps()] == ["one", "two"]:
+        if step == "shard.changed" and [pond_map.name for pond_map in pond.maps()] == ["one", "two"]:
             threading.Thread(target=pond.drop_map, args=("one",)).run()
 
     with listening(drop):
@@ -232,7 +232,7 @@ def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) ->
         last = bring(pond, "two", 2)
         pond.wait_applied(last, ["two"], timeout=SECONDS)
         merger.stop()
-    assert [each["map"] for each in merger.status()] == ["two"]
+    assert [entry["map"] for entry in merger.status()] == ["two"]
     assert merger.error == ""
     assert pond.verify().ok
     assert len(list((pond.folder / "shards").iterdir())) == 1
@@ -252,13 +252,13 @@ def test_a_map_dropped_before_its_change_leaves_nothing_behind(pond: Pond, merge
         pond.wait_applied(bring(pond, "two", 2), ["two"], timeout=SECONDS)
         merger.stop()
     assert pond.verify().ok
-    assert [each.name.partition(".")[0] for each in (pond.folder / "shards").iterdir()] == ["two"]
+    assert [path.name.partition(".")[0] for path in (pond.folder / "shards").iterdir()] == ["two"]
 
 
 def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mistaken(*_told: object, **_more: object) -> None:
+    def mistaken(*_arguments: object, **_more: object) -> None:
         raise RuntimeError("a mistake")
 
     with open_pond(tmp_path / "pond") as pond:
@@ -267,7 +267,7 @@ def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
             patched.setattr(Shard, "change", mistaken)
             with pytest.raises(RuntimeError):
                 bring(pond, "one", 1, wait=True)
-        assert [each.state for each in pond.parts()] == ["merging"]
+        assert [part.state for part in pond.parts()] == ["merging"]
         pond.merge()
         assert pond.map("one").get("a", at=5) == 1
         assert pond.verify().ok

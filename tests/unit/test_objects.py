@@ -192,21 +192,21 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_put_makes_bytes_and_names_durable_in_that_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes before the name that shows them, and every new folder before what lies in it."""
-    told: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     def path_of(handle: int) -> str:
         return str(Path(f"/proc/self/fd/{handle}").readlink().relative_to(tmp_path))
 
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: (told.append(("sync", path_of(handle))), fsync(handle))[1])
+    monkeypatch.setattr(os, "fsync", lambda handle: (calls.append(("sync", path_of(handle))), fsync(handle))[1])
     monkeypatch.setattr(
-        os, "replace", lambda a, b: (told.append(("name", os.path.relpath(b, tmp_path))), replace(a, b))
+        os, "replace", lambda a, b: (calls.append(("name", os.path.relpath(b, tmp_path))), replace(a, b))
     )
     open_objects(tmp_path).put("x/y/a", b"1")
-    acts = [act for act in told if not act[1].startswith(".partial/")]
-    partial = [at for at, act in enumerate(told) if act[1].startswith(".partial/")]
+    acts = [act for act in calls if not act[1].startswith(".partial/")]
+    partial = [at for at, act in enumerate(calls) if act[1].startswith(".partial/")]
     assert partial
-    assert partial[0] < told.index(("name", "x/y/a"))
+    assert partial[0] < calls.index(("name", "x/y/a"))
     assert acts[-2:] == [("name", "x/y/a"), ("sync", "x/y")]
     assert [act for act in acts[:-2] if act[1] != ".partial"] == [("sync", "."), ("sync", "x")]
 

@@ -1,4 +1,4 @@
-"""Conditions: how they are written, what they bound, and what is told when they are not understood."""
+"""Conditions: their syntax, the bounds they imply, and the errors when they are not understood."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 def rows(**columns: Any) -> pa.RecordBatch:
     types = {"temp": pa.float64(), "seats": pa.int64(), "ok": pa.bool_(), "seen": INSTANT, "raw": pa.binary()}
     types |= {"key": pa.string(), "effective_time": INSTANT, "note": pa.string()}
-    length = max(len(told) for told in columns.values())
+    length = max(len(column) for column in columns.values())
     return pa.record_batch({name: pa.array(columns.get(name, [None] * length), kind) for name, kind in types.items()})
 
 
@@ -60,13 +60,13 @@ def rows(**columns: Any) -> pa.RecordBatch:
     ],
 )
 def test_a_condition_takes_rows(text: str, taken: list[bool]) -> None:
-    told = rows(
+    table = rows(
         temp=[79.5, 81.0, None], ok=[True, False, None], seats=[1, 3, None], note=["it's hot", "", None],
         seen=[datetime(2013, 2, 8, tzinfo=UTC), datetime(2013, 2, 8, 22, tzinfo=UTC), None],
         raw=[b"\0\xff", b"", None], key=["0", "1", "2"],
     )  # fmt: skip
     expression = predicate(WEATHER, text).expression
-    assert told.filter(expression).column("key").to_pylist() == [str(n) for n, take in enumerate(taken) if take]
+    assert table.filter(expression).column("key").to_pylist() == [str(n) for n, take in enumerate(taken) if take]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_cannot_be_is_known_to_be_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "kind", "told"),
+    ("where", "kind", "message"),
     [
         ("", "condition", "at=0"),
         ("key =", "condition", "at=5"),
@@ -139,11 +139,11 @@ def test_what_cannot_be_is_known_to_be_empty() -> None:
         ([("key", "=", None)], "condition_value", "is null"),
     ],
 )
-def test_a_condition_that_is_not_understood_says_why(where: Any, kind: str, told: str) -> None:
+def test_a_condition_that_is_not_understood_says_why(where: Any, kind: str, message: str) -> None:
     with pytest.raises(Invalid) as refused:
         predicate(WEATHER, where)
     assert refused.value.kind == kind
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("module", [spans, parser])

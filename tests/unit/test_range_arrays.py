@@ -92,7 +92,7 @@ def bytes_of(batch: pa.RecordBatch) -> bytes:
 
 
 @given(columns())
-def test_content_is_kept(column: tuple[pa.Field, list[Any], list[Any]]) -> None:
+def test_content_is_unchanged(column: tuple[pa.Field, list[Any], list[Any]]) -> None:
     field, held, _ = column
     made = canonical(batch_of(field, held))
     made.validate(full=True)
@@ -184,9 +184,11 @@ def size_of(kind: pa.DataType, value: Any) -> int:
 
 def test_remarks_are_no_content() -> None:
     inner = pa.field("at", pa.int64(), metadata={"remark": "one"})
-    told = pa.schema([pa.field("rows", pa.list_(pa.struct([inner])), metadata={"remark": "two"})], {"remark": "three"})
+    remarked = pa.schema(
+        [pa.field("rows", pa.list_(pa.struct([inner])), metadata={"remark": "two"})], {"remark": "three"}
+    )
     plain = pa.schema([pa.field("rows", pa.list_(pa.struct([pa.field("at", pa.int64())])))])
-    assert bare(told).equals(plain, check_metadata=True)
+    assert bare(remarked).equals(plain, check_metadata=True)
 
 
 def test_a_null_inside_is_refused_where_none_is_admitted() -> None:

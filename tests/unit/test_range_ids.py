@@ -185,8 +185,8 @@ def form(field: pa.Field, held: list[Any], dead: list[bool]) -> bytes:
         return out + form(kind.value_field, items, [not a for a in alive for _ in range(kind.list_size)])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         lists = [v if a else [] for v, a in zip(held, alive, strict=True)]
-        items = [item for each in lists for item in each]
-        offsets = ends([len(each) for each in lists], pa.types.is_large_list(kind))
+        items = [item for group in lists for item in group]
+        offsets = ends([len(group) for group in lists], pa.types.is_large_list(kind))
         return out + sized(offsets) + form(kind.value_field, items, [False] * len(items))
     if kind in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()):
         texts = [(v.encode() if isinstance(v, str) else v) if a else b"" for v, a in zip(held, alive, strict=True)]

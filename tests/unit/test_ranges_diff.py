@@ -41,12 +41,12 @@ def check_difference(objects: Watched, a: Index, b: Index, old: Model, new: Mode
     assert all(len(difference) for difference in found)
     assert rows_of([difference.removed for difference in found]) == entries(old, sorted(set(old) - set(new)))
     assert rows_of([difference.added for difference in found]) == entries(new, sorted(set(new) - set(old)))
-    changed = sorted(key for key in set(old) & set(new) if told_apart(old[key], new[key]))
+    changed = sorted(key for key in set(old) & set(new) if differ(old[key], new[key]))
     assert rows_of([difference.before for difference in found]) == entries(old, changed)
     assert rows_of([difference.after for difference in found]) == entries(new, changed)
 
 
-def told_apart(a: dict[str, object], b: dict[str, object]) -> bool:
+def differ(a: dict[str, object], b: dict[str, object]) -> bool:
     """As dicts are, but 0.0 is not -0.0."""
     if a == b and isinstance(a["size"], float) and isinstance(b["size"], float):
         return math.copysign(1, a["size"]) != math.copysign(1, b["size"])
@@ -74,7 +74,7 @@ def test_edits(old: Model, edits: dict[bytes, dict[str, object] | None], limits:
     check_difference(objects, written(objects, new, limits), written(objects, old, limits), new, old)
 
 
-def test_nothing_differs_from_itself() -> None:
+def test_equal_ranges_have_no_difference() -> None:
     objects = Watched()
     index = written(objects, {b"%05d" % n: {**plain(n), "size": math.nan} for n in range(500)})
     objects.forget()
@@ -82,12 +82,12 @@ def test_nothing_differs_from_itself() -> None:
     assert objects.read == []
 
 
-def test_nan_is_itself_and_zeros_have_signs() -> None:
+def test_nan_equals_nan_and_zeros_have_signs() -> None:
     objects = Watched()
     old = {b"a": {**plain(1), "size": math.nan}, b"b": {**plain(1), "size": 0.0}, b"c": plain(1)}
     new = {b"a": {**plain(1), "size": math.nan}, b"b": {**plain(1), "size": -0.0}, b"c": plain(2)}
     found = list(ranges.diff(objects, written(objects, old), written(objects, new)))
-    assert [key for each in found for key in each.after.column("key").to_pylist()] == [b"b", b"c"]
+    assert [key for difference in found for key in difference.after.column("key").to_pylist()] == [b"b", b"c"]
     assert sum(map(len, found)) == 2
 
 
@@ -116,7 +116,10 @@ def test_indexes_of_different_columns_are_not_compared() -> None:
 
 def differing(found: list[ranges.Difference]) -> list[bytes]:
     """The keys of each stretch in order, stretch by stretch."""
-    stretches = (pa.concat_batches([each.removed, each.added, each.after]).column("key") for each in found)
+    stretches = (
+        pa.concat_batches([difference.removed, difference.added, difference.after]).column("key")
+        for difference in found
+    )
     return [key for stretch in stretches for key in sorted(stretch.to_pylist())]
 
 

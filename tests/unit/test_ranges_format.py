@@ -40,7 +40,7 @@ def hashed(form: list[bytes | int | tuple[bytes | int, ...]]) -> bytes:
     out = b""
     for part in form:
         if isinstance(part, tuple):
-            out += b"".join(each if isinstance(each, bytes) else each.to_bytes(4, "little") for each in part)
+            out += b"".join(piece if isinstance(piece, bytes) else piece.to_bytes(4, "little") for piece in part)
         else:
             out += part if isinstance(part, bytes) else part.to_bytes(8, "little")
     return out
@@ -63,10 +63,11 @@ def test_an_index_is_read_by_hand(tmp_path: Path) -> None:
     assert seal_of(path)[:3] == ["index", "2", index.id]
     with pa.ipc.open_file(path) as file:
         assert file.num_record_batches == 1
-        told = file.schema.metadata
+        metadata = file.schema.metadata
         (row,) = file.get_batch(0).to_pylist()
-    assert json.loads(told[b"boundaries"]) == {"rows_min": 4096, "rows_max": 65536, "bits": 14, "bytes_max": 33554432}
-    schema = pa.ipc.read_schema(pa.py_buffer(told[b"schema"]))
+    boundaries = {"rows_min": 4096, "rows_max": 65536, "bits": 14, "bytes_max": 33554432}
+    assert json.loads(metadata[b"boundaries"]) == boundaries
+    schema = pa.ipc.read_schema(pa.py_buffer(metadata[b"schema"]))
     id_ = row.pop("id").hex()
     path = tmp_path / "ranges" / f"{id_}.arrow"
     assert row == {"first": b"EWR", "last": b"LGA", "count": 3, "size": path.stat().st_size}

@@ -58,7 +58,7 @@ def test_the_newest_row_of_a_key_counts(newer: list[Model], oldest: Model, limit
 
 
 @given(layers_of_entries, models, boundaries)
-def test_tombstones_are_dropped_where_told(newer: list[Model], oldest: Model, limits: Boundaries) -> None:
+def test_tombstones_are_dropped_on_request(newer: list[Model], oldest: Model, limits: Boundaries) -> None:
     objects = Watched()
     oldest = {key: row for key, row in oldest.items() if row["rows"] != []}
     layers = [written(objects, model, limits) for model in [*newer, oldest]]
@@ -71,7 +71,7 @@ def test_tombstones_are_dropped_where_told(newer: list[Model], oldest: Model, li
 
 
 @given(layers_of_entries, large_models, boundaries, boundaries)
-def test_other_boundaries_may_be_asked_for(newer: list[Model], oldest: Model, old: Boundaries, new: Boundaries) -> None:
+def test_other_boundaries_may_be_requested(newer: list[Model], oldest: Model, old: Boundaries, new: Boundaries) -> None:
     objects = Watched()
     layers = [written(objects, model, old) for model in [*newer, oldest]]
     merged = ranges.merge(objects, layers, boundaries=new)

@@ -87,9 +87,9 @@ def _with_dirt(column: pa.Array) -> pa.Array:
 
 
 @given(large_models, st.lists(keys, max_size=30), boundaries)
-def test_keys_are_found_where_they_are(model: Model, asked: list[bytes], limits: Boundaries) -> None:
+def test_keys_are_found_where_they_are(model: Model, keys: list[bytes], limits: Boundaries) -> None:
     reader = written(model, limits)
-    wanted: list[bytes | None] = [*asked, None, *list(model)[:20]]
+    wanted: list[bytes | None] = [*keys, None, *list(model)[:20]]
     range_nos, rows = reader.find(pa.array(wanted, pa.binary()))
     assert range_nos.dtype == rows.dtype == np.int32
     for key, range_no, row in zip(wanted, range_nos.tolist(), rows.tolist(), strict=True):
@@ -133,8 +133,8 @@ def test_a_scan_opens_only_the_ranges_it_needs(tmp_path: Path) -> None:
 
 def test_chunks_and_strings_are_keys_too() -> None:
     reader = written({b"a": plain(1), b"\xc3\xa4": plain(2)})
-    asked = pa.chunked_array([["ä"], [], [None, "a", "b"]], pa.string())
-    range_nos, rows = ranges.find(reader.objects, reader.index, asked)
+    query = pa.chunked_array([["ä"], [], [None, "a", "b"]], pa.string())
+    range_nos, rows = ranges.find(reader.objects, reader.index, query)
     assert rows.tolist() == [1, -1, 0, -1]
     assert range_nos.tolist() == [0, -1, 0, -1]
     assert ranges.get(reader.objects, reader.index, b"b") is None

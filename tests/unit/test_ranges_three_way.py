@@ -35,7 +35,7 @@ bases = st.lists(keys, max_size=200, unique=True).map(lambda held: {key: ROW[len
 
 @st.composite
 def changed(draw: st.DrawFn, base: Model) -> Model:
-    """What somebody made of a base: single keys, and whole spans of it removed or rewritten."""
+    """A changed base: single keys, and whole spans of it removed or rewritten."""
     made = dict(base)
     for first, last, value in draw(spans):
         for key in [key for key in made if first <= key <= last]:
@@ -135,9 +135,9 @@ def test_conflicts_are_listed_and_nothing_is_merged(models_: tuple[Model, Model,
     if merged.index is not None:
         assert merged.index == written(Watched(), expected, limits)
     found = list(ranges.conflicts(objects, *indexes))
-    assert [key for each in found for key in each.keys.to_pylist()] == left
+    assert [key for conflict in found for key in conflict.keys.to_pylist()] == left
     for side, model in (("base", models_[0]), ("ours", models_[1]), ("theirs", models_[2])):
-        rows = [row for each in found for row in getattr(each, side).entries().to_pylist()]
+        rows = [row for conflict in found for row in getattr(conflict, side).entries().to_pylist()]
         assert rows == [{"key": key, **model[key]} for key in left if key in model]
 
 
@@ -183,7 +183,7 @@ def merged_of(objects: Watched, *models_: Model, choose: Any = Choice.CONFLICT) 
 
 
 def test_what_one_side_changed_alone_is_never_opened() -> None:
-    """Whoever forked changed other ranges, inserted, removed a long stretch and one end: ids settle it all."""
+    """A fork changed other ranges, inserted, removed a long stretch and one end: ids settle it all."""
     objects = Watched()
     ours = {**NUMBERED, b"000100": plain(-1), b"000100+": plain(-2)}
     theirs = {key: row for key, row in NUMBERED.items() if not (b"000500" <= key < b"000700" or key >= b"001150")}
@@ -247,7 +247,7 @@ def test_only_so_many_conflicts_are_listed() -> None:
     objects.forget()
     found = ranges.merge_three_way(objects, *indexes, conflicts_max=30)
     assert found.index is None
-    assert [key for each in found.conflicts for key in each.keys.to_pylist()] == sorted(NUMBERED)[:30]
+    assert [key for conflict in found.conflicts for key in conflict.keys.to_pylist()] == sorted(NUMBERED)[:30]
     assert len(objects.ranges_read()) < 60
     assert [name for name in objects.written if name.startswith("indexes/")] == []
 
@@ -261,7 +261,7 @@ def test_some_may_be_chosen_and_others_left() -> None:
         return np.where([int(key) % 2 for key in found.keys.to_pylist()], Choice.CONFLICT, Choice.OURS)
 
     left = ranges.merge_three_way(objects, *indexes, even).conflicts
-    assert [key for each in left for key in each.keys.to_pylist()] == [b"1", b"3", b"5", b"7"]
+    assert [key for conflict in left for key in conflict.keys.to_pylist()] == [b"1", b"3", b"5", b"7"]
 
 
 def test_a_choice_that_is_none_is_refused() -> None:

@@ -188,7 +188,7 @@ def test_every_flipped_byte_is_found(tmp_path_factory: pytest.TempPathFactory, d
     assert again.place == problem.place
 
 
-def test_a_damaged_file_is_named_set_aside_and_fetched_again(tmp_path: Path, folder: FolderObjects) -> None:
+def test_a_damaged_file_is_named_quarantined_and_fetched_again(tmp_path: Path, folder: FolderObjects) -> None:
     index = written(folder, MODEL)
     other = open_objects(tmp_path / "other")
     ranges.fetch(folder, other, index.id)
@@ -203,8 +203,8 @@ def test_a_damaged_file_is_named_set_aside_and_fetched_again(tmp_path: Path, fol
     ]
     with pytest.raises(Corrupt, match=bad.id):
         ranges.open_range(folder, bad, verify=True)
-    aside = Verifier(folder, quarantine_folder=True).index(index.id)
-    assert [problem.place for problem in aside.problems] == [
+    quarantined = Verifier(folder, quarantine_folder=True).index(index.id)
+    assert [problem.place for problem in quarantined.problems] == [
         str(folder.local_path(f"quarantine/{bad.id}.arrow")),
         str(path_of(folder, gone)),
     ]
@@ -222,18 +222,18 @@ def test_a_missing_index_is_a_problem(folder: FolderObjects) -> None:
     assert list(folder.list()) == []
 
 
-def store(objects: Objects, batch: pa.RecordBatch, **told: object) -> RangeEntry:
+def store(objects: Objects, batch: pa.RecordBatch, **changed: object) -> RangeEntry:
     """A range as a broken writer might store it."""
     name = columns_id("range", batch)
     data = sealed_bytes("range", name, batch)
     objects.put(ranges.range_name(name), data)
     held = batch.column("key").to_pylist()
-    entry = {"first": held[0], "last": held[-1], "count": batch.num_rows, "size": data.size} | told
+    entry = {"first": held[0], "last": held[-1], "count": batch.num_rows, "size": data.size} | changed
     return RangeEntry(name, **entry)  # type: ignore[arg-type]
 
 
 def test_checksums_are_not_the_only_check(folder: FolderObjects) -> None:
-    """What was written wrong has a right checksum and a right id, and is told all the same."""
+    """A file that was written wrong has a right checksum and a right id, and is reported all the same."""
     good = batch_of({b"%02d" % n: plain(n) for n in range(4)})
     backwards = good.take(pa.array([3, 2, 1, 0]))
     other = pa.record_batch({"key": pa.array([b"k1", b"k2"], pa.binary())})
@@ -258,7 +258,7 @@ def test_a_range_that_lay_there_damaged_by_size_is_written_again(folder: FolderO
 
 @given(st.data())
 def test_a_merge_or_a_diff_vouches_for_no_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """What is read to be written anew is verified first: damage must not get a name of its own."""
+    """A file that is read to be written anew is verified first: damage must not get a name of its own."""
     folder = open_objects(tmp_path_factory.mktemp("objects"))
     index = written(folder, {b"%02d" % n: plain(n) for n in range(40)})
     overlay = written(folder, {b"17": plain(-1)})

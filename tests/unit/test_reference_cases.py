@@ -46,8 +46,8 @@ def create(pond: Pond, kind: str, scheme: str = "auto", value: str | None = "str
     )  # fmt: skip
 
 
-def instants(told: Sequence[datetime]) -> pa.Array:
-    return pa.array(list(told), INSTANT)
+def instants(moments: Sequence[datetime]) -> pa.Array:
+    return pa.array(list(moments), INSTANT)
 
 
 def load(target: Map, **columns: Sequence[object] | pa.Array) -> int:
@@ -55,10 +55,10 @@ def load(target: Map, **columns: Sequence[object] | pa.Array) -> int:
 
 
 def rows(target: Map) -> int:
-    """The count of rows, told alike by a scan and by the map's own figures."""
-    told = target.scan().read_all().num_rows
-    assert target.info()["rows"] == told
-    return told
+    """The count of rows, the same by a scan and by the map's own figures."""
+    count = target.scan().read_all().num_rows
+    assert target.info()["rows"] == count
+    return count
 
 
 def sessions(target: Map, key: str, spans: Sequence[tuple[datetime, datetime]]) -> None:
@@ -75,7 +75,7 @@ def test_1_one_key_put_a_hundred_times_is_one_row(pond: Pond, scheme: str) -> No
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_1_an_undeclared_map_tells_each_values_type(pond: Pond, scheme: str) -> None:
+def test_1_an_undeclared_map_knows_the_type_of_every_value(pond: Pond, scheme: str) -> None:
     state = create(pond, "state", scheme, value=None)
     load(state, key=["TEST_KEY"] * 100, value=[f"test{n}" for n in range(100)])
     assert state.scan().read_all().to_pylist() == [{"key": "TEST_KEY", "value_type": "string", "value": "test99"}]

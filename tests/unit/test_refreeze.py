@@ -1,4 +1,4 @@
-"""What a refreeze after a small merge writes, and what a reader who had the snapshot from before must fetch."""
+"""A refreeze after a small merge: the files it writes, and those that a reader of the snapshot before must fetch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows_of(kind: str, numbers: list[int], value: int) -> pa.Table:
 
 
 def files_of(objects: Objects) -> dict[str, int]:
-    """The files of all snapshots, leases aside, by name."""
+    """The files of all snapshots, without leases, by name."""
     return {found.name: found.size for found in objects.list() if not found.name.startswith("leases/")}
 
 
@@ -80,8 +80,8 @@ def test_a_small_merge_writes_few_files_and_is_fetched_alone(
     fetched = [ranges.fetch(held.objects, reader, layer.index) for layer in newer.layers]
     assert [report.ranges for report in fetched] == [1, 0]
     assert sum(report.bytes for report in fetched) < 8192
-    asked: list[object] = [235_000, 234_565] if kind == "ranged_state" else ["key-023500", "key-023456"]
-    assert held.lookup(pa.array(asked)).to_pylist() == [23_500, 23_463]
+    query: list[object] = [235_000, 234_565] if kind == "ranged_state" else ["key-023500", "key-023456"]
+    assert held.lookup(pa.array(query)).to_pylist() == [23_500, 23_463]
 
 
 def test_the_same_state_is_the_same_files(new_map: Callable[[str, str], Map]) -> None:

@@ -40,9 +40,9 @@ def manifest_of(folder: Path, written: SnapshotManifest) -> dict[str, object]:
     file = folder / "manifests" / f"{written.id}.json"
     data = file.read_bytes()
     assert blake2b(data, digest_size=20).hexdigest() == written.id
-    told = json.loads(data)
-    assert json.dumps(told, sort_keys=True, separators=(",", ":")).encode() == data
-    return told
+    manifest = json.loads(data)
+    assert json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode() == data
+    return manifest
 
 
 def layers_of(folder: Path, written: SnapshotManifest) -> list[list[pa.RecordBatch]]:
@@ -94,8 +94,9 @@ def test_keyed_groups_and_layers(tmp_path: Path) -> None:
         for batch in layer:
             hashes = [int.from_bytes(key[:8], "big") for key in batch["key"].to_pylist()]
             assert batch["hash"].to_pylist() == hashes
-    told = manifest_of(tmp_path, following)
-    assert (told["format"], told["kind"], told["value"], told["shard_version"]) == (1, "temporal_state", "string", 2)
+    manifest = manifest_of(tmp_path, following)
+    assert (manifest["format"], manifest["shard_version"]) == (1, 2)
+    assert (manifest["kind"], manifest["value"]) == ("temporal_state", "string")
 
 
 def test_the_cover_of_nested_sessions(tmp_path: Path) -> None:
@@ -124,14 +125,14 @@ def test_intervals(deep: bool, tmp_path: Path) -> None:
     gone = range_order_keys(*(pa.array([n], pa.int64()).to_numpy() for n in (5, 9)))
     written = freeze(objects, definition, [], base=base, touched=gone, shard_version=2, created_ms=2)
     known = [row[0] for row in rows if row[0][:2] != (5, 9)]
-    told = {name: column[0].as_py() for name, column in zip(*_columns(tmp_path, written), strict=True)}
-    assert (told["leaves"] != [0]) == deep
+    columns = {name: column[0].as_py() for name, column in zip(*_columns(tmp_path, written), strict=True)}
+    assert (columns["leaves"] != [0]) == deep
     pieces = [batch for layer in layers_of(tmp_path, written) for batch in layer]
     for number in (INT64_MIN, -51, -50, -1, 0, 5, 9, 10, 50, 60, 61, 101, 1_500, 5_000, 8_999, 2**63 - 1):
         for at in (5, 6, 8, 10):
             held = [span for span in known if span[0] <= number <= span[1] and span[2] <= at]
             best = min(held, key=lambda span: (span[1] - span[0], -span[0]), default=None)
-            assert answer(told, pieces, number, at) == (best and f"{best[0]}..{best[1]}"), (number, at)
+            assert answer(columns, pieces, number, at) == (best and f"{best[0]}..{best[1]}"), (number, at)
 
 
 def _columns(folder: Path, written: SnapshotManifest) -> tuple[list[str], list[pa.Array]]:
@@ -139,8 +140,8 @@ def _columns(folder: Path, written: SnapshotManifest) -> tuple[list[str], list[p
     return batch.schema.names, batch.columns
 
 
-def answer(told: dict[str, list[int]], pieces: list[pa.RecordBatch], number: int, at: int) -> str | None:
-    breaks, slots = told["breaks"], told["slots"]
+def answer(columns: dict[str, list[int]], pieces: list[pa.RecordBatch], number: int, at: int) -> str | None:
+    breaks, slots = columns["breaks"], columns["slots"]
     bits = (len(slots) - 1).bit_length() - 1
     span = max((breaks[-1] - breaks[0]).bit_length(), 1)
     distance = (min(max(number, breaks[0]), breaks[-1]) - breaks[0]) << (64 - span)
@@ -148,15 +149,15 @@ def answer(told: dict[str, list[int]], pieces: list[pa.RecordBatch], number: int
     among = [n for n in range(max(slots[slot] - 1, 0), slots[slot + 1]) if breaks[n] <= number]
     if not among:
         return None
-    node = told["leaves"][0] + among[-1]
+    node = columns["leaves"][0] + among[-1]
     best: tuple[int, int] | None = None
     while True:
-        entries = range(told["lists"][node], told["lists"][node + 1])
-        first = next((entry for entry in entries if told["since"][entry] <= at), None)
-        if first is not None and (best is None or told["rank"][first] < best[0]):
-            best = told["rank"][first], told["place"][first]
+        entries = range(columns["lists"][node], columns["lists"][node + 1])
+        first = next((entry for entry in entries if columns["since"][entry] <= at), None)
+        if first is not None and (best is None or columns["rank"][first] < best[0]):
+            best = columns["rank"][first], columns["place"][first]
         node //= 2
-        if told["leaves"] == [0] or node == 0:
+        if columns["leaves"] == [0] or node == 0:
             break
     if best is None:
         return None

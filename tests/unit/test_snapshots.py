@@ -26,8 +26,8 @@ LATER = 1_000_000_000
 
 
 def a_map(kind: Kind = Kind.STATE, value: str | None = "long") -> MapDefinition:
-    told = None if value is None or kind is Kind.SESSION else parse_value_type(value)
-    return MapDefinition(name="m", kind=kind, incarnation="0" * 16, value=told)
+    value_type = None if value is None or kind is Kind.SESSION else parse_value_type(value)
+    return MapDefinition(name="m", kind=kind, incarnation="0" * 16, value=value_type)
 
 
 @pytest.fixture
@@ -122,9 +122,9 @@ def test_ranges_that_are_gone_answer_no_more(objects: FolderObjects) -> None:
     base = freeze(objects, definition, [canonical_of(definition, rows)], shard_version=1, created_ms=1)
     touched = range_order_keys(*(pa.array([n], pa.int64()).to_numpy() for n in (10, 20)))
     following = freeze(objects, definition, [], base=base, touched=touched, shard_version=2, created_ms=2)
-    for manifest, told in ((base, "narrow"), (following, "wide")):
+    for manifest, value in ((base, "narrow"), (following, "wide")):
         with Snapshot.open(objects, manifest) as snapshot:
-            assert snapshot.lookup([15, 100, 101, 200, 1_005]).to_pylist() == [told, "wide", None, "far", "one"]
+            assert snapshot.lookup([15, 100, 101, 200, 1_005]).to_pylist() == [value, "wide", None, "far", "one"]
 
 
 # -- collecting ---------------------------------------------------------------------------------------
@@ -157,8 +157,8 @@ def test_a_reader_keeps_the_snapshot_it_holds(objects: FolderObjects, kind: Kind
     changed = [(address, n + 1) for n, (address, _) in enumerate(rows)]
     keys: list[object] = ["key 5"] if kind.keyed else [5]
     old, counts = (
-        freeze(objects, definition, [canonical_of(definition, told)], shard_version=version, created_ms=version)
-        for version, told in ((1, rows), (2, changed))
+        freeze(objects, definition, [canonical_of(definition, content)], shard_version=version, created_ms=version)
+        for version, content in ((1, rows), (2, changed))
     )
     reader = Snapshot.open(objects, old)
     assert collect(objects, counts, now_ms=LATER).snapshots == 0
@@ -209,8 +209,8 @@ sys.stdin.read()
 def test_many_threads_ask_one_snapshot(objects: FolderObjects) -> None:
     keys = [f"key {n}" for n in range(20_000)]
     with Snapshot.open(objects, full(objects, range(20_000))) as snapshot, ThreadPoolExecutor(8) as threads:
-        told = list(threads.map(lambda n: snapshot.lookup(keys[n:]).to_pylist(), range(16)))
-    assert told == [list(range(n, 20_000)) for n in range(16)]
+        answers = list(threads.map(lambda n: snapshot.lookup(keys[n:]).to_pylist(), range(16)))
+    assert answers == [list(range(n, 20_000)) for n in range(16)]
 
 
 # -- misuse and damage --------------------------------------------------------------------------------
@@ -264,9 +264,9 @@ def test_a_shortened_range_is_named(objects: FolderObjects) -> None:
 def test_a_changed_byte_is_found_when_verifying(objects: FolderObjects) -> None:
     manifest = full(objects, range(3))
     damaged = one_range(objects)
-    told = bytearray(damaged.read_bytes())
-    told[len(told) // 2] ^= 1
-    damaged.write_bytes(told)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
     with pytest.raises(Corrupt, match=damaged.name):
         Snapshot.open(objects, manifest, verify=True)
     # What could not be opened is not held either.

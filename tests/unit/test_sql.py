@@ -69,18 +69,18 @@ def test_times_are_aware_and_utc(pond: Pond) -> None:
 
 
 def test_get_state_gives_the_maps_own_type(pond: Pond) -> None:
-    told = pond.sql("select get_state('weather', 'JFK', '2013-02-08T17:59:59.999Z') as told")
-    assert told.schema.field("told").type == pa.struct([("temp", pa.float64()), ("note", pa.string())])
-    assert told.to_pylist() == [{"told": {"temp": 17.0, "note": None}}]
+    table = pond.sql("select get_state('weather', 'JFK', '2013-02-08T17:59:59.999Z') as state")
+    assert table.schema.field("state").type == pa.struct([("temp", pa.float64()), ("note", pa.string())])
+    assert table.to_pylist() == [{"state": {"temp": 17.0, "note": None}}]
     assert rows(pond, "select get_state('weather', 'JFK').temp") == [(18.0,)], "without a time: now"
     assert rows(pond, "select get_state('planes', 'N2'), get_state('planes', 'N3', now())") == [("300", None)]
     session = rows(pond, "select get_state('flights', 'N1', '2013-02-08T05:30Z')")
     assert session == [({"start": DAY + 5 * HOUR, "end": DAY + 6 * HOUR},)]
 
 
-def test_get_state_is_asked_for_every_row(pond: Pond) -> None:
-    asked = "select n, get_state('Countries', n) from unnest([9, 12, 14, 100, null]) t(n)"
-    assert rows(pond, asked) == [(9, "a"), (12, "c"), (14, "b"), (100, None), (None, None)]
+def test_get_state_is_evaluated_for_every_row(pond: Pond) -> None:
+    statement = "select n, get_state('Countries', n) from unnest([9, 12, 14, 100, null]) t(n)"
+    assert rows(pond, statement) == [(9, "a"), (12, "c"), (14, "b"), (100, None), (None, None)]
     before = (
         "select effective_time, get_state('weather', key, effective_time - interval 1 hour).temp as before "
         "from weather where key = 'JFK' order by 1 limit 3"
@@ -116,8 +116,8 @@ def test_conditions_become_reads_of_fewer_rows(
     counted = []
     real = millpond.maps.scan.candidate_rows
 
-    def counting(*asked: object) -> Iterator[pa.RecordBatch]:
-        for batch in real(*asked):  # type: ignore[arg-type]
+    def counting(*arguments: object) -> Iterator[pa.RecordBatch]:
+        for batch in real(*arguments):  # type: ignore[arg-type]
             counted.append(batch.num_rows)
             yield batch
 

@@ -27,9 +27,9 @@ print("end")
 """
 
 
-def run_child(tmp_path: Path, **told: str) -> tuple[int, list[str]]:
+def run_child(tmp_path: Path, **variables: str) -> tuple[int, list[str]]:
     log = tmp_path / "steps.log"
-    environment = {**os.environ, STEPS_LOG: str(log), **told}
+    environment = {**os.environ, STEPS_LOG: str(log), **variables}
     done = subprocess.run([sys.executable, "-c", CHILD], env=environment, capture_output=True, check=False)
     return done.returncode, log.read_text().split()
 
@@ -73,7 +73,7 @@ def test_a_step_that_is_never_taken_kills_nothing(tmp_path: Path) -> None:
     assert len(names) == 6
 
 
-def test_damage_is_done_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_damage_is_done_at_the_requested_step(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"abcdef")
     flip_byte(path, 1)

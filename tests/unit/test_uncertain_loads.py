@@ -117,10 +117,10 @@ def test_a_follower_bears_it_too(pond: Pond, tmp_path: Path, committed: bool, si
     sent = tmp_path / "sent"
     shutil.copytree(parts[0].folder, sent)
     pond.commit_load(parts, load_id="theirs")
-    *earlier, entry = [Entry.from_dict(json.loads(json.dumps(each.to_dict()))) for each in pond.entries(0)]
+    *earlier, entry = [Entry.from_dict(json.loads(json.dumps(entry.to_dict()))) for entry in pond.entries(0)]
     with open_pond(tmp_path / "replica", clock=ManualClock(30_000)) as replica:
-        for each in earlier:
-            replica.enter(each, {})
+        for previous in earlier:
+            replica.enter(previous, {})
         space = faulty(replica)
         brought = {parts[0].manifest.id: sent}
         try:

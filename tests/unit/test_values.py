@@ -52,7 +52,7 @@ def test_empty_is_not_null() -> None:
     assert encode_values(pa.array(["", None]), kind).to_arrow().to_pylist() == [b"\x07", b"\x00"]
 
 
-def test_mixed_values_tell_their_types() -> None:
+def test_mixed_values_name_their_types() -> None:
     mixed = pa.concat_arrays([
         encode_mixed(pa.array(["x", None])), encode_mixed(pa.array([7])), encode_mixed(pa.array([1.5])),
         encode_mixed(pa.array([True])), encode_mixed(pa.array([0], pa.timestamp("s", "UTC"))),

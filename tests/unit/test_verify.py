@@ -1,4 +1,4 @@
-"""What `verify` finds: nothing in a sound pond, and each kind of damage where it was done."""
+"""Findings of `verify`: nothing in a sound pond, and each kind of damage in its place."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def damage(file: Path) -> None:
 
 
 def wait(pond: Pond, name: str) -> Path:
-    """Enter a load of one part, and leave it waiting; where the part lies."""
+    """Enter a load of one part, and leave it queued; the folder of the part."""
     writer = pond.part_writer(name, source="a.csv")
     writer.write(next(iter(pond.map(name).shard.read_rows())).slice(0, 10))
     (number,) = pond._loads.commit(writer.finish(), "a.csv").numbers
@@ -115,7 +115,7 @@ def test_a_sound_pond_is_read_whole(loaded: Pond, full: bool) -> None:
 
 
 @pytest.mark.parametrize("file", ["data.mdb", "touched.arrow", "manifest.json"])
-def test_a_damaged_part_is_set_aside_with_its_reason(loaded: Pond, file: str) -> None:
+def test_a_damaged_part_is_quarantined_with_its_reason(loaded: Pond, file: str) -> None:
     place = wait(loaded, "weather")
     damage(place / file)
     found = only_problem(loaded.verify())
@@ -123,7 +123,7 @@ def test_a_damaged_part_is_set_aside_with_its_reason(loaded: Pond, file: str) ->
     assert "a.csv" in found.remedy
     assert not place.exists()
     assert (Path(found.place) / "reason.json").exists()
-    # It stays told of, as long as it lies there, and blocks nobody.
+    # It stays reported, as long as it lies there, and blocks nobody.
     assert only_problem(loaded.verify()).subject == "quarantine"
     other = wait(loaded, "weather")
     assert dict(loaded.verify().counts)["part"] == 1
@@ -131,7 +131,7 @@ def test_a_damaged_part_is_set_aside_with_its_reason(loaded: Pond, file: str) ->
     assert not other.exists()
 
 
-def test_a_part_that_vanished_is_told(loaded: Pond) -> None:
+def test_a_part_that_vanished_is_reported(loaded: Pond) -> None:
     wait(loaded, "owner").rename(loaded.folder / "elsewhere")
     found = only_problem(loaded.verify())
     assert found.subject == "part"
@@ -153,14 +153,14 @@ def test_a_damaged_shard_is_named_and_left_as_it_is(loaded: Pond, content: bytes
     assert file.read_bytes() == bytes(before)
 
 
-def test_a_damaged_snapshot_is_set_aside_and_frozen_anew(loaded: Pond) -> None:
+def test_a_damaged_snapshot_is_quarantined_and_frozen_anew(loaded: Pond) -> None:
     weather = loaded.map("weather")
     wanted = weather.lookup(pa.array(["k7", "none"]), at=57 * DAY).to_pylist()
     weather.close()
     for file in (weather.objects.local_path("ranges"), weather.objects.local_path("indexes")):
         assert file is not None
-        for each in file.iterdir():
-            damage(each)
+        for path in file.iterdir():
+            damage(path)
             found = only_problem(loaded.verify())
             assert found.subject == "snapshot file"
             assert Path(found.place).exists()
@@ -180,12 +180,12 @@ def test_a_snapshot_whose_manifest_is_gone_is_frozen_anew(loaded: Pond) -> None:
     assert country.lookup(pa.array([5, 1234])).to_pylist() == wanted
 
 
-def test_rows_of_maps_that_do_not_exist_are_told(loaded: Pond) -> None:
+def test_rows_of_maps_that_do_not_exist_are_reported(loaded: Pond) -> None:
     loaded.space.write(lambda tx: tx.put(SNAPSHOT.pack("gone"), b"x"))
     assert "gone" in only_problem(loaded.verify()).place
 
 
-def test_a_queue_that_disagrees_with_itself_is_told(loaded: Pond) -> None:
+def test_an_inconsistent_queue_is_reported(loaded: Pond) -> None:
     wait(loaded, "weather")
     (queued,) = loaded._loads.queued()
 
@@ -197,7 +197,7 @@ def test_a_queue_that_disagrees_with_itself_is_told(loaded: Pond) -> None:
     assert "queue" in {found.subject for found in loaded.verify().problems}
 
 
-def test_folders_of_no_map_are_told(loaded: Pond) -> None:
+def test_folders_of_no_map_are_reported(loaded: Pond) -> None:
     (loaded.folder / "shards" / "old.0123").mkdir()
     found = only_problem(loaded.verify())
     assert found.place.endswith("old.0123")
@@ -232,18 +232,18 @@ def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
             pond.create_map(name, kind="state", value="long")
         pond.map("one").load({"key": ["a"], "value": [1]})
         assert pond.verify(full=True).ok
-        told = pond.entries(0)
-        changed = json.dumps(replace(told[1], stamp_ms=told[1].stamp_ms - 10).to_dict()).encode()
+        entries = pond.entries(0)
+        changed = json.dumps(replace(entries[1], stamp_ms=entries[1].stamp_ms - 10).to_dict()).encode()
         pond.space.write(lambda tx: tx.put(LOG.pack(2), changed))
         assert {problem.subject for problem in pond.verify().problems} == {"log"}
-        row = json.dumps(told[1].to_dict()).encode()
+        row = json.dumps(entries[1].to_dict()).encode()
         pond.space.write(lambda tx: tx.put(LOG.pack(2), row))
         assert pond.verify().ok
         pond.space.write(lambda tx: tx.delete(LOG.pack(3)))
         assert "the next entry is 4" in str(pond.verify().problems[0])
 
 
-def test_a_kept_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_path: Path) -> None:
+def test_a_retained_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})
         [part] = pond.parts()

@@ -103,8 +103,8 @@ def pond(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield opened
 
 
-def asked(pond: Any, *calls: str, **settings: Any) -> list[str]:
-    """What each call of `stroom:lookup` answers, copied into an element of its own, without the declarations."""
+def transformed(pond: Any, *calls: str, **settings: Any) -> list[str]:
+    """The answers of calls of `stroom:lookup`, copied into elements of their own, without the declarations."""
     copies = "".join(f'<a><xsl:copy-of select="{call}"/></a>' for call in calls)
     stylesheet = etree.XML(
         '<xsl:stylesheet version="1.0" xmlns:stroom="stroom" xmlns:xsl="http://www.w3.org/1999/XSL/Transform"'
@@ -113,7 +113,9 @@ def asked(pond: Any, *calls: str, **settings: Any) -> list[str]:
     transform = etree.XSLT(stylesheet, extensions=xslt.functions(pond, **settings))
     answers = transform(etree.XML("<r/>")).getroot()
     assert answers is not None
-    return ["".join([each.text or "", *(etree.tostring(inner).decode() for inner in each)]) for each in answers]
+    return [
+        "".join([element.text or "", *(etree.tostring(inner).decode() for inner in element)]) for element in answers
+    ]
 
 
 def test_events_are_enriched_by_the_reference_data_of_their_time(pond: Any) -> None:
@@ -121,55 +123,59 @@ def test_events_are_enriched_by_the_reference_data_of_their_time(pond: Any) -> N
     assert str(transform(etree.XML(EVENTS))) == ENRICHED
 
 
-def test_time_left_out_is_now_and_may_be_told(pond: Any) -> None:
+def test_time_left_out_is_now_and_may_be_given(pond: Any) -> None:
     call = "stroom:lookup('host_to_location', 'web-7')//*"
-    told = '<evt:Site xmlns:evt="event-logging:3">{}</evt:Site>'
-    assert asked(pond, call) == [told.format("York")]
-    assert asked(pond, call, at="2025-02-01T00:00Z") == [told.format("Leeds")]
-    assert asked(pond, call, clock=ManualClock(parse_instant("2025-02-01T00:00Z"))) == [told.format("Leeds")]
-    assert asked(pond, call, at="2024-02-01T00:00Z") == [""]
+    template = '<evt:Site xmlns:evt="event-logging:3">{}</evt:Site>'
+    assert transformed(pond, call) == [template.format("York")]
+    assert transformed(pond, call, at="2025-02-01T00:00Z") == [template.format("Leeds")]
+    assert transformed(pond, call, clock=ManualClock(parse_instant("2025-02-01T00:00Z"))) == [template.format("Leeds")]
+    assert transformed(pond, call, at="2024-02-01T00:00Z") == [""]
 
 
 def test_numbers_and_text_ask_ranged_maps_and_other_text_is_in_no_range(pond: Any) -> None:
     calls = [
         f"stroom:lookup('badge_to_team', {key})" for key in ("500", "'599'", "499 + 101", "'x'", "/nothing", "5.5")
     ]
-    assert asked(pond, *calls) == ["Red", "Red", "", "", "", ""]
+    assert transformed(pond, *calls) == ["Red", "Red", "", "", "", ""]
 
 
 def test_a_session_answers_with_its_key(pond: Any) -> None:
     asks = "stroom:lookup('in_use', 'ann', '2025-01-01T09:{}:00.000Z')"
-    assert asked(pond, asks.format("15"), asks.format("16")) == ["ann", ""]
+    assert transformed(pond, asks.format("15"), asks.format("16")) == ["ann", ""]
 
 
-def test_values_of_every_type_are_told_as_text(tmp_path: Path) -> None:
+def test_values_of_every_type_are_written_as_text(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as opened:
-        for name, value, told in (
+        for name, value, content in (
             ("longs", "long", 2**60 + 1), ("doubles", "double", 39.5), ("flags", "boolean", True),
             ("times", "timestamp", "2025-01-01T00:00Z"), ("bytes", "binary", b"\x00\xff"), ("angles", "string", "<a>&"),
         ):  # fmt: skip
-            opened.create_map(name, kind="state", value=value).load([{"key": "k", "value": told}])
-        answers = asked(opened, *(f"stroom:lookup('{each.name}', 'k')" for each in sorted(opened.maps(), key=str)))
-        found = dict(zip((each.name for each in sorted(opened.maps(), key=str)), answers, strict=True))
+            opened.create_map(name, kind="state", value=value).load([{"key": "k", "value": content}])
+        answers = transformed(
+            opened, *(f"stroom:lookup('{pond_map.name}', 'k')" for pond_map in sorted(opened.maps(), key=str))
+        )
+        found = dict(zip((pond_map.name for pond_map in sorted(opened.maps(), key=str)), answers, strict=True))
     assert found == {
         "longs": "1152921504606846977", "doubles": "39.5", "flags": "true", "times": "2025-01-01T00:00:00.000Z",
         "bytes": "AP8=", "angles": "<a>&",
     }  # fmt: skip
 
 
-def test_a_struct_is_an_element_with_a_child_for_each_field_that_has_a_value(tmp_path: Path) -> None:
+def test_a_struct_is_an_element_with_a_child_for_every_field_that_has_a_value(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as opened:
         weather = opened.create_map("weather", kind="state", value="temp double, `wind speed` double, sky string")
         weather.load([{"key": "JFK", "temp": 39.5, "wind speed": 12.0, "sky": None}])
-        told = asked(opened, "stroom:lookup('WEATHER', 'JFK')", "stroom:lookup('weather', 'JFK')/wind_speed/text()")
-    assert told == ["<weather><temp>39.5</temp><wind_speed>12.0</wind_speed></weather>", "12.0"]
+        found = transformed(
+            opened, "stroom:lookup('WEATHER', 'JFK')", "stroom:lookup('weather', 'JFK')/wind_speed/text()"
+        )
+    assert found == ["<weather><temp>39.5</temp><wind_speed>12.0</wind_speed></weather>", "12.0"]
 
 
 def test_a_document_type_in_a_value_stays_text(tmp_path: Path) -> None:
     bomb = '<!DOCTYPE x [<!ENTITY e "boom">]><x>&e;</x>'
     with millpond.open(tmp_path / "pond") as opened:
         opened.create_map("texts", kind="state").load([{"key": "k", "value": bomb}])
-        assert asked(opened, "stroom:lookup('texts', 'k')") == [bomb]
+        assert transformed(opened, "stroom:lookup('texts', 'k')") == [bomb]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +191,7 @@ def test_a_document_type_in_a_value_stays_text(tmp_path: Path) -> None:
 )
 def test_what_goes_wrong_is_raised_as_it_is(pond: Any, call: str, error: type[Exception], kind: str) -> None:
     with pytest.raises(error) as raised:
-        asked(pond, call)
+        transformed(pond, call)
     assert getattr(raised.value, "kind", None) == kind
 
 
@@ -196,19 +202,19 @@ def test_ignored_warnings_leave_the_answer_empty_and_a_line_in_the_log(
         "stroom:lookup('nowhere', 'k', '2025-01-01T00:00:00.000Z', true())",
         "stroom:lookup('in_use', 'k', '', true())",
     )
-    assert asked(pond, *calls) == ["", ""]
+    assert transformed(pond, *calls) == ["", ""]
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "nowhere" in caplog.text
     assert "does not understand its time" in caplog.text
 
 
-def test_a_trace_says_what_was_asked_and_whether_it_was_found(pond: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trace_shows_the_query_and_the_result(pond: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "millpond.xslt"):
-        asked(pond, "stroom:lookup('ip_to_host', '10.0.0.7', '2025-01-01T00:00:00.000Z', false(), true())")
+        transformed(pond, "stroom:lookup('ip_to_host', '10.0.0.7', '2025-01-01T00:00:00.000Z', false(), true())")
     assert caplog.messages == ["lookup: map=ip_to_host key=10.0.0.7 at=2025-01-01T00:00:00.000Z found"]
 
 
-def test_a_question_is_asked_once_in_a_transformation_and_again_in_the_next(pond: Any) -> None:
+def test_a_query_runs_once_in_a_transformation_and_again_in_the_next(pond: Any) -> None:
     class Counting:
         """A pond that counts the questions to its maps."""
 
@@ -231,7 +237,7 @@ def test_a_question_is_asked_once_in_a_transformation_and_again_in_the_next(pond
     stylesheet = etree.XML(STYLESHEET.encode())
     transform = etree.XSLT(stylesheet, extensions=xslt.functions(counting))
     transform(etree.XML(EVENTS))
-    # Of each event: a host, its place (unless it has none), a team and a session. The host is asked for twice.
+    # Of each event: a host, its place (unless it has none), a team and a session. The host is looked up twice.
     assert counting.count == 3 + 3 + 3 + 3
     transform(etree.XML(EVENTS))
     assert counting.count == 2 * 12
