@@ -127,11 +127,11 @@ def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
 
 
 def fresh(pond: Pond, keyed: bool) -> Map:
-    pond.drop_map("m") if any(each.name == "m" for each in pond.maps()) else None
+    pond.drop_map("m") if any(pond_map.name == "m" for pond_map in pond.maps()) else None
     return pond.create_map("m", kind="state" if keyed else "ranged_state", value="string")
 
 
-def told(act: Any) -> Any:
+def outcome(act: Any) -> Any:
     try:
         return act()
     except Invalid as error:
@@ -170,18 +170,18 @@ def check_column(map: Map, pond: Pond, array: pa.Array, column: Column, values: 
     rows = pa.table({"key": array, "value": [str(row) for row in range(len(values))]})
     assert map.load(rows, max_rejects=len(values)).rejected == sum(str(key).endswith(":") for key in keys)
     answers = ["key_number:" if key == "invalid:" else model.get(key) for key in keys]
-    assert [told(lambda value=value: map.get(value)) for value in values] == answers
-    assert [told(lambda one=one: map.get(one)) for one in array] == answers
+    assert [outcome(lambda value=value: map.get(value)) for value in values] == answers
+    assert [outcome(lambda one=one: map.get(one)) for one in array] == answers
     misses = [None if answer == "key_number:" else answer for answer in answers]
     assert map.lookup(array, on_invalid="miss").to_pylist() == misses
     assert map.lookup(pa.chunked_array([array, array]), on_invalid="miss").to_pylist() == misses * 2
-    bulk = told(lambda: map.lookup(array).to_pylist())
+    bulk = outcome(lambda: map.lookup(array).to_pylist())
     assert bulk == ("key_number:" if "key_number:" in answers else misses)
-    assert [told(lambda value=value: scanned(map, value, keyed)) for value in values if value is not None] == [
+    assert [outcome(lambda value=value: scanned(map, value, keyed)) for value in values if value is not None] == [
         answer for answer, value in zip(answers, values, strict=True) if value is not None
     ]
     if column.duckdb is not None:
-        assert [told(lambda value=value: by_sql(pond, value, column.duckdb)) for value in values] == answers
+        assert [outcome(lambda value=value: by_sql(pond, value, column.duckdb)) for value in values] == answers
 
 
 def scanned(map: Map, value: Any, keyed: bool) -> str | None:
@@ -227,11 +227,11 @@ def check_refused(map: Map, pond: Pond, column: Column, keyed: bool) -> None:
         lambda: map.lookup(array.slice(0, 0)),
         lambda: map.scan([(key, "=", column.values[0])]),
     ]
-    assert [told(call) for call in calls] == ["key_type:"] * len(calls)
+    assert [outcome(call) for call in calls] == ["key_type:"] * len(calls)
     if column.duckdb is not None:
         # No row is read: the type is refused while the query is planned.
         empty = f"select get_state('m', x) from (select null::{column.duckdb} as x from range(0))"
-        assert told(lambda: pond.sql(empty)) == "key_type:"
+        assert outcome(lambda: pond.sql(empty)) == "key_type:"
 
 
 def test_values_of_several_types_in_one_column(pond: Pond) -> None:

@@ -1,4 +1,4 @@
-"""What a pond holds at a position is a function of its log: of nothing else, on no node, however it was merged."""
+"""The content of a pond at a position is a function of its log: of nothing else, on no node, however it was merged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = ("one", "two")
 KINDS = (Kind.STATE, Kind.TEMPORAL_STATE, Kind.SESSION, Kind.TEMPORAL_RANGED_STATE)
 SCHEMES = ("auto", "hash", "lookup")
 KEYS, TIMES = st.sampled_from("abc"), st.integers(0, 9)
-SPANS = st.tuples(TIMES, TIMES).map(lambda told: tuple(sorted(told)))
+SPANS = st.tuples(TIMES, TIMES).map(lambda span: tuple(sorted(span)))
 ADDRESSES = {
     Kind.STATE: st.tuples(KEYS),
     Kind.TEMPORAL_STATE: st.tuples(KEYS, TIMES),
@@ -48,7 +48,7 @@ def rows(kind: Kind) -> st.SearchStrategy[list[Row]]:
 
 
 @dataclass
-class Told:
+class ModelledMap:
     """A map as the model has it: its rows, and the settings that hold for what comes next."""
 
     model: MapModel
@@ -56,31 +56,31 @@ class Told:
 
     @property
     def by_update(self) -> bool:
-        """Whether rows are retained by when they were put."""
+        """True when rows are retained by the time they were put."""
         return self.settings["retain_by"] == "update_time" or self.model.kind is Kind.STATE
 
 
 def held(pond: Pond) -> dict[str, object]:
     """All that two nodes must agree on: settings, rows, and when each was put."""
     found = {}
-    for each in pond.maps():
-        batches = list(each.shard.read_rows())
-        found[each.name] = each.definition, canonical_bits(batches, each.definition), put_times(each)
+    for pond_map in pond.maps():
+        batches = list(pond_map.shard.read_rows())
+        found[pond_map.name] = pond_map.definition, canonical_bits(batches, pond_map.definition), put_times(pond_map)
     return found
 
 
-def put_times(each: Map) -> list[object]:
-    if not each.shard.tracking:
+def put_times(pond_map: Map) -> list[object]:
+    if not pond_map.shard.tracking:
         return []
-    with each.shard.view() as view:
+    with pond_map.shard.view() as view:
         if view.tx is None:
             return []
-        told = []
+        rows = []
         for batch in view.read_rows():
-            addresses = batch.select(list(each.kind.address))
+            addresses = batch.select(list(pond_map.kind.address))
             times = view.generation.updates.times(view.tx, batch, -1).tolist()
-            told += [(*address.values(), time) for address, time in zip(addresses.to_pylist(), times, strict=True)]
-        return sorted(told, key=repr)
+            rows += [(*address.values(), time) for address, time in zip(addresses.to_pylist(), times, strict=True)]
+        return sorted(rows, key=repr)
 
 
 @dataclass
@@ -120,7 +120,7 @@ class World:
     """A primary, the model of it, and two nodes that follow: one merges each entry, one when it likes."""
 
     def __init__(self, folder: Path, data: st.DataObject) -> None:
-        self.data, self.maps = data, dict[str, Told]()
+        self.data, self.maps = data, dict[str, ModelledMap]()
         self.clock = ManualClock(now=NOW)
         self.primary = open_pond(folder / "primary", clock=self.clock, part_retention=1000 * DAY)
         self.eager = Node(folder / "eager", 5 * DAY)
@@ -153,7 +153,7 @@ class World:
         value = None if kind is Kind.SESSION else "long"
         scheme = self.data.draw(st.sampled_from(SCHEMES))
         self.primary.create_map(name, kind=kind, value=value, scheme=scheme, **settings)
-        self.maps[name] = Told(MapModel(kind), settings | {"maintenance_suspended": False})
+        self.maps[name] = ModelledMap(MapModel(kind), settings | {"maintenance_suspended": False})
 
     def alter(self) -> None:
         name = self.name()
@@ -186,9 +186,9 @@ class World:
             parts.append(part)
             brought.setdefault(name, []).append((part.manifest.id, drawn))
         for name, some in brought.items():
-            told = self.maps[name]
-            told.model.overwrite = bool(told.settings["overwrite"])
-            told.model.load(some, now=self.clock.now)
+            modelled = self.maps[name]
+            modelled.model.overwrite = bool(modelled.settings["overwrite"])
+            modelled.model.load(some, now=self.clock.now)
         self.primary.commit_load(parts, wait=self.data.draw(st.booleans(), label="wait"))
 
     def condense(self) -> None:
@@ -199,20 +199,22 @@ class World:
 
     def retain(self) -> None:
         name = self.name()
-        told = self.maps[name]
-        before = self.clock.now - self.data.draw(st.integers(-1, 3)) * DAY if told.by_update else self.data.draw(TIMES)
+        modelled = self.maps[name]
+        before = (
+            self.clock.now - self.data.draw(st.integers(-1, 3)) * DAY if modelled.by_update else self.data.draw(TIMES)
+        )
         self.primary.order_maintenance(name, "retain", before)
-        if told.settings["maintenance_suspended"]:
+        if modelled.settings["maintenance_suspended"]:
             return
-        if told.settings["retain"] is None:
+        if modelled.settings["retain"] is None:
             # Rows whose age nobody kept count as put now.
-            told.model.updated = dict.fromkeys(told.model.updated, self.clock.now)
-        told.model.retain(before, by="update_time" if told.by_update else "effective_time")
+            modelled.model.updated = dict.fromkeys(modelled.model.updated, self.clock.now)
+        modelled.model.retain(before, by="update_time" if modelled.by_update else "effective_time")
 
     def merge(self) -> None:
         names = self.data.draw(st.lists(st.sampled_from(NAMES), unique=True))
         for pond in (self.primary, self.lazy.pond):
-            here = [name for name in names if name in {each.name for each in pond.maps()}]
+            here = [name for name in names if name in {pond_map.name for pond_map in pond.maps()}]
             merge_queued(pond.loading.loads, pond.loading.shard_of, here)
 
     def reopen(self) -> None:
@@ -235,9 +237,9 @@ class World:
             assert held(node.pond) == wanted
             assert node.pond.verify().ok
         assert wanted.keys() == self.maps.keys()
-        for name, told in self.maps.items() if self.exact else ():
+        for name, modelled in self.maps.items() if self.exact else ():
             definition = self.primary.map(name).definition
-            assert canonical_bits([canonical_of(definition, told.model.scan())], definition) == wanted[name][1]
+            assert canonical_bits([canonical_of(definition, modelled.model.scan())], definition) == wanted[name][1]
             assert self.primary.applied(name) == self.primary.position()[0]
 
 

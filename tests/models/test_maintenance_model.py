@@ -37,8 +37,8 @@ def put(shard: Shard, model: MapModel, part: list[Row], now: int) -> None:
 
 
 def contents(batches: list[pa.RecordBatch], definition: MapDefinition) -> list[object]:
-    told = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
-    return sorted((bits_of(row) for row in told), key=lambda row: row[: len(definition.kind.address)])  # type: ignore[index]
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    return sorted((bits_of(row) for row in rows), key=lambda row: row[: len(definition.kind.address)])  # type: ignore[index]
 
 
 def check(shard: Shard, model: MapModel) -> None:
@@ -89,17 +89,19 @@ def test_condensing_does_what_the_model_says(
     kind: Kind, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     drawn = Drawn(data, tmp_path_factory, kind)
-    asked = data.draw(strategies.questions(drawn.shard.definition, drawn.pools))
-    known = [drawn.model.answer(*question) for question in asked]
+    questions = data.draw(strategies.questions(drawn.shard.definition, drawn.pools))
+    known = [drawn.model.answer(*question) for question in questions]
     report = drawn.condense()
     assert report.rows_removed == drawn.model.condense(drawn.before)
     check(drawn.shard, drawn.model)
     if kind.temporal:
-        assert bits_of([ask(drawn.shard, *question) for question in asked]) == bits_of(known), "no answer changes"
+        assert bits_of([ask(drawn.shard, *question) for question in questions]) == bits_of(known), "no answer changes"
     else:
         held = [answer is not None for answer in known]
-        assert [ask(drawn.shard, *question) is not None for question in asked] == held, "no time is lost or won"
-        assert [ask(drawn.shard, *question) for question in asked] == [drawn.model.answer(*each) for each in asked]
+        assert [ask(drawn.shard, *question) is not None for question in questions] == held, "no time is lost or won"
+        assert [ask(drawn.shard, *question) for question in questions] == [
+            drawn.model.answer(*question) for question in questions
+        ]
     version = drawn.shard.version
     again = drawn.condense()
     assert (again.rows_removed, again.changes, drawn.shard.version) == (0, 0, version)
@@ -148,7 +150,7 @@ def test_compacting_keeps_every_row(kind: Kind, data: st.DataObject, tmp_path_fa
     part = data.draw(strategies.rows(drawn.shard.definition, drawn.pools))
     put(drawn.shard, drawn.model, part, drawn.now + 1)
     check(drawn.shard, drawn.model)
-    assert [each.name for each in drawn.shard.folder.iterdir() if each.name.isdigit()] == ["000002"]
+    assert [path.name for path in drawn.shard.folder.iterdir() if path.name.isdigit()] == ["000002"]
     drawn.shard.close()
 
 
@@ -162,8 +164,8 @@ def test_interned_strings_that_no_row_uses_are_forgotten(
     drawn.model.retain(drawn.before)
     with drawn.shard.view() as view:
         assert view.tx is not None
-        told = {name: view.tx.stat(db)["entries"] for name, db in view.store.dbs.items()}
+        counts = {name: view.tx.stat(db)["entries"] for name, db in view.store.dbs.items()}
     if drawn.shard.version > drawn.now:
-        assert told["keys"] == told["key_ids"] == len({address[0] for address in drawn.model.rows})
-        assert told["values"] == told["value_ids"] == len({bits_of(value) for value in drawn.model.rows.values()})
+        assert counts["keys"] == counts["key_ids"] == len({address[0] for address in drawn.model.rows})
+        assert counts["values"] == counts["value_ids"] == len({bits_of(value) for value in drawn.model.rows.values()})
     drawn.shard.close()

@@ -41,8 +41,8 @@ def write(definition: MapDefinition, folder: Path, rows: list[Row]) -> Received:
 def check_part(definition: MapDefinition, part: Received, rows: list[Row]) -> None:
     unique = MapModel(definition.kind, overwrite=definition.overwrite)
     unique.put(rows)
-    told = canonical_bits(part_rows(definition, part), definition)
-    assert told == canonical_bits([canonical_of(definition, unique.scan())], definition)
+    bits = canonical_bits(part_rows(definition, part), definition)
+    assert bits == canonical_bits([canonical_of(definition, unique.scan())], definition)
     assert part.manifest.rows == len(unique.rows)
     lengths = [int(row[2]) - int(row[1]) for row in unique.rows] if definition.kind is Kind.SESSION else [0]
     assert part.manifest.longest_session == max(lengths)

@@ -170,7 +170,7 @@ def test_snapshot(pond: Pond, name: str, keys: Any, window: Any) -> None:
 
 @settings(max_examples=30)
 @given(text=anything, before=anything)
-def test_sql_and_care(pond: Pond, text: Any, before: Any) -> None:
+def test_sql_and_maintenance(pond: Pond, text: Any, before: Any) -> None:
     ours(lambda: pond.sql(text))
     ours(lambda: pond.map("temporal_state").condense(before=before))
     ours(lambda: pond.map(text))

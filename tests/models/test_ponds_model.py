@@ -43,10 +43,11 @@ class Both:
     def __post_init__(self) -> None:
         self.model = MapModel(self.definition.kind, overwrite=self.definition.overwrite)
         self.pond = self.open()
-        told = self.definition
+        definition = self.definition
         self.pond.create_map(
-            "m", kind=told.kind, value=told.value, scheme=told.scheme, hash_bytes=told.hash_bytes,
-            hash_bits=told.hash_bits, overwrite=told.overwrite, retain=told.retain_ms, retain_by=told.retain_by,
+            "m", kind=definition.kind, value=definition.value, scheme=definition.scheme,
+            hash_bytes=definition.hash_bytes, hash_bits=definition.hash_bits, overwrite=definition.overwrite,
+            retain=definition.retain_ms, retain_by=definition.retain_by,
         )  # fmt: skip
 
     def open(self) -> Pond:
@@ -64,15 +65,15 @@ class Both:
         self.pond = self.open()
 
     def put(self, part: list[Row]) -> None:
-        """What a load of one part does to the model."""
+        """Load one part into the model."""
         self.put_all([part])
 
     def put_all(self, parts: list[list[Row]]) -> None:
-        """What a load of several does."""
+        """Load several parts into the model."""
         self.model.load([(self.content(part), part) for part in parts], now=self.clock.now)
 
     def content(self, part: list[Row]) -> Hashable:
-        """What parts that hold the same have in common."""
+        """The bytes that parts with the same rows have in common."""
         unique = MapModel(self.model.kind, overwrite=self.model.overwrite)
         unique.put(part)
         return bits_of(unique.scan())
@@ -114,10 +115,10 @@ class Both:
 
     @property
     def retain_by(self) -> str | None:
-        """What rows of the map grow old by; None where their age is not known."""
-        told = self.definition
-        if told.retain_by == "update_time" or not told.kind.timed:
-            return None if told.retain_ms is None else "update_time"
+        """The time by which rows of the map expire; None where their age is not known."""
+        definition = self.definition
+        if definition.retain_by == "update_time" or not definition.kind.timed:
+            return None if definition.retain_ms is None else "update_time"
         return "effective_time"
 
     def compact(self) -> None:
@@ -139,7 +140,7 @@ ACTS = ("table", "parts", "parts", "reopen", "condense", "condense", "retain", "
 
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
-def test_every_reader_tells_what_the_model_tells(kind: Kind, data: st.DataObject) -> None:
+def test_every_reader_answers_like_the_model(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(cared_for(kind))
     pools = data.draw(strategies.pools(definition))
     part = strategies.rows(definition, pools)
@@ -168,7 +169,7 @@ def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
 @pytest.mark.parametrize("kind", Kind)
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())
-def test_sql_tells_what_the_model_tells(kind: Kind, data: st.DataObject) -> None:
+def test_sql_answers_like_the_model(kind: Kind, data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions(kind=kind))
     pools = data.draw(strategies.pools(definition))
     part = strategies.rows(definition, pools)

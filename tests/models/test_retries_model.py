@@ -1,4 +1,4 @@
-"""A part that was quarantined and is taken again ends as if it had never been aside, or is refused."""
+"""A part that was quarantined and is taken again ends as if it had never been quarantined, or is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bring(pond: Pond, parts: list[list[Row]]) -> list[str]:
         writer.write(canonical_of(pond.map("m").definition, part))
         sealed += writer.finish()
     pond.commit_load(sealed, wait=False)
-    return [each.manifest.id for each in sealed]
+    return [part.manifest.id for part in sealed]
 
 
 def harm(pond: Pond, part: str, copies: Path) -> None:
@@ -51,7 +51,7 @@ def harm(pond: Pond, part: str, copies: Path) -> None:
 
 
 @given(data=st.data())
-def test_a_part_that_was_aside_ends_in_its_place(data: st.DataObject) -> None:
+def test_a_quarantined_part_ends_in_its_place(data: st.DataObject) -> None:
     kind, scheme = data.draw(st.sampled_from(KINDS)), data.draw(st.sampled_from(SCHEMES))
     overwrite = data.draw(st.sampled_from((True, True, True, False)))
     with scratch_folder() as folder:
@@ -65,38 +65,40 @@ def test_a_part_that_was_aside_ends_in_its_place(data: st.DataObject) -> None:
                     "m", kind=kind, value=None if kind is Kind.SESSION else "long", scheme=scheme, overwrite=overwrite,
                     retain=data.draw(st.just("30d")), retain_by="effective_time",
                 )  # fmt: skip
-            aside: set[str] = set()
-            for act, *told in data.draw(st.lists(ACTS, min_size=1, max_size=8)):
+            quarantined: set[str] = set()
+            for act, *arguments in data.draw(st.lists(ACTS, min_size=1, max_size=8)):
                 clock.advance(DAY)
                 other.advance(DAY)
-                parts = [data.draw(rows(kind)) for _ in range(1 + told[0])] if act == "load" else []  # type: ignore[operator]
+                parts = [data.draw(rows(kind)) for _ in range(1 + arguments[0])] if act == "load" else []  # type: ignore[operator]
                 for pond in (sound, harmed):
                     if act == "load":
-                        known = {each.part for each in pond.parts()}
+                        known = {status.part for status in pond.parts()}
                         fresh = [part for part in bring(pond, parts) if part not in known]
-                        if pond is harmed and told[1] and fresh:
+                        if pond is harmed and arguments[1] and fresh:
                             harm(pond, fresh[0], folder)
-                            aside.add(fresh[0])
+                            quarantined.add(fresh[0])
                     elif act == "alter":
-                        pond.alter_map("m", **told[0])  # type: ignore[arg-type]
+                        pond.alter_map("m", **arguments[0])  # type: ignore[arg-type]
                     else:
-                        before = clock.now - 2 * DAY if act == "retain" and kind is Kind.STATE else told[0]
+                        before = clock.now - 2 * DAY if act == "retain" and kind is Kind.STATE else arguments[0]
                         pond.order_maintenance("m", act, before)  # type: ignore[arg-type]
                     if pond is sound or data.draw(st.booleans(), label="merge"):
                         pond.merge()
             harmed.merge()
-            check(sound, harmed, data.draw(st.permutations(sorted(aside))), folder)
+            check(sound, harmed, data.draw(st.permutations(sorted(quarantined))), folder)
 
 
-def check(sound: Pond, harmed: Pond, aside: list[str], copies: Path) -> None:
+def check(sound: Pond, harmed: Pond, quarantined: list[str], copies: Path) -> None:
     """Every part that is refused names the reason; when none is, both ponds hold the same."""
     kinds: set[str] = set()
-    waiting = {each.part for each in harmed.parts(state="quarantined")}
+    still_quarantined = {status.part for status in harmed.parts(state="quarantined")}
     # Whose rows came again since, in another load, is in another place: the logs differ.
-    waiting -= {each.part for each in harmed.parts(state="retained")}
-    for part in aside:
-        if part not in waiting:
-            harmed.retry_parts([part] if any(each.part == part for each in harmed.parts(state="quarantined")) else [])
+    still_quarantined -= {status.part for status in harmed.parts(state="retained")}
+    for part in quarantined:
+        if part not in still_quarantined:
+            harmed.retry_parts(
+                [part] if any(status.part == part for status in harmed.parts(state="quarantined")) else []
+            )
             continue
         try:
             [status] = harmed.replace_part(part, copies / part)
@@ -105,11 +107,11 @@ def check(sound: Pond, harmed: Pond, aside: list[str], copies: Path) -> None:
         else:
             assert status.state == "retained"
     assert kinds <= {"part_order"}
-    event(f"refused: {bool(kinds)}, aside: {len(aside)}")
+    event(f"refused: {bool(kinds)}, quarantined: {len(quarantined)}")
     assert harmed.verify().ok is not bool(kinds)
-    if not kinds and len(waiting) == len(aside):
-        assert {name: told[1:] for name, told in held(harmed).items()} == {
-            name: told[1:] for name, told in held(sound).items()
+    if not kinds and len(still_quarantined) == len(quarantined):
+        assert {name: content[1:] for name, content in held(harmed).items()} == {
+            name: content[1:] for name, content in held(sound).items()
         }
 
 
@@ -124,10 +126,10 @@ def test_several_are_taken_again_together(tmp_path: Path) -> None:
         assert [pond.map("m").get(key) for key in "abcd"] == [None, 2, 2, 4]
         for part in (ids[0], ids[2]):
             place = pond.loading.loads.quarantined()
-            folder = next(each.folder for each in place if each.part == part)
+            folder = next(quarantined.folder for quarantined in place if quarantined.part == part)
             shutil.rmtree(folder)
             shutil.copytree(tmp_path / part, folder)
-        assert [each.state for each in pond.retry_parts()] == ["retained", "retained"]
+        assert [part.state for part in pond.retry_parts()] == ["retained", "retained"]
         assert [pond.map("m").get(key) for key in "abcd"] == [1, 2, 3, 4]
         assert pond.verify().ok
 

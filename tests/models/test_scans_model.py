@@ -63,8 +63,8 @@ def address_values(definition: MapDefinition, pools: Pools) -> dict[str, st.Sear
     times = inside.map(lambda ms: EPOCH + timedelta(milliseconds=ms))
     keys = st.sampled_from(pools.keys) | strategies.keys()
     numbers = st.sampled_from(pools.numbers) | strategies.numbers()
-    told = {"key": keys, "key_start": numbers, "key_end": numbers}
-    return {name: told.get(name, times) for name in definition.kind.address}
+    columns = {"key": keys, "key_start": numbers, "key_end": numbers}
+    return {name: columns.get(name, times) for name in definition.kind.address}
 
 
 def comparisons(definition: MapDefinition, pools: Pools) -> st.SearchStrategy[Condition]:
@@ -140,13 +140,13 @@ class OneMap:
 def rows_of(definition: MapDefinition, row: Row) -> dict[str, object]:
     """A row as people see it, but for the values: those are there or null."""
     address, value = row
-    told: dict[str, object] = dict(zip(definition.kind.address, address, strict=True))
-    for name in told.keys() & {"effective_time", "start", "end"}:
-        told[name] = EPOCH + timedelta(milliseconds=int(told[name]))  # type: ignore[call-overload]
+    cells: dict[str, object] = dict(zip(definition.kind.address, address, strict=True))
+    for name in cells.keys() & {"effective_time", "start", "end"}:
+        cells[name] = EPOCH + timedelta(milliseconds=int(cells[name]))  # type: ignore[call-overload]
     fields = [] if definition.value is None else [name for name, _ in definition.value.fields]
     if fields:
-        return told | {name: None if value is None else value[name] for name in fields}  # type: ignore[index]
-    return told | {"value": value, "value_type": ""}
+        return cells | {name: None if value is None else value[name] for name in fields}  # type: ignore[index]
+    return cells | {"value": value, "value_type": ""}
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -169,8 +169,8 @@ def test_a_scan_gives_the_rows_a_condition_takes(
         assert presented_rows(definition, scan(shard, definition, text).read_all()) == expected, text
         expression = predicate(definition, text).expression
         assert presented_rows(definition, scan(shard, definition, expression).read_all()) == expected, expression
-        told = scan_elsewhere(partial(scan, shard, definition), definition, expression, None).read_all()
-        assert presented_rows(definition, told) == expected, worded(definition, expression)
+        scanned = scan_elsewhere(partial(scan, shard, definition), definition, expression, None).read_all()
+        assert presented_rows(definition, scanned) == expected, worded(definition, expression)
     if "\0" not in text:
         answer = query(OneMap(definition, shard), f"select * from m where {text}")
         assert presented_rows(definition, answer.cast(presented_schema(definition))) == expected, text
@@ -182,9 +182,9 @@ def test_conditions_on_keys_and_times_read_just_those_rows(
     scheme: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     definition = MapDefinition(name="m", kind=Kind.TEMPORAL_STATE, incarnation="0", scheme=Scheme(scheme))
-    told: list[Row] = [((f"key{key:03d}", 1000 * time), key) for key in range(200) for time in range(-5, 5)]
+    numbered: list[Row] = [((f"key{key:03d}", 1000 * time), key) for key in range(200) for time in range(-5, 5)]
     shard = Shard(tmp_path_factory.mktemp("shard"), definition)
-    shard.change(lambda tx: shard.put_rows(tx, canonical_of(definition, told), 0, overwrite=True), None)
+    shard.change(lambda tx: shard.put_rows(tx, canonical_of(definition, numbered), 0, overwrite=True), None)
 
     def read(text: str) -> int:
         with shard.view() as view:
@@ -215,9 +215,9 @@ def test_conditions_on_numbers_and_sessions_read_just_those_rows(
     spans: list[Row] = [((start, start + 9), "v") for start in range(-500, 500, 10)]
     visits: list[Row] = [((key, 10 * n, 10 * n + 15), None) for key in "ab" for n in range(-50, 50)]
 
-    def read(definition: MapDefinition, told: list[Row], text: str, longest: int) -> int:
+    def read(definition: MapDefinition, plain_rows: list[Row], text: str, longest: int) -> int:
         shard = Shard(tmp_path_factory.mktemp("shard"), definition)
-        rows = canonical_of(definition, told)
+        rows = canonical_of(definition, plain_rows)
         shard.change(lambda tx: shard.put_rows(tx, rows, 0, overwrite=True), None, longest=longest)
         with shard.view() as view:
             count = sum(rows.num_rows for rows in candidate_rows(view, definition, predicate(definition, text)))
@@ -236,8 +236,8 @@ def test_conditions_on_numbers_and_sessions_read_just_those_rows(
 def test_only_the_wanted_columns_are_given(tmp_path_factory: pytest.TempPathFactory) -> None:
     definition = MapDefinition(name="m", kind=Kind.TEMPORAL_STATE, incarnation="0")
     shard = Shard(tmp_path_factory.mktemp("shard"), definition)
-    told: list[Row] = [(("a", 0), 1), (("b", 5), "x")]
-    shard.change(lambda tx: shard.put_rows(tx, canonical_of(definition, told), 0, overwrite=True), None)
+    rows: list[Row] = [(("a", 0), 1), (("b", 5), "x")]
+    shard.change(lambda tx: shard.put_rows(tx, canonical_of(definition, rows), 0, overwrite=True), None)
     reader = scan(shard, definition, "value_type = 'long'", ["effective_time", "key"])
     assert reader.schema.names == ["effective_time", "key"]
     assert reader.schema.field("effective_time").type == INSTANT

@@ -55,7 +55,7 @@ def test_a_shard_answers_as_the_model(kind: Kind, data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_keys_that_meet_only_when_escaped_are_kept_apart(data: st.DataObject) -> None:
+def test_keys_that_meet_only_when_escaped_are_distinct(data: st.DataObject) -> None:
     one, other = data.draw(strategies.keys()), data.draw(strategies.keys())
     together = [escape_key(key.encode()) + b"\0" for key in (one, other)]
     assert (together[0] == together[1]) == (one == other)

@@ -76,9 +76,9 @@ def expected(definition: MapDefinition, model: MapModel, question: Question) -> 
 
 
 @st.composite
-def key_columns(draw: st.DrawFn, definition: MapDefinition, told: list[object]) -> pa.Array | pa.ChunkedArray:
+def key_columns(draw: st.DrawFn, definition: MapDefinition, keys: list[object]) -> pa.Array | pa.ChunkedArray:
     """Keys as some column: of any type that holds them, whole, sliced, in chunks or dictionary-encoded."""
-    array = pa.array(told, pa.string() if definition.kind.keyed else pa.int64())
+    array = pa.array(keys, pa.string() if definition.kind.keyed else pa.int64())
     if definition.kind.keyed:
         kind = draw(st.sampled_from(KEY_TYPES))
         array = array.cast(kind)
@@ -94,19 +94,19 @@ def key_columns(draw: st.DrawFn, definition: MapDefinition, told: list[object]) 
 
 
 @st.composite
-def time_columns(draw: st.DrawFn, told: list[object]) -> object:
-    array = pa.array(told, pa.int64())
+def time_columns(draw: st.DrawFn, times: list[object]) -> object:
+    array = pa.array(times, pa.int64())
     return draw(
-        st.sampled_from((array, array.cast(INSTANT), told, pa.chunked_array([array.slice(0, 1), array.slice(1)])))
+        st.sampled_from((array, array.cast(INSTANT), times, pa.chunked_array([array.slice(0, 1), array.slice(1)])))
     )
 
 
-def check(snapshot: Snapshot, model: MapModel, asked: list[Question | None], data: st.DataObject) -> None:
+def check(snapshot: Snapshot, model: MapModel, questions: list[Question | None], data: st.DataObject) -> None:
     definition = snapshot.definition
-    known = [None if question is None else expected(definition, model, question) for question in asked]
-    keys = data.draw(key_columns(definition, [question and question[0] for question in asked]))
+    known = [None if question is None else expected(definition, model, question) for question in questions]
+    keys = data.draw(key_columns(definition, [question and question[0] for question in questions]))
     # A null key has a time, a null time a key: both are misses.
-    times = [7 if question is None else question[1] for question in asked]
+    times = [7 if question is None else question[1] for question in questions]
     if definition.kind.timed and data.draw(st.booleans()):
         times[-1], known[-1] = None, None  # type: ignore[call-overload]
     answers = snapshot.lookup(keys, at=data.draw(time_columns(times)) if definition.kind.timed else None)
@@ -132,11 +132,11 @@ def test_lookups_answer_as_the_model(kind: Kind, data: st.DataObject) -> None:
         touched = {group_of(address) for address in [*gone, *(address for address, _ in part)]}
         manifest = refrozen(objects, definition, model, manifest, touched, version)
         with Snapshot.open(objects, manifest) as snapshot:
-            asked = data.draw(questions_and_nulls(definition, pools))
-            check(snapshot, model, asked, data)
+            questions = data.draw(questions_and_nulls(definition, pools))
+            check(snapshot, model, questions, data)
 
 
 @st.composite
 def questions_and_nulls(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> list[Question | None]:
-    asked: list[Question | None] = list(draw(strategies.questions(definition, pools)))
-    return draw(st.permutations([*asked, *[None] * draw(st.integers(0, 2))]))
+    questions: list[Question | None] = list(draw(strategies.questions(definition, pools)))
+    return draw(st.permutations([*questions, *[None] * draw(st.integers(0, 2))]))

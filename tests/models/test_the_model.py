@@ -24,12 +24,12 @@ def spans_of(model: MapModel) -> list[tuple[int, ...]]:
 
 def test_the_later_row_wins_and_overwrite_false_keeps_the_first() -> None:
     assert model_of(Kind.STATE, (("k",), 1), (("k",), 2)).answer("k") == 2
-    kept = model_of(Kind.STATE, (("k",), 1), (("k",), 2), overwrite=False)
-    kept.put([(("k",), 3), (("other",), None)])
-    assert kept.answer("k") == 1
-    assert kept.answer("other") is None
-    assert kept.holds("other")
-    assert not kept.holds("oth")
+    first_wins = model_of(Kind.STATE, (("k",), 1), (("k",), 2), overwrite=False)
+    first_wins.put([(("k",), 3), (("other",), None)])
+    assert first_wins.answer("k") == 1
+    assert first_wins.answer("other") is None
+    assert first_wins.holds("other")
+    assert not first_wins.holds("oth")
 
 
 def test_as_of_before_the_first_row_is_a_miss() -> None:
@@ -62,7 +62,7 @@ def test_the_innermost_session_holds_both_its_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "before", "left"),
+    ("values", "before", "left"),
     [
         ("aaaaa", 4, {1: "a", 4: "a", 5: "a"}),
         ("aabaa", 10, {1: "a", 3: "b", 4: "a"}),
@@ -72,11 +72,11 @@ def test_the_innermost_session_holds_both_its_ends() -> None:
     ],
 )
 def test_confirmations_below_the_watermark_are_absorbed_by_the_earliest(
-    told: str, before: int, left: dict[int, str]
+    values: str, before: int, left: dict[int, str]
 ) -> None:
-    model = model_of(Kind.TEMPORAL_STATE, *((("k", time), value) for time, value in enumerate(told, 1)))
+    model = model_of(Kind.TEMPORAL_STATE, *((("k", time), value) for time, value in enumerate(values, 1)))
     model.put([(("l", 0), "a")])
-    assert model.condense(before) == len(told) - len(left)
+    assert model.condense(before) == len(values) - len(left)
     assert {time: value for (key, time), value in model.rows.items() if key == "k"} == left
 
 

@@ -39,7 +39,9 @@ def test_keys_reach_their_corners(corner: str) -> None:
 @pytest.mark.parametrize("scheme", Scheme)
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_meets_every_scheme(kind: Kind, scheme: Scheme) -> None:
-    found = find(strategies.definitions(kind=kind), lambda told: told.scheme is scheme and told.hash_bits < 3)
+    found = find(
+        strategies.definitions(kind=kind), lambda candidate: candidate.scheme is scheme and candidate.hash_bits < 3
+    )
     assert found.kind is kind
 
 
@@ -66,7 +68,7 @@ def test_what_people_load_becomes_the_canonical_rows(data: st.DataObject) -> Non
     pools = data.draw(strategies.pools(definition))
     rows = data.draw(strategies.rows(definition, pools))
     [batch] = table_of(definition, rows).to_batches()
-    told = normalise(batch, definition)
-    assert told.rejected.num_rows == 0
-    assert told.rows.schema.equals(canonical_schema(definition))
-    assert bits_of(told.rows.to_pylist()) == bits_of(canonical_of(definition, rows).to_pylist())
+    normalised = normalise(batch, definition)
+    assert normalised.rejected.num_rows == 0
+    assert normalised.rows.schema.equals(canonical_schema(definition))
+    assert bits_of(normalised.rows.to_pylist()) == bits_of(canonical_of(definition, rows).to_pylist())
