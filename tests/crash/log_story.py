@@ -1,6 +1,6 @@
-"""A story of two ponds: a primary that loads, puts aside, takes again, drops and expires; a replica that follows it.
+"""A story of two ponds: a primary that loads, quarantines, takes again, drops and expires; a replica that follows it.
 
-Acts may be told again: their loads have ids, so doing one twice ends as doing it once does.
+Acts may be repeated: their loads have ids, so doing one twice ends as doing it once does.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def create(pond: Pond) -> None:
 def retain(pond: Pond) -> None:
     """Order it once an act: ordered again, it would come after more loads."""
     entries = pond.entries(max(0, pond.position()[0] - 10))
-    if not any(each.kind == "retain" and each.stamp_ms == pond.clock.now_ms() for each in entries):
+    if not any(entry.kind == "retain" and entry.stamp_ms == pond.clock.now_ms() for entry in entries):
         pond.order_maintenance("t", "retain", 1)
 
 
@@ -84,13 +84,13 @@ def fold(pond: Pond) -> None:
     pond.merge()
 
 
-def put_aside(pond: Pond) -> None:
+def quarantine(pond: Pond) -> None:
     """A load of which one part is damaged while it waits."""
     harmed = pond.folder.parent / "harmed"
     load(pond, 5, wait=False)
-    for each in pond.parts():
-        place = pond.part_folder(each.part)
-        if (each.map, each.load) == ("m", "load-5") and each.state != "quarantined" and not harmed.exists():
+    for part in pond.parts():
+        place = pond.part_folder(part.part)
+        if (part.map, part.load) == ("m", "load-5") and part.state != "quarantined" and not harmed.exists():
             assert place is not None
             harmed.touch()
             flip_byte(place / "data.mdb", 6000)
@@ -98,11 +98,11 @@ def put_aside(pond: Pond) -> None:
 
 
 def take_again(pond: Pond) -> None:
-    for each in pond.parts(state="quarantined"):
-        copy = pond.folder.parent / "again" / each.part
+    for part in pond.parts(state="quarantined"):
+        copy = pond.folder.parent / "again" / part.part
         if not copy.exists():
-            shutil.copytree(pond.folder.parent / "intact" / each.part, copy)
-        pond.replace_part(each.part, copy)
+            shutil.copytree(pond.folder.parent / "intact" / part.part, copy)
+        pond.replace_part(part.part, copy)
     pond.retry_parts()
 
 
@@ -116,7 +116,7 @@ def alter(pond: Pond) -> None:
 
 
 def begin_again(pond: Pond) -> None:
-    if [each.name for each in pond.maps() if each.get("k0", at=99) is not None] == ["m", "t"]:
+    if [pond_map.name for pond_map in pond.maps() if pond_map.get("k0", at=99) is not None] == ["m", "t"]:
         pond.drop_map("m")
     pond.create_map("m", kind="state", value="long", exist_ok=True)
 
@@ -140,7 +140,7 @@ def expire(pond: Pond) -> None:
 
 
 ACTS: tuple[Callable[[Pond], None], ...] = (
-    create, lambda pond: load(pond, 1), fold, follow, put_aside, lambda pond: load(pond, 6), take_again, condense,
+    create, lambda pond: load(pond, 1), fold, follow, quarantine, lambda pond: load(pond, 6), take_again, condense,
     alter, begin_again, lambda pond: load(pond, 8), serve, follow, expire, lambda pond: load(pond, 11), follow,
 )  # fmt: skip
 
@@ -165,15 +165,15 @@ def tell(folder: Path, *, telling: int, first: int = 0, done: Callable[[int], No
 
 
 def held(pond: Pond) -> dict[str, object]:
-    """What both ponds must agree on: rows, and when they were put."""
+    """The content both ponds must agree on: rows, and the time each was put."""
     found = {}
-    for each in pond.maps():
-        with each.shard.view() as view:
+    for pond_map in pond.maps():
+        with pond_map.shard.view() as view:
             batches = list(view.read_rows())
             times: list[int] = []
-            if each.shard.tracking:
+            if pond_map.shard.tracking:
                 times = [time for rows in batches for time in view.generation.updates.times(view.tx, rows, -1).tolist()]
-        found[each.name] = canonical_bits(batches, each.definition), sorted(times)
+        found[pond_map.name] = canonical_bits(batches, pond_map.definition), sorted(times)
     return found
 
 

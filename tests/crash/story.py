@@ -1,6 +1,6 @@
-"""A story of one pond, told in acts: what is done to it, and what it must hold after each act.
+"""A story of one pond in acts: what is done to it, and what it must hold after each act.
 
-Acts may be told again: doing one twice ends as doing it once does, which is what somebody does who saw a crash. The
+Acts may be repeated: doing one twice ends as doing it once does, which is what somebody does who saw a crash. The
 clock of a telling gives ids that no other telling gives.
 """
 
@@ -94,17 +94,17 @@ def expect_all(world: World, load: int) -> None:
 
 
 def create(pond: Pond) -> None:
-    for name, told in MAPS.items():
-        pond.create_map(name, **told, exist_ok=True)  # type: ignore[arg-type]
+    for name, settings in MAPS.items():
+        pond.create_map(name, **settings, exist_ok=True)  # type: ignore[arg-type]
 
 
 def expect_created(world: World) -> None:
-    world.update({name: MapModel(Kind(str(told["kind"]))) for name, told in MAPS.items()})
+    world.update({name: MapModel(Kind(str(settings["kind"]))) for name, settings in MAPS.items()})
 
 
 def freeze(pond: Pond) -> None:
-    for each in pond.maps():
-        each.freeze()
+    for pond_map in pond.maps():
+        pond_map.freeze()
 
 
 def condense(pond: Pond, name: str, before: int) -> None:
@@ -156,7 +156,7 @@ def _acts() -> Iterator[Act]:
         whole=False,
     )
     yield Act("load 3", partial(load_all, load=3), partial(expect_all, load=3))
-    yield Act("compact", lambda pond: [each.compact() for each in pond.maps()], nothing)
+    yield Act("compact", lambda pond: [pond_map.compact() for pond_map in pond.maps()], nothing)
     yield Act("load 2 again", partial(load_all, load=2), nothing)
     yield Act("freeze 3", freeze, nothing)
     yield Act("drop", partial(drop, name="planes"), lambda world: world.pop("planes") and None)
@@ -173,13 +173,13 @@ ACTS = tuple(_acts())
 
 
 def worlds() -> list[World]:
-    """What the pond must hold before the first act, and after each."""
-    told: list[World] = [{}]
+    """The expected content of the pond before the first act, and after each."""
+    history: list[World] = [{}]
     for act in ACTS:
-        world = deepcopy(told[-1])
+        world = deepcopy(history[-1])
         act.expect(world)
-        told.append(world)
-    return told
+        history.append(world)
+    return history
 
 
 def clock_of(telling: int, act: int) -> ManualClock:
@@ -197,9 +197,9 @@ def tell(folder: Path, *, telling: int, first: int = 0, done: Callable[[int], No
 
 def warm(folder: Path) -> None:
     """Load what the story needs but for files of snapshots, whose threads would not live on in a forked child."""
-    for name, told in MAPS.items():
+    for name, settings in MAPS.items():
         definition = MapDefinition(
-            name=name, kind=Kind(told["kind"]), incarnation="0", scheme=Scheme(told.get("scheme", "auto"))
+            name=name, kind=Kind(settings["kind"]), incarnation="0", scheme=Scheme(settings.get("scheme", "auto"))
         )
         with closing(Shard(folder / name, definition)) as shard:
             for load in (1, 2):

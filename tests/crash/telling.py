@@ -1,4 +1,4 @@
-"""Who tells a story in children of a warm process (`template.py`), which may be killed at any of its moments."""
+"""Tellers of a story in children of a warm process (`template.py`), which may be killed at any of its moments."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Teller:
         The folder, the child's exit code, how many acts are done.
         """
         folder = self.folder / name
-        told = {"folder": str(folder), "telling": telling, "log": f"{folder}.log", "kill_at": kill_at}
+        task = {"folder": str(folder), "telling": telling, "log": f"{folder}.log", "kill_at": kill_at}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print(json.dumps(told), file=self.process.stdin, flush=True)
+        print(json.dumps(task), file=self.process.stdin, flush=True)
         code = int(self.process.stdout.readline())
         return folder, code, len(Path(f"{folder}.done").read_text().split())
 

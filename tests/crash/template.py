@@ -21,21 +21,21 @@ from millpond.testing.faults import arm
 from millpond.testing.scratch import scratch_folder
 
 
-def child(story: Any, told: dict[str, Any]) -> None:
-    folder = Path(told["folder"])
+def child(story: Any, task: dict[str, Any]) -> None:
+    folder = Path(task["folder"])
     done = Path(f"{folder}.done").open("a+", encoding="ascii", buffering=1)  # noqa: SIM115
-    with done, arm(log=told["log"], kill_at=told["kill_at"]):
+    with done, arm(log=task["log"], kill_at=task["kill_at"]):
         done.seek(0)
         first = len(done.read().split())
-        story.tell(folder, telling=told["telling"], first=first, done=lambda act: print(act, file=done))
+        story.tell(folder, telling=task["telling"], first=first, done=lambda act: print(act, file=done))
 
 
-def fork(story: Any, told: dict[str, Any]) -> int:
+def fork(story: Any, task: dict[str, Any]) -> int:
     pid = os.fork()
     if not pid:
         code = 1
         try:
-            child(story, told)
+            child(story, task)
             code = 0
         except BaseException:
             traceback.print_exc()

@@ -50,7 +50,7 @@ def damage_once(pond: Pond, at: str, act: Callable[[Path], None], file: str) -> 
     def listen(step: str) -> None:
         if step == at and not done:
             done.append(step)
-            [*_, found] = sorted(each for each in pond.folder.glob(f"*/*/{file}") if each.parts[-3] == "staging")
+            [*_, found] = sorted(path for path in pond.folder.glob(f"*/*/{file}") if path.parts[-3] == "staging")
             act(found)
 
     return listen
@@ -85,7 +85,7 @@ def _id(part: PartFile) -> str:
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("file", PART_FILES)
-def test_a_part_that_is_damaged_while_it_waits_is_put_aside_with_its_reason(pond: Pond, file: str, cut: bool) -> None:
+def test_a_part_that_is_damaged_while_queued_is_quarantined_with_its_reason(pond: Pond, file: str, cut: bool) -> None:
     parts = part_of(pond, "one", "new") + part_of(pond, "two", "new")
 
     def harm(found: Path) -> None:
@@ -98,9 +98,9 @@ def test_a_part_that_is_damaged_while_it_waits_is_put_aside_with_its_reason(pond
     with listening(staged), pytest.raises(Corrupt) as caught:
         pond.commit_load(parts)
     assert caught.value.kind == "part_quarantined"
-    [aside] = (pond.folder / "quarantine").iterdir()
-    assert str(aside) in str(caught.value)
-    assert file in json.loads((aside / "reason.json").read_text())["reason"]
+    [quarantined] = (pond.folder / "quarantine").iterdir()
+    assert str(quarantined) in str(caught.value)
+    assert file in json.loads((quarantined / "reason.json").read_text())["reason"]
     assert sorted(answers(pond, "new"), key=str) == [None, "v"], "the other map has its part"
     assert answers(pond, "old") == ("value", "value")
     report = pond.verify()
@@ -126,8 +126,8 @@ def test_a_part_whose_quarantine_was_cut_off_keeps_its_reason(tmp_path: Path) ->
         with listening(harm), listening(crash), pytest.raises(Crash):
             pond.commit_load(parts)
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1, ids=100)) as pond:
-        [aside] = (pond.folder / "quarantine").iterdir()
-        assert "data.mdb" in json.loads((aside / "reason.json").read_text())["reason"]
+        [quarantined] = (pond.folder / "quarantine").iterdir()
+        assert "data.mdb" in json.loads((quarantined / "reason.json").read_text())["reason"]
         assert pond.map("one").info()["parts_queued"] == 0
         assert len(pond.verify().problems) == 1
 
@@ -163,14 +163,14 @@ def test_a_damaged_shard_is_named_and_the_other_maps_go_on(tmp_path: Path, harm:
         assert report.problems[0].place in str(file)
 
 
-@pytest.mark.parametrize("told", [b"000009\n", b"\xff\xfe", b"", b"../two\n"])
+@pytest.mark.parametrize("content", [b"000009\n", b"\xff\xfe", b"", b"../two\n"])
 def test_a_damaged_pointer_is_named_and_no_empty_map_takes_the_place_of_the_full_one(
-    tmp_path: Path, told: bytes
+    tmp_path: Path, content: bytes
 ) -> None:
     with millpond.open(tmp_path / "pond") as pond:
         pond.create_map("one", kind="state", value="string").load({"key": ["old"], "value": ["value"]})
     pointer = only(tmp_path / "pond", "shards/one.*/current")
-    pointer.write_bytes(told)
+    pointer.write_bytes(content)
     with millpond.open(tmp_path / "pond") as pond:
         with pytest.raises(Corrupt) as caught:
             pond.map("one").get("old")
@@ -180,11 +180,11 @@ def test_a_damaged_pointer_is_named_and_no_empty_map_takes_the_place_of_the_full
         assert not pond.verify().ok
 
 
-@pytest.mark.parametrize("told", [b"\xff", b"", b"[]", b"{}", b'{"format": 99}'])
-def test_a_damaged_pond_is_named(tmp_path: Path, told: bytes) -> None:
+@pytest.mark.parametrize("content", [b"\xff", b"", b"[]", b"{}", b'{"format": 99}'])
+def test_a_damaged_pond_is_named(tmp_path: Path, content: bytes) -> None:
     with millpond.open(tmp_path / "pond"):
         pass
-    (tmp_path / "pond" / "pond.json").write_bytes(told)
+    (tmp_path / "pond" / "pond.json").write_bytes(content)
     with pytest.raises((Corrupt, Invalid)) as caught:
         millpond.open(tmp_path / "pond")
     assert str(tmp_path / "pond") in str(caught.value)
@@ -199,7 +199,7 @@ def test_a_damaged_space_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["manifests/*", "indexes/*", "ranges/*"])
-def test_a_damaged_snapshot_is_set_aside_and_frozen_anew(pond: Pond, pattern: str) -> None:
+def test_a_damaged_snapshot_is_quarantined_and_frozen_anew(pond: Pond, pattern: str) -> None:
     target = pond.map("one")
     assert target.lookup(["old"]).to_pylist() == ["value"]
     target.close()

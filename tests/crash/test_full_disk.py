@@ -43,7 +43,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.fixture(params=[None, "7d"], ids=["not-kept", "retained"])
+@pytest.fixture(params=[None, "7d"], ids=["not-retained", "retained"])
 def pond(disk: Path, request: pytest.FixtureRequest) -> Iterator[Pond]:
     with millpond.open(disk / "pond", clock=ManualClock(now=1), part_retention=request.param) as opened:
         opened.create_map("m", kind="state", value="binary").load({"key": ["first"], "value": [b"retained"]})
@@ -70,8 +70,8 @@ def table(number: int, blobs: int) -> pa.Table:
 def check(target: Map, loads: dict[int, int]) -> None:
     """Every row of these loads and no other."""
     expected = {f"{number} {blob}" for number, blobs in loads.items() for blob in range(blobs)}
-    told = target.scan().read_all()
-    assert set(told.column("key").to_pylist()) == expected | {"first"}
+    rows = target.scan().read_all()
+    assert set(rows.column("key").to_pylist()) == expected | {"first"}
     for key in expected:
         assert target.get(key) == BLOB + key.encode()
     assert target.get("first") == b"retained"
@@ -107,7 +107,7 @@ def test_a_load_that_waits_for_space_is_merged_when_the_pond_is_opened_again(dis
         pond.create_map("m", kind="state", value="binary").load({"key": ["first"], "value": [b"retained"]})
         writer = pond.part_writer("m")
         definition = pond.map("m").definition
-        writer.write(canonical_of(definition, [((key,), BLOB + key.encode()) for key in told_keys(60)]))
+        writer.write(canonical_of(definition, [((key,), BLOB + key.encode()) for key in numbered_keys(60)]))
         parts = writer.finish()
         ballast = fill(disk, 256 << 10)
         refused(lambda: pond.commit_load(parts))
@@ -132,7 +132,7 @@ def files_up_to(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mib", [1, 3, 4, 6])
-def test_files_that_may_not_grow_are_told_like_a_full_disk(tmp_path: Path, mib: int) -> None:
+def test_files_that_may_not_grow_are_reported_like_a_full_disk(tmp_path: Path, mib: int) -> None:
     """With little room the part cannot be written, with more it cannot be merged."""
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1)) as pond:
         target = pond.create_map("m", kind="state", value="binary")
@@ -150,7 +150,7 @@ def test_files_that_may_not_grow_are_told_like_a_full_disk(tmp_path: Path, mib: 
         assert pond.verify().ok
 
 
-def told_keys(count: int) -> list[str]:
+def numbered_keys(count: int) -> list[str]:
     return [f"1 {blob}" for blob in range(count)]
 
 
@@ -168,7 +168,7 @@ def test_a_snapshot_that_does_not_fit_leaves_the_one_before(pond: Pond, disk: Pa
 
 
 @pytest.mark.parametrize("act", ["condense", "retain", "compact"])
-def test_care_that_does_not_fit_changes_nothing_and_works_later(pond: Pond, disk: Path, act: str) -> None:
+def test_maintenance_that_does_not_fit_changes_nothing_and_works_later(pond: Pond, disk: Path, act: str) -> None:
     target = pond.create_map("t", kind="temporal_state", value="string")
     model = MapModel(target.kind)
     model.put([((f"k{key}", at), "same") for key in range(300) for at in range(40)])

@@ -54,12 +54,12 @@ def moments(teller: Teller) -> list[str]:
 
 
 def held(pond: Pond) -> Bits:
-    return {each.name: canonical_bits(each.shard.read_rows(), each.definition) for each in pond.maps()}
+    return {pond_map.name: canonical_bits(pond_map.shard.read_rows(), pond_map.definition) for pond_map in pond.maps()}
 
 
 def bits_of_world(pond: Pond, world: World) -> Bits | None:
     """The rows of a model of all maps; None when it has other maps than the pond."""
-    definitions = {each.name: each.definition for each in pond.maps()}
+    definitions = {pond_map.name: pond_map.definition for pond_map in pond.maps()}
     if definitions.keys() != world.keys():
         return None
     return {
@@ -74,18 +74,18 @@ def check_after_kill(pond: Pond, acts: int) -> None:
     if act.whole:
         assert found in (bits_of_world(pond, before), bits_of_world(pond, after)), act.name
     elif acts:
-        again = {each.name: model_of(each) for each in pond.maps()}
+        again = {pond_map.name: model_of(pond_map) for pond_map in pond.maps()}
         act.expect(again)
         assert bits_of_world(pond, again) == bits_of_world(pond, after), act.name
 
 
-def model_of(each: millpond.Map) -> MapModel:
+def model_of(pond_map: millpond.Map) -> MapModel:
     """The rows of a map as a model."""
-    model = MapModel(each.kind)
-    for batch in each.shard.read_rows():
-        for told in batch.to_pylist():
-            value = told.pop("value", None)
-            model.put([(tuple(part.decode() if isinstance(part, bytes) else part for part in told.values()), value)])
+    model = MapModel(pond_map.kind)
+    for batch in pond_map.shard.read_rows():
+        for row in batch.to_pylist():
+            value = row.pop("value", None)
+            model.put([(tuple(part.decode() if isinstance(part, bytes) else part for part in row.values()), value)])
     return model
 
 
@@ -95,7 +95,7 @@ def check_tidy(pond: Pond, *, verify: bool) -> None:
         assert list((pond.folder / name).iterdir()) == [], name
     assert [place for entry in (pond.folder / "merging").iterdir() for place in entry.iterdir()] == []
     report = pond.verify() if verify else Report()
-    assert report.ok, [str(each) for each in report.problems]
+    assert report.ok, [str(problem) for problem in report.problems]
 
 
 def check_end(folder: Path, *, verify: bool = True) -> None:
@@ -103,11 +103,13 @@ def check_end(folder: Path, *, verify: bool = True) -> None:
     last = len(story.ACTS)
     with millpond.open(folder, clock=story.clock_of(9, last)) as pond:
         check_tidy(pond, verify=verify)
-        assert {each.name for each in pond.maps()} == WORLDS[-1].keys()
-        for each in pond.maps():
-            model = WORLDS[-1][each.name]
-            keys = sorted({address[0] for address in model.rows} | ({"k0", "nobody"} if each.kind.keyed else {-1, 99}))
-            audit_map(each, model, [(key, at) for key in keys for at in (-1, 14, 27, 39)])
+        assert {pond_map.name for pond_map in pond.maps()} == WORLDS[-1].keys()
+        for pond_map in pond.maps():
+            model = WORLDS[-1][pond_map.name]
+            keys = sorted(
+                {address[0] for address in model.rows} | ({"k0", "nobody"} if pond_map.kind.keyed else {-1, 99})
+            )
+            audit_map(pond_map, model, [(key, at) for key in keys for at in (-1, 14, 27, 39)])
 
 
 # -- kills --------------------------------------------------------------------------------------------
@@ -123,22 +125,22 @@ def kill_and_go_on(teller: Teller, moment: str, *, verify: bool = True) -> None:
     rmtree(folder)
 
 
-def of_each_name(moments: list[str]) -> list[str]:
+def of_every_name(moments: list[str]) -> list[str]:
     """One moment of each name: first ones of some, last ones of others, middle ones of the rest."""
     named = defaultdict(list)
     for moment in moments:
         named[moment.partition(":")[0]].append(moment)
-    return [told[(number % 3) * (len(told) - 1) // 2] for number, told in enumerate(named.values())]
+    return [moments[(number % 3) * (len(moments) - 1) // 2] for number, moments in enumerate(named.values())]
 
 
-def test_killed_at_one_moment_of_each_step(teller: Teller, moments: list[str]) -> None:
-    for number, moment in enumerate(of_each_name(moments)):
+def test_killed_at_one_moment_of_every_step(teller: Teller, moments: list[str]) -> None:
+    for number, moment in enumerate(of_every_name(moments)):
         kill_and_go_on(teller, moment, verify=number % 4 == 0)
 
 
 @pytest.mark.parametrize("second", [1, 4, 9])
 def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], second: int) -> None:
-    for moment in [each for each in moments if each.startswith(("load.committed", "merge.first_part_moved"))][::3]:
+    for moment in [step for step in moments if step.startswith(("load.committed", "merge.first_part_moved"))][::3]:
         name = f"{moment.replace(':', '-')}-{second}"
         assert teller.tell(name, kill_at=moment)[1] == -signal.SIGKILL
         folder, code, acts = teller.tell(name, kill_at=f"*:{second}", telling=1)

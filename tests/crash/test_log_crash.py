@@ -42,7 +42,7 @@ def whole(teller: Teller) -> tuple[list[str], dict[str, object]]:
 
 
 def ended(folder: Path) -> dict[str, object]:
-    """What both ponds hold at the end, which is the same; nothing lies about, nothing was quarantined."""
+    """The content of both ponds at the end, which is the same; nothing lies about, nothing was quarantined."""
     last = len(story.ACTS)
     with (
         story.open_primary(folder, 9, last) as primary,
@@ -54,10 +54,12 @@ def ended(folder: Path) -> dict[str, object]:
         for pond in (primary, replica):
             check_log(pond)
             assert pond.parts(state="quarantined") == []
-            assert all(pond.applied(each.name) == pond.position()[0] for each in pond.maps())
+            assert all(pond.applied(pond_map.name) == pond.position()[0] for pond_map in pond.maps())
             for name in ("receive", "staging", "writer", "quarantine"):
                 assert list((pond.folder / name).iterdir()) == [], name
-            assert {each.name for each in (pond.folder / "retained").iterdir()} == {each.part for each in pond.parts()}
+            assert {folder.name for folder in (pond.folder / "retained").iterdir()} == {
+                part.part for part in pond.parts()
+            }
         return found
 
 
@@ -66,21 +68,21 @@ def check_log(pond: Pond) -> None:
     with pond.space.read() as tx:
         first = first_position(tx)
     entries = pond.entries(first - 1)
-    assert [each.position for each in entries] == list(range(first, pond.position()[0] + 1))
+    assert [entry.position for entry in entries] == list(range(first, pond.position()[0] + 1))
     for before, entry in pairwise(entries):
         assert entry.chain == chain_after(before.chain, entry)
         assert entry.stamp_ms >= before.stamp_ms
     assert not entries or entries[-1].chain == pond.position()[1]
-    loads = [each.body["load"] for each in entries if each.kind == "load"]
+    loads = [entry.body["load"] for entry in entries if entry.kind == "load"]
     assert len(loads) == len(set(loads))
 
 
-def of_each_name(moments: list[str]) -> list[str]:
+def of_every_name(moments: list[str]) -> list[str]:
     """One moment of each name: first ones of some, last ones of others, middle ones of the rest."""
     named = defaultdict(list)
     for moment in moments:
         named[moment.partition(":")[0]].append(moment)
-    return [told[(number % 3) * (len(told) - 1) // 2] for number, told in enumerate(named.values())]
+    return [moments[(number % 3) * (len(moments) - 1) // 2] for number, moments in enumerate(named.values())]
 
 
 def kill_and_go_on(teller: Teller, moment: str, wanted: dict[str, object]) -> None:
@@ -116,8 +118,8 @@ def test_the_story_takes_every_step(whole: tuple[list[str], dict[str, object]]) 
     }
 
 
-def test_killed_at_one_moment_of_each_step(teller: Teller, whole: tuple[list[str], dict[str, object]]) -> None:
-    for moment in of_each_name(whole[0]):
+def test_killed_at_one_moment_of_every_step(teller: Teller, whole: tuple[list[str], dict[str, object]]) -> None:
+    for moment in of_every_name(whole[0]):
         kill_and_go_on(teller, moment, whole[1])
 
 

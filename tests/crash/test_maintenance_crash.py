@@ -58,7 +58,7 @@ def in_a_child(act: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def told(shard: Shard) -> list[tuple[object, ...]]:
+def contents(shard: Shard) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for batch in shard.read_rows() for row in batch.to_pylist())
 
 
@@ -74,7 +74,7 @@ def test_killed_at_any_step(kind: Kind, scheme: Scheme, tmp_path: Path) -> None:
     template = Shard(tmp_path / "template", shape)
     rows = canonical_of(shape, model.scan())
     template.change(lambda tx: template.put_rows(tx, rows, 0, overwrite=True), None, longest=15)
-    held, everything = answers(template), set(told(template))
+    held, everything = answers(template), set(contents(template))
     template.close()
 
     def run(folder: Path, **armed: str) -> int:
@@ -102,9 +102,9 @@ def test_killed_at_any_step(kind: Kind, scheme: Scheme, tmp_path: Path) -> None:
         if number <= condensed:
             assert answers(shard) == held, moment
         if kind is not Kind.SESSION:
-            assert set(told(shard)) <= everything, moment
+            assert set(contents(shard)) <= everything, moment
         tend(shard)
-        assert told(shard) == wanted, moment
-        left = {each.name for each in folder.iterdir() if each.is_dir()} - {"touched"}
+        assert contents(shard) == wanted, moment
+        left = {path.name for path in folder.iterdir() if path.is_dir()} - {"touched"}
         assert left == {(folder / "current").read_text().strip()}, moment
         shard.close()

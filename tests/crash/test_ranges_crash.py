@@ -37,8 +37,8 @@ print(merged.id)
 """
 
 
-def run_child(folder: Path, **told: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **told}
+def run_child(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
     return subprocess.run(
         [sys.executable, "-c", CHILD, str(folder)], env=environment, capture_output=True, text=True, check=False
     )
@@ -54,7 +54,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], str]:
 
 
 def check_folder(objects: FolderObjects) -> None:
-    """Whoever can see an index can read all of it."""
+    """A visible index can be read in full."""
     for found in objects.list("indexes"):
         assert ranges.verify(objects, Path(found.name).stem).ok
 

@@ -37,13 +37,13 @@ print("ready", flush=True)
 sys.stdin.readline()
 with millpond.open(folder) as pond:
     for number in range(loads):
-        parts, told = [], f"{who} {number}"
+        parts, key = [], f"{who} {number}"
         for name in ("one", "two"):
             writer = pond.part_writer(name)
-            writer.write(canonical_of(pond.map(name).definition, [((told,), told), (("last",), told)]))
+            writer.write(canonical_of(pond.map(name).definition, [((key,), key), (("last",), key)]))
             parts += writer.finish()
         pond.commit_load(parts)
-        assert [pond.map(name).get(told) for name in ("one", "two")] == [told, told], told
+        assert [pond.map(name).get(key) for name in ("one", "two")] == [key, key], key
 """
 
 READER = """
@@ -54,13 +54,13 @@ import millpond
 folder, stop, reads = sys.argv[1], Path(sys.argv[2]), 0
 with millpond.open(folder) as pond:
     target = pond.map("m")
-    asked = [(f"k{key}", at) for key in range(4) for at in range(-1, 60, 7)]
-    expected = [None if at < 0 else f"v{at // 10}" for _, at in asked]
+    questions = [(f"k{key}", at) for key in range(4) for at in range(-1, 60, 7)]
+    expected = [None if at < 0 else f"v{at // 10}" for _, at in questions]
     print("ready", flush=True)
     while not stop.exists() or not reads:
-        assert [target.get(key, at=at) for key, at in asked] == expected, reads
-        told = target.lookup([key for key, _ in asked], [at for _, at in asked])
-        assert told.to_pylist() == expected, reads
+        assert [target.get(key, at=at) for key, at in questions] == expected, reads
+        answers = target.lookup([key for key, _ in questions], [at for _, at in questions])
+        assert answers.to_pylist() == expected, reads
         held = target.scan("key = 'k1'").read_all().column("value").to_pylist()
         assert {f"v{n}" for n in range(6)} == set(held), reads
         reads += 1
@@ -68,10 +68,10 @@ print(reads)
 """
 
 
-def start(script: str, *told: object) -> subprocess.Popen[str]:
+def start(script: str, *arguments: object) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, told)], env={**os.environ, "PYTHONPATH": path}, text=True,
+        [sys.executable, "-c", script, *map(str, arguments)], env={**os.environ, "PYTHONPATH": path}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ def wait_until_ready(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("retention", [0, "7d"])
-def test_loads_of_two_processes_are_all_there_each_as_a_whole(tmp_path: Path, retention: str | int) -> None:
+def test_loads_of_two_processes_are_all_there_and_whole(tmp_path: Path, retention: str | int) -> None:
     with millpond.open(tmp_path / "pond", part_retention=retention) as pond:
         pond.create_map("one", kind="state", value="string", scheme="hash", hash_bits=3)
         pond.create_map("two", kind="state", value="string", scheme="lookup")
@@ -95,17 +95,17 @@ def test_loads_of_two_processes_are_all_there_each_as_a_whole(tmp_path: Path, re
     with millpond.open(tmp_path / "pond") as pond:
         last = pond.map("one").get("last")
         assert last in {f"{who} {LOADS - 1}" for who in processes}
-        for each in pond.maps():
-            model = MapModel(each.kind)
-            told = [f"{who} {number}" for who in processes for number in range(LOADS)]
-            model.put([*(((key,), key) for key in told), (("last",), last)])
-            audit_map(each, model, [(key, 0) for key in (*told, "last", "none")])
+        for pond_map in pond.maps():
+            model = MapModel(pond_map.kind)
+            keys = [f"{who} {number}" for who in processes for number in range(LOADS)]
+            model.put([*(((key,), key) for key in keys), (("last",), last)])
+            audit_map(pond_map, model, [(key, 0) for key in (*keys, "last", "none")])
         assert pond.verify().ok
         assert list((pond.folder / "quarantine").iterdir()) == []
-        kept = {each.name for each in (pond.folder / "retained").iterdir()}
-        assert kept == {each.part for each in pond.parts()}
-        assert len(kept) == (4 * LOADS if retention else 0)
-        assert [each.position for each in pond.entries(0)] == list(range(1, 2 * LOADS + 3))
+        retained = {path.name for path in (pond.folder / "retained").iterdir()}
+        assert retained == {part.part for part in pond.parts()}
+        assert len(retained) == (4 * LOADS if retention else 0)
+        assert [entry.position for entry in pond.entries(0)] == list(range(1, 2 * LOADS + 3))
 
 
 def test_loads_of_several_threads_are_all_there_while_others_read(tmp_path: Path) -> None:
@@ -115,27 +115,27 @@ def test_loads_of_several_threads_are_all_there_while_others_read(tmp_path: Path
 
         def load(who: str) -> None:
             for number in range(LOADS // 2):
-                parts, told = [], f"{who} {number}"
+                parts, key = [], f"{who} {number}"
                 for name in ("one", "two"):
                     writer = pond.part_writer(name)
-                    writer.write(canonical_of(pond.map(name).definition, [((told,), told), (("last",), told)]))
+                    writer.write(canonical_of(pond.map(name).definition, [((key,), key), (("last",), key)]))
                     parts += writer.finish()
                 pond.commit_load(parts)
-                assert [pond.map(name).get(told) for name in ("one", "two")] == [told, told]
+                assert [pond.map(name).get(key) for name in ("one", "two")] == [key, key]
 
         def read(_: str) -> None:
             for number in range(LOADS):
-                told = pond.map("two").lookup([f"a {number}", "nobody"]).to_pylist()
-                assert told in ([f"a {number}", None], [None, None])
+                answers = pond.map("two").lookup([f"a {number}", "nobody"]).to_pylist()
+                assert answers in ([f"a {number}", None], [None, None])
                 pond.map("one").compact()
 
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda act: act[0](act[1]), [(load, "a"), (load, "b"), (read, "")]))
-        for each in pond.maps():
-            told = [f"{who} {number}" for who in ("a", "b") for number in range(LOADS // 2)]
-            model = MapModel(each.kind)
-            model.put([*(((key,), key) for key in told), (("last",), pond.map("one").get("last"))])
-            audit_map(each, model, [(key, 0) for key in (*told, "last", "none")])
+        for pond_map in pond.maps():
+            keys = [f"{who} {number}" for who in ("a", "b") for number in range(LOADS // 2)]
+            model = MapModel(pond_map.kind)
+            model.put([*(((key,), key) for key in keys), (("last",), pond.map("one").get("last"))])
+            audit_map(pond_map, model, [(key, 0) for key in (*keys, "last", "none")])
         assert pond.verify().ok
 
 
@@ -143,14 +143,14 @@ def rows(value: Callable[[int], str]) -> list[Row]:
     return [((f"k{key}", at), value(at)) for key in range(4) for at in range(60)]
 
 
-def bring(pond: Pond, told: list[Row]) -> None:
+def bring(pond: Pond, rows: list[Row]) -> None:
     writer = pond.part_writer("m")
-    writer.write(canonical_of(pond.map("m").definition, told))
+    writer.write(canonical_of(pond.map("m").definition, rows))
     pond.commit_load(writer.finish())
 
 
 @pytest.mark.parametrize("scheme", ["auto", "hash", "lookup"])
-def test_another_process_reads_the_same_whatever_care_and_loads_do(tmp_path: Path, scheme: str) -> None:
+def test_another_process_reads_the_same_during_maintenance_and_loads(tmp_path: Path, scheme: str) -> None:
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1)) as pond:
         target = pond.create_map("m", kind="temporal_state", value="string", scheme=scheme)
         bring(pond, rows(lambda at: f"v{at // 10}"))
@@ -164,9 +164,9 @@ def test_another_process_reads_the_same_whatever_care_and_loads_do(tmp_path: Pat
             target.freeze()
             bring(pond, [(("other", turn), "x"), *rows(lambda at: f"v{at // 10}")][: 1 + 60 * turn])
         stop.touch()
-        told, _ = reader.communicate()
+        output, _ = reader.communicate()
         assert reader.returncode == 0
-        assert int(told) > 0
+        assert int(output) > 0
         assert pond.verify().ok
 
 
@@ -176,8 +176,8 @@ def test_a_reader_keeps_its_snapshot_while_the_pond_moves_on(tmp_path: Path) -> 
         target = pond.create_map("m", kind="temporal_state", value="string")
         bring(pond, rows(lambda at: f"v{at}"))
         held = target.snapshot()
-        asked = [f"k{key}" for key in range(4)] + ["new"]
-        before = held.lookup(asked, 30)
+        keys = [f"k{key}" for key in range(4)] + ["new"]
+        before = held.lookup(keys, 30)
         written = []
         for turn in range(3):
             clock.advance(3_600_000)
@@ -185,8 +185,8 @@ def test_a_reader_keeps_its_snapshot_while_the_pond_moves_on(tmp_path: Path) -> 
             bring(pond, [(("k1", 30), f"turn {turn}"), (("new", 0), f"turn {turn}")])
             target.freeze()
             written.append(len(files(target) - there))
-            assert held.lookup(asked, 30).equals(before)
-            assert target.lookup(asked, 30).to_pylist() == ["v30", f"turn {turn}", "v30", "v30", f"turn {turn}"]
+            assert held.lookup(keys, 30).equals(before)
+            assert target.lookup(keys, 30).to_pylist() == ["v30", f"turn {turn}", "v30", "v30", f"turn {turn}"]
         assert max(written) <= 3, "a range, an index and a manifest: a small change writes small files"
         assert manifest_of(held) in files(target)
         held.close()
