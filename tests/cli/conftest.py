@@ -15,7 +15,7 @@ from millpond.cli.main import app
 
 @dataclass(frozen=True)
 class Said:
-    """What a command answered."""
+    """The output of a command."""
 
     code: int
     out: str

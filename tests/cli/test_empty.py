@@ -1,4 +1,4 @@
-"""Commands that have nothing to say say so: `--json` prints a value always, and a miss is told."""
+"""Commands that have nothing to say say so: `--json` prints a value always, and a miss is reported."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_every_command_with_json_was_thought_of() -> None:
 @pytest.mark.parametrize("words", [words for words in COMMANDS if EMPTY.get(words) is not None])
 def test_json_is_never_nothing(millpond: Shell, words: str) -> None:
     millpond("init")
-    told: list[Any] = millpond(*words.split(), *(EMPTY[words] or ()), "--json").objects
-    assert told
+    objects: list[Any] = millpond(*words.split(), *(EMPTY[words] or ()), "--json").objects
+    assert objects
     if words not in ("init", "verify", "version"):
-        assert told == [[]]
+        assert objects == [[]]
 
 
 def test_rows_are_lines_and_no_rows_are_none(weather: Shell) -> None:
@@ -71,7 +71,7 @@ def test_rows_are_lines_and_no_rows_are_none(weather: Shell) -> None:
         assert weather(*command, "--json").out == ""
 
 
-def test_a_miss_is_told(weather: Shell) -> None:
+def test_a_miss_is_reported(weather: Shell) -> None:
     said = weather("get", "weather", "JFK", "--at", "2013-01-01T00:00Z", code=1)
     assert (said.out, said.err) == ("", "no value for JFK at 2013-01-01T00:00Z in weather\n")
     assert weather("get", "weather", "XYZ", code=1).err == "no value for XYZ in weather\n"

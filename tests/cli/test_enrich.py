@@ -76,9 +76,9 @@ def write(suffix: str) -> str:
 @pytest.mark.parametrize("out", ["out.csv", "out.jsonl", "out.parquet", "out/"])
 def test_every_format_goes_in_and_out_without_spark(shell: Shell, suffix: str, out: str) -> None:
     before = "pyspark" in sys.modules
-    told = shell("enrich", write(suffix), *BLOCKS, *PLANES, "--out", out, "--json").object
-    assert (told["rows"], told["rejected"], told["out"]) == (4, 0, out)
-    assert [(each["column"], each["found"]) for each in told["lookups"]] == [("block", 2), ("plane", 3)]
+    report = shell("enrich", write(suffix), *BLOCKS, *PLANES, "--out", out, "--json").object
+    assert (report["rows"], report["rejected"], report["out"]) == (4, 0, out)
+    assert [(lookup["column"], lookup["found"]) for lookup in report["lookups"]] == [("block", 2), ("plane", 3)]
     assert found_in(out) == FOUND
     assert ("pyspark" in sys.modules) == before
     assert not [path for path in Path().iterdir() if path.name.startswith(".")]
@@ -121,8 +121,8 @@ def test_it_fails_with_column_and_value_and_writes_nothing(odd: Shell) -> None:
 
 
 def test_by_choice_it_is_a_miss(odd: Shell) -> None:
-    told = odd("enrich", "odd.csv", *BLOCKS, "--on-invalid", "miss", "--out", "out.jsonl", "--json").object
-    assert (told["rows"], told["rejected"], told["lookups"][0]["found"]) == (5, 0, 2)
+    report = odd("enrich", "odd.csv", *BLOCKS, "--on-invalid", "miss", "--out", "out.jsonl", "--json").object
+    assert (report["rows"], report["rejected"], report["lookups"][0]["found"]) == (5, 0, 2)
     rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     assert [row["block"] for row in rows] == ["small", None, None, None, "larger"]
 
@@ -131,14 +131,14 @@ def test_by_choice_it_is_a_reject(odd: Shell) -> None:
     command = ("enrich", "odd.csv", *BLOCKS, *PLANES, "--rejects", "bad.jsonl", "--out", "out.jsonl", "--json")
     assert "see them all in bad.jsonl" in odd(*command, code=5).err
     assert not Path("out.jsonl").exists()
-    told = odd(*command, "--max-rejects", "2").object
-    assert (told["rows"], told["rejected"]) == (3, 2)
+    report = odd(*command, "--max-rejects", "2").object
+    assert (report["rows"], report["rejected"]) == (3, 2)
     rejects = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
-    assert [(each["row"], each["record"]["address"]) for each in rejects] == [(2, "abc"), (3, "1.5")]
+    assert [(reject["row"], reject["record"]["address"]) for reject in rejects] == [(2, "abc"), (3, "1.5")]
     assert "Spark does not write rejects" in odd(*command, "--spark", code=5).err
 
 
-def test_times_that_are_none_are_told_like_keys(weather: Shell) -> None:
+def test_times_that_are_none_are_reported_like_keys(weather: Shell) -> None:
     Path("flights.csv").write_text("origin,at\nJFK,2013-02-08T18:42Z\nJFK,yesterday\nJFK,2013-02-08T18:42\n")
     command = ("enrich", "flights.csv", "--with", "weather on origin at at", "--flat", "--out", "out.jsonl")
     assert "flights.csv row 2: at 'yesterday' is not a time" in weather(*command, code=5).err
@@ -166,7 +166,7 @@ def test_what_is_no_event_is_a_reject(shell: Shell) -> None:
     command = ("enrich", "events.jsonl", *PLANES, "--rejects", "bad.jsonl", "--out", "out.jsonl")
     shell(*command, "--max-rejects", "3")
     rejects = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
-    assert [each["row"] for each in rejects] == [2, 4, 5]
+    assert [reject["row"] for reject in rejects] == [2, 4, 5]
     assert "nested deeper" in rejects[2]["reason"]
     assert [json.loads(line)["plane"] for line in Path("out.jsonl").read_text().splitlines()] == ["One", "Seven"]
     Path("ragged.csv").write_text("tail,n\nN1,1\n7,2,3\n")

@@ -1,4 +1,4 @@
-"""Mistakes: one sentence, an exit code, no traceback; JSON when JSON was asked for."""
+"""Mistakes: one sentence, an exit code, no traceback; JSON when JSON was requested."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.cli.conftest import Shell
 def test_every_class_is_a_sentence_and_an_object(name: str) -> None:
     error = getattr(errors, name)("it happened", kind="some_kind", hint="do this", path="a/b", count=3)
     assert exits.sentence(error) == "it happened (path=a/b, count=3); do this"
-    told = exits.as_object(error)["error"]
-    assert (told["kind"], told["class"], told["exit_code"]) == ("some_kind", name, exits.exit_code(error))
+    body = exits.as_object(error)["error"]
+    assert (body["kind"], body["class"], body["exit_code"]) == ("some_kind", name, exits.exit_code(error))
 
 
 @pytest.mark.parametrize(
@@ -34,15 +34,15 @@ def test_every_class_is_a_sentence_and_an_object(name: str) -> None:
         (ZeroDivisionError("division by zero"), "unexpected", 10),
     ],
 )
-def test_mistakes_of_the_system_are_told_by_what_to_do(error: Exception, kind: str, code: int) -> None:
+def test_errors_of_the_system_say_what_to_do(error: Exception, kind: str, code: int) -> None:
     understood = exits.understood(error)
     assert (understood.kind, exits.exit_code(understood)) == (kind, code)
 
 
-def test_errors_are_json_when_json_was_asked_for(millpond: Shell) -> None:
-    told = json.loads(millpond("maps", "--json", code=3).err)
-    assert told["error"]["kind"] == "pond_not_found"
-    assert told["error"]["exit_code"] == 3
+def test_errors_are_json_when_json_was_requested(millpond: Shell) -> None:
+    response = json.loads(millpond("maps", "--json", code=3).err)
+    assert response["error"]["kind"] == "pond_not_found"
+    assert response["error"]["exit_code"] == 3
 
 
 def test_a_reader_that_has_seen_enough_ends_it_quietly(weather: Shell, tmp_path: Path) -> None:

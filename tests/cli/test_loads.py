@@ -12,12 +12,12 @@ from millpond.cli.main import app
 
 
 def run(*arguments: str) -> str:
-    told = CliRunner().invoke(app, list(arguments))
-    assert told.exit_code == 0, told.output
-    return told.output
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
-def test_data_that_is_known_is_loaded_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_data_is_loaded_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MILLPOND_POND", str(tmp_path / "pond"))
     for name, value in (("old", 1), ("new", 2)):
@@ -34,8 +34,8 @@ def test_data_that_is_known_is_loaded_when_asked_for(tmp_path: Path, monkeypatch
 def test_a_file_without_rows_says_so(millpond: Any) -> None:
     millpond("create", "m", "--kind", "state", "--value", "long")
     Path("empty.csv").write_text("key,value\n")
-    told = millpond("load", "m", "empty.csv")
-    assert "empty.csv holds no rows" in told.out + told.err
+    result = millpond("load", "m", "empty.csv")
+    assert "empty.csv holds no rows" in result.out + result.err
     assert millpond("load", "m", "empty.csv", "--json").object["empty"] == ["empty.csv"]
 
 

@@ -23,9 +23,9 @@ def pond(tmp_path: Path) -> str:
 
 
 def tended(*arguments: str) -> list[str]:
-    told = CliRunner().invoke(app, ["maintenance", *arguments, "--json"])
-    assert told.exit_code == 0, told.output
-    reports = [json.loads(line) for line in told.output.splitlines()]
+    result = CliRunner().invoke(app, ["maintenance", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    reports = [json.loads(line) for line in result.output.splitlines()]
     assert reports, "a list of nothing is []"
     return [report["map"] for report in reports if report]
 
@@ -36,5 +36,5 @@ def test_all_are_those_with_the_setting(pond: str) -> None:
     assert tended("compact", "--all", "--pond", pond) == ["retained", "tidied"]
 
 
-def test_all_are_all_when_told_before_when(pond: str) -> None:
+def test_the_option_all_may_stand_before_the_time(pond: str) -> None:
     assert tended("condense", "--all", "--before", "2020-01-01T00:00Z", "--pond", pond) == ["retained", "tidied"]

@@ -32,13 +32,13 @@ def test_nothing_but_init_and_create_makes_a_pond(millpond: Shell) -> None:
 
 
 def test_every_kind_and_scheme_can_be_created(millpond: Shell) -> None:
-    assert [str(each) for each in commands.KindChoice] == [str(each) for each in Kind]
-    assert [str(each) for each in commands.SchemeChoice] == [str(each) for each in Scheme]
+    assert [str(kind) for kind in commands.KindChoice] == [str(kind) for kind in Kind]
+    assert [str(scheme) for scheme in commands.SchemeChoice] == [str(scheme) for scheme in Scheme]
     for kind in Kind:
         for scheme in Scheme:
             millpond("create", f"{kind}_{scheme}", "--kind", kind, "--scheme", scheme)
     listed = millpond("maps", "--json").objects
-    assert {(each["kind"], each["scheme"]) for each in listed} == {(str(k), str(s)) for k in Kind for s in Scheme}
+    assert {(entry["kind"], entry["scheme"]) for entry in listed} == {(str(k), str(s)) for k in Kind for s in Scheme}
 
 
 def test_maps_are_listed_and_shown(weather: Shell) -> None:
@@ -64,9 +64,9 @@ def test_settings_are_altered_and_shapes_are_not(weather: Shell) -> None:
     assert "10y" in shown
     assert weather("maps", "weather", "--json").object["maintenance_suspended"] is True
     weather("alter", "weather", "--resume-maintenance", "--retain", "never")
-    told = weather("maps", "weather", "--json").object
-    assert told["maintenance_suspended"] is False
-    assert told["retain_ms"] is None
+    info = weather("maps", "weather", "--json").object
+    assert info["maintenance_suspended"] is False
+    assert info["retain_ms"] is None
     weather("alter", "weather", code=2)
 
 

@@ -1,4 +1,4 @@
-"""What `--with` says."""
+"""The phrases of `--with`."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ AT = ("--at", "2013-02-08T18:42Z")
 
 def test_one_key_is_looked_up(weather: Shell) -> None:
     assert weather("get", "weather", "JFK", *AT).out.split() == ["temp", "32", "wind_speed", "24.2"]
-    told = weather("get", "weather", "JFK", *AT, "--json").object
-    assert told["value"] == {"temp": 32.0, "wind_speed": 24.2}
+    answer = weather("get", "weather", "JFK", *AT, "--json").object
+    assert answer["value"] == {"temp": 32.0, "wind_speed": 24.2}
     assert weather("get", "weather", "JFK", "--at", "2013-01-01T00:00Z", "--json", code=1).object["value"] is None
     assert weather("get", "weather", "EWR", code=1).out == ""
 
@@ -27,7 +27,7 @@ def test_a_time_without_a_zone_is_refused(weather: Shell) -> None:
     assert "zone" in weather("get", "weather", "JFK", "--at", "2013-02-08T18:42", code=5).err
 
 
-def test_ranged_maps_are_asked_by_number(millpond: Shell) -> None:
+def test_ranged_maps_are_looked_up_by_number(millpond: Shell) -> None:
     millpond("create", "blocks", "--kind", "ranged_state", "--value", "string")
     Path("blocks.jsonl").write_text('{"key_start": -5, "key_end": 5, "value": "small"}\n')
     millpond("load", "blocks", "blocks.jsonl")
@@ -51,8 +51,8 @@ def test_bad_rows_fail_the_load_until_they_are_allowed(weather: Shell) -> None:
     command = ("load", "weather", "more.csv", "--key", "airport")
     assert "'cold'" in weather(*command, code=5).err
     weather("get", "weather", "EWR", code=1)
-    told = weather(*command, "--max-rejects", "1", "--rejects", "bad.jsonl", "--json").object
-    assert (told["rows"], told["rejected"]) == (1, 1)
+    report = weather(*command, "--max-rejects", "1", "--rejects", "bad.jsonl", "--json").object
+    assert (report["rows"], report["rejected"]) == (1, 1)
     (rejected,) = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
     assert rejected["row"] == 1
     assert "cold" in rejected["reason"]
@@ -63,7 +63,7 @@ def test_loading_the_same_file_twice_changes_nothing(weather: Shell) -> None:
     assert weather("maps", "weather", "--json").object["rows"] == 3
 
 
-def test_what_stands_in_the_way_of_a_load_is_told(weather: Shell) -> None:
+def test_obstacles_of_a_load_are_reported(weather: Shell) -> None:
     assert "did you mean 'airport'" in weather("load", "weather", "weather.csv", "--key", "airpot", code=5).err
     assert "no file" in weather("load", "weather", code=5).err
     assert "nowhere.csv" in weather("load", "weather", "nowhere.csv", code=3).err
@@ -71,7 +71,7 @@ def test_what_stands_in_the_way_of_a_load_is_told(weather: Shell) -> None:
     assert "--format" in weather("load", "weather", "weather.xyz", code=5).err
 
 
-def test_scans_show_what_is_asked_for(weather: Shell) -> None:
+def test_scans_show_the_requested_rows(weather: Shell) -> None:
     where = "key = 'JFK' and effective_time >= '2013-02-08T18:00Z'"
     assert weather("scan", "weather", "--where", where, "--json").objects == [
         {"key": "JFK", "effective_time": "2013-02-08T18:00:00Z", "temp": 32.0, "wind_speed": 24.2}
@@ -114,33 +114,33 @@ def test_an_output_that_cannot_be_is_refused(weather: Shell) -> None:
 
 
 def test_questions_in_sql(weather: Shell) -> None:
-    told = weather("query", "select key, max(temp) as warmest from weather group by key order by key", "--json")
-    assert told.objects == [{"key": "JFK", "warmest": 33.1}, {"key": "LGA", "warmest": 34.0}]
+    answer = weather("query", "select key, max(temp) as warmest from weather group by key order by key", "--json")
+    assert answer.objects == [{"key": "JFK", "warmest": 33.1}, {"key": "LGA", "warmest": 34.0}]
     assert "33.1" in weather("query", "select max(temp) from weather where key = 'JFK'").out
     assert weather("query", "select get_state('weather', 'JFK', '2013-02-08T18:42Z') as w", "--json").object["w"]
     assert "not understood" in weather("query", "selec 1", code=5).err
 
 
-def test_care_reports_what_it_did(weather: Shell) -> None:
+def test_maintenance_reports_what_it_did(weather: Shell) -> None:
     assert (
         weather("maintenance", "condense", "weather", "--before", "2014-01-01T00:00Z", "--json").object["rows_removed"]
         == 0
     )
     assert "retain" in weather("maintenance", "retain", "weather", code=5).err
-    told = weather("maintenance", "retain", "weather", "--before", "2013-02-08T18:00Z", "--json").object
-    assert told["rows_removed"] == 2
+    report = weather("maintenance", "retain", "weather", "--before", "2013-02-08T18:00Z", "--json").object
+    assert report["rows_removed"] == 2
     assert "weather" in weather("maintenance", "compact", "--all").out
     weather("maintenance", "compact", code=2)
 
 
 def test_all_is_well(weather: Shell) -> None:
     assert "all is well" in weather("verify").out
-    told = weather("verify", "--json").object
-    assert told["problems"] == []
-    assert told["checked"] > 0
+    report = weather("verify", "--json").object
+    assert report["problems"] == []
+    assert report["checked"] > 0
 
 
-def test_what_is_not_well_is_told(weather: Shell) -> None:
+def test_problems_are_reported(weather: Shell) -> None:
     weather("query", "select get_state('weather', 'JFK', '2013-02-08T18:42Z')")
     victims = [path for path in Path("pond/snapshots").rglob("*") if path.is_file() and path.stat().st_size > 200]
     victim = max(victims, key=lambda path: path.stat().st_size)

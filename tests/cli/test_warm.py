@@ -8,10 +8,10 @@ from tests.cli.conftest import Shell
 
 def test_what_is_warm_stays_warm(millpond: Shell) -> None:
     millpond("warm", "--processes", "2")
-    told = millpond("warm", "--json").object
-    assert (told["kernels"], told["compiled"]) == (len(kernel_types()), 0)
-    assert told["processes"] >= 1
-    assert told["cache"]
+    report = millpond("warm", "--json").object
+    assert (report["kernels"], report["compiled"]) == (len(kernel_types()), 0)
+    assert report["processes"] >= 1
+    assert report["cache"]
 
 
 def test_types_are_written_as_numba_reads_them() -> None:
