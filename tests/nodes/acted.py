@@ -1,4 +1,4 @@
-"""A server that does as it is told: answers, refuses, hangs up, stays silent. For tests of who asks."""
+"""A server with prepared acts: answers, refuses, hangs up, stays silent. For tests of clients."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-Act = Callable[["Asked"], None]
+Act = Callable[["ActedRequest"], None]
 
 
-class Asked(BaseHTTPRequestHandler):
+class ActedRequest(BaseHTTPRequestHandler):
     """One request, handled by the acts of its server in turn; the last act stays."""
 
     protocol_version = "HTTP/1.1"
@@ -23,7 +23,7 @@ class Asked(BaseHTTPRequestHandler):
     def _act(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) if self.reads else b""
         with self.server.lock:
-            self.server.asked.append((self.command, self.path, dict(self.headers), body))
+            self.server.requests.append((self.command, self.path, dict(self.headers), body))
             acts = self.server.acts
             act = acts.pop(0) if len(acts) > 1 else acts[0]
         act(self)
@@ -34,8 +34,8 @@ class Asked(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
-    def answer(self, status: int, told: object = None, headers: dict[str, str] | None = None) -> None:
-        body = told if isinstance(told, bytes) else json.dumps(told).encode()
+    def answer(self, status: int, payload: object = None, headers: dict[str, str] | None = None) -> None:
+        body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
@@ -51,15 +51,15 @@ class Asked(BaseHTTPRequestHandler):
 
 
 class Stage(ThreadingHTTPServer):
-    """A server on a free loopback port, and what it was asked."""
+    """A server on a free loopback port, and its recorded requests."""
 
     daemon_threads = True
     request_queue_size = 64
 
     def __init__(self, *acts: Act) -> None:
-        super().__init__(("127.0.0.1", 0), Asked)
+        super().__init__(("127.0.0.1", 0), ActedRequest)
         self.acts, self.lock = list(acts), threading.Lock()
-        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.over = threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
@@ -68,7 +68,7 @@ class Stage(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, *_: object) -> None:
-        """A line that was cut on purpose is no news."""
+        """A connection that was cut on purpose is no news."""
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
@@ -79,37 +79,39 @@ class Stage(ThreadingHTTPServer):
         return self
 
 
-def say(status: int = 200, told: object = None, **headers: str) -> Act:
-    return lambda asked: asked.answer(status, told, {name.replace("_", "-"): told for name, told in headers.items()})
+def say(status: int = 200, payload: object = None, **headers: str) -> Act:
+    return lambda request: request.answer(
+        status, payload, {name.replace("_", "-"): value for name, value in headers.items()}
+    )
 
 
 def refuse(status: int, error: str, kind: str, **values: Any) -> Act:
-    told = {"error": error, "kind": kind, "message": f"no: {kind}", "hint": "do better", "values": values}
-    return say(status, told)
+    body = {"error": error, "kind": kind, "message": f"no: {kind}", "hint": "do better", "values": values}
+    return say(status, body)
 
 
 def cut() -> Act:
-    return lambda asked: asked.hang_up()
+    return lambda request: request.hang_up()
 
 
 def half(body: bytes) -> Act:
     """Promise more than comes."""
 
-    def act(asked: Asked) -> None:
-        asked.send_response(200)
-        asked.send_header("Content-Length", str(2 * len(body)))
-        asked.end_headers()
-        asked.wfile.write(body)
-        asked.wfile.flush()
-        asked.close_connection = True
+    def act(request: ActedRequest) -> None:
+        request.send_response(200)
+        request.send_header("Content-Length", str(2 * len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+        request.wfile.flush()
+        request.close_connection = True
 
     return act
 
 
 def silence() -> Act:
-    def act(asked: Asked) -> None:
-        asked.server.over.wait(30)
-        asked.hang_up()
+    def act(request: ActedRequest) -> None:
+        request.server.over.wait(30)
+        request.hang_up()
 
     return act
 

@@ -22,13 +22,13 @@ from millpond.settings import load_settings
 from millpond.testing.faults import arm
 
 
-def child(told: dict[str, Any]) -> None:
-    peer = Peer(Connection(told["url"], load_settings(send_part_attempts=1)))
-    with arm(log=told["log"], kill_at=told["kill_at"]), open_pond(Path(told["folder"]), serve=True) as pond:
-        if told["map"] is None:
+def child(task: dict[str, Any]) -> None:
+    peer = Peer(Connection(task["url"], load_settings(send_part_attempts=1)))
+    with arm(log=task["log"], kill_at=task["kill_at"]), open_pond(Path(task["folder"]), serve=True) as pond:
+        if task["map"] is None:
             clone_pond(pond, peer, SystemClock())
         else:
-            clone_map(pond, peer, told["map"])
+            clone_map(pond, peer, task["map"])
 
 
 def main() -> None:

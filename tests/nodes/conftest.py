@@ -50,7 +50,7 @@ QUICK: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node answered."""
+    """The response of a node."""
 
     status: int
     headers: Mapping[str, str]
@@ -97,10 +97,10 @@ class Served:
 
     def request(self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
         """Ask; a body that is no bytes is sent as JSON."""
-        told = dict(headers or {})
+        sent_headers = dict(headers or {})
         if body is not None and not isinstance(body, bytes):
-            body, told = json.dumps(body).encode(), {"Content-Type": "application/json", **told}
-        got = self.pool.request(method, self.url + path, body=body, headers=told)
+            body, sent_headers = json.dumps(body).encode(), {"Content-Type": "application/json", **sent_headers}
+        got = self.pool.request(method, self.url + path, body=body, headers=sent_headers)
         return Answer(got.status, got.headers, got.data)
 
     def get(self, path: str, **options: Any) -> Answer:
@@ -134,11 +134,11 @@ class ClusterHere:
 
     @property
     def urls(self) -> list[str]:
-        return [each.url for each in self.nodes]
+        return [node.url for node in self.nodes]
 
     @property
     def url(self) -> str:
-        """What `millpond.open` takes."""
+        """The address that `millpond.open` takes."""
         return ",".join(self.urls)
 
 
@@ -146,23 +146,23 @@ def free_ports(count: int) -> list[int]:
     """Ports of the loopback that nobody listens on."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
+        return [sock.getsockname()[1] for sock in sockets]
 
 
 @pytest.fixture
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
-    """Serve nodes with settings; all are closed at the end. `data` is a fresh folder unless told."""
+    """Serve nodes with settings; all are closed at the end. `data` is a fresh folder by default."""
     monkeypatch.chdir(tmp_path)  # no millpond.toml of whoever runs the tests
     made: list[Served] = []
 
     def start(**settings: Any) -> Served:
-        told = {"data": str(tmp_path / f"served{len(made)}"), "port": 0, **settings}
-        made.append(Served(**told))
+        options = {"data": str(tmp_path / f"served{len(made)}"), "port": 0, **settings}
+        made.append(Served(**options))
         return made[-1]
 
     yield start
-    for each in reversed(made):
-        each.close()
+    for served in reversed(made):
+        served.close()
 
 
 def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:

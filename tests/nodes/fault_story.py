@@ -60,7 +60,7 @@ def state_table(keys: Sequence[str], value: int) -> pa.Table:
 
 
 class Story:
-    """What happens to one cluster."""
+    """The events of one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -90,9 +90,9 @@ class Story:
 
     def bring(self, name: str, rows: Sequence[Row], **options: Any) -> LoadResult:
         """One try; what it brings is in the model when it was acknowledged."""
-        told = self.pond.map(name).load(table_of(self.definition(name), rows), **options)
+        result = self.pond.map(name).load(table_of(self.definition(name), rows), **options)
         self.put(name, rows)
-        return told
+        return result
 
     def known(self, name: str, rows: Sequence[Row]) -> tuple[list[str], list[object]]:
         """The keys of some rows, and what a lookup must answer for each."""
@@ -109,10 +109,10 @@ class Story:
                 writer = self.pond.part_writer(name)
                 writer.write(canonical_of(definition, piece))
                 parts += writer.finish()
-        told = self.pond.commit_load(parts, **options)
+        result = self.pond.commit_load(parts, **options)
         for name, rows in brought.items():
             self.put(name, rows)
-        return told
+        return result
 
     def revive(self) -> list[int]:
         """Start the nodes that died, and have them say what they have not merged; which."""
@@ -144,7 +144,7 @@ class Story:
         self.revive()
 
     def proxy(self, number: int) -> FaultyProxy:
-        """The proxy of a node."""
+        """The proxy before a node."""
         found = self.cluster.nodes[number].proxy
         assert found is not None, "this cluster has no proxies"
         return found
@@ -168,7 +168,7 @@ def patient(story: Story, act: Callable[[], Done]) -> Done:
 
 
 @contextmanager
-def told_story(folder: Path, **options: Any) -> Iterator[Story]:
+def running_story(folder: Path, **options: Any) -> Iterator[Story]:
     """A cluster that runs, and a client of it in this process."""
     with pytest.MonkeyPatch.context() as patch, Cluster(folder, **options) as cluster:
         patch.setenv("MILLPOND_SNAPSHOT_CACHE", str(folder / "cache"))
@@ -183,9 +183,9 @@ def told_story(folder: Path, **options: Any) -> Iterator[Story]:
 
 def wait_struck(trouble: Any, what: str) -> None:
     """Wait until a trouble has struck."""
-    wait_for(trouble.struck.is_set, f"the line to {trouble.act} {what}")
+    wait_for(trouble.struck.is_set, f"the proxy is to {trouble.act} {what}")
 
 
-def instants(told: Sequence[int]) -> pa.Array:
+def instants(times: Sequence[int]) -> pa.Array:
     """Milliseconds as a column of times."""
-    return pa.array(told, pa.int64()).cast(INSTANT)
+    return pa.array(times, pa.int64()).cast(INSTANT)

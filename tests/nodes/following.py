@@ -1,4 +1,4 @@
-"""What tests of nodes that follow each other share: loads at the primary, and waiting for the others."""
+"""Shared by tests of nodes that follow each other: loads at the primary, and waits for the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows(*keys: str, value: int = 1) -> pa.Table:
 def load(node: Served, *keys: str, value: int = 1) -> int:
     """Load into map `m` of the primary; the position of the load."""
     pond = node.pond
-    if "m" not in [each.name for each in pond.maps()]:
+    if "m" not in [pond_map.name for pond_map in pond.maps()]:
         pond.create_map("m", kind="state", value="long")
     return pond.map("m").load(rows(*keys, value=value)).position
 
@@ -38,7 +38,9 @@ def caught_up(node: Served, position: int) -> None:
 
 
 def compared(*nodes: Served, seconds: float = SECONDS) -> Agreement:
-    return agreement([Peer(Connection(each.url, each.node.settings)) for each in nodes], SystemClock(), seconds=seconds)
+    return agreement(
+        [Peer(Connection(served.url, served.node.settings)) for served in nodes], SystemClock(), seconds=seconds
+    )
 
 
 def until(true: Callable[[], object], seconds: float = SECONDS) -> None:

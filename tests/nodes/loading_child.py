@@ -1,4 +1,4 @@
-"""What `test_faults_races.py` runs in processes of its own: several loads at once.
+"""The processes that `test_faults_races.py` runs: several loads at once.
 
     loading_child.py <url> <file with the loads> <file to wait for>
 
@@ -20,25 +20,25 @@ import pyarrow as pa
 import millpond
 
 
-def main(url: str, told: str, begin: str) -> None:
-    loads: list[dict[str, Any]] = json.loads(Path(told).read_text())
+def main(url: str, loads_file: str, begin: str) -> None:
+    loads: list[dict[str, Any]] = json.loads(Path(loads_file).read_text())
     never = threading.Event()
     with millpond.open(url) as pond:
-        maps = {each["map"]: pond.map(each["map"]) for each in loads}
+        maps = {request["map"]: pond.map(request["map"]) for request in loads}
 
-        def load(asked: dict[str, Any]) -> str:
-            values = pa.array([asked["value"]] * len(asked["keys"]), pa.int64())
-            table = pa.table({"key": asked["keys"], "value": values})
+        def load(request: dict[str, Any]) -> str:
+            values = pa.array([request["value"]] * len(request["keys"]), pa.int64())
+            table = pa.table({"key": request["keys"], "value": values})
             while not Path(begin).exists():
                 never.wait(0.005)
-            done = maps[asked["map"]].load(table, source=asked["source"])
-            return json.dumps({"source": asked["source"], "parts": done.parts, "duplicates": done.duplicate_parts})
+            done = maps[request["map"]].load(table, source=request["source"])
+            return json.dumps({"source": request["source"], "parts": done.parts, "duplicates": done.duplicate_parts})
 
         with ThreadPoolExecutor(len(loads)) as pool:
-            waiting = [pool.submit(load, each) for each in loads]
+            pending = [pool.submit(load, request) for request in loads]
             print("ready", flush=True)
-            for each in waiting:
-                print(each.result(), flush=True)
+            for future in pending:
+                print(future.result(), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Nodes without a line: they give out the snapshots of a pond, and fail as they are told to. For tests of readers."""
+"""Nodes without a network: they give out the snapshots of a pond, and fail on demand. For tests of readers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SETTINGS: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def settings(folder: Path, **told: Any) -> Settings:
+def settings(folder: Path, **options: Any) -> Settings:
     """Settings of a reader whose machine has its cache in `folder`."""
-    return load_settings(config=None, **{**SETTINGS, "snapshot_cache": str(folder), **told})
+    return load_settings(config=None, **{**SETTINGS, "snapshot_cache": str(folder), **options})
 
 
 @dataclass
 class StagedNode:
-    """One node: what it was asked, and what goes wrong with it."""
+    """One node: its recorded requests, and its faults."""
 
     url: str
     pond: Pond
@@ -47,7 +47,7 @@ class StagedNode:
     refuses: MillpondError | None = None
     held: threading.Event | None = None
     spoil: Callable[[str, bytes], bytes] | None = None
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     @property
@@ -56,20 +56,20 @@ class StagedNode:
 
     @property
     def files(self) -> list[str]:
-        """The files it was asked for."""
-        return [path.partition("/objects/")[2] for path in self.asked if "/objects/" in path]
+        """The requested files."""
+        return [path.partition("/objects/")[2] for path in self.requests if "/objects/" in path]
 
     @property
     def manifests(self) -> int:
-        """How often it was asked for a manifest."""
-        return sum(path.endswith("/snapshot") for path in self.asked)
+        """The number of requests for a manifest."""
+        return sum(path.endswith("/snapshot") for path in self.requests)
 
     def request(
         self, method: str, path: str, *, query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None, timeout: float | None = None,
     ) -> Response:  # fmt: skip
         assert method == "GET"
-        self.asked.append(path)
+        self.requests.append(path)
         self.arrived.release()
         if self.held is not None:
             assert self.held.wait(60)
@@ -88,15 +88,15 @@ class StagedNode:
             file = rest.removeprefix("objects/")
             data = publisher.file(name, file).read_bytes()
             return Response(self.url, 200, {}, self.spoil(file, data) if self.spoil else data)
-        window = [None if (told := query.get(each)) is None else int(told) for each in ("since", "until")]
+        window = [None if (text := query.get(bound)) is None else int(text) for bound in ("since", "until")]
         manifest = publisher.manifest(
             name, keys=(query.get("key_from"), query.get("key_to")), window=window, fresh="fresh" in query,
             pin_ms=int(query.get("pin", 0)) * 1000,
         )  # fmt: skip
-        told_headers = {"ETag": f'"{manifest.id}"', POND_HEADER: self.pond.id}
+        response_headers = {"ETag": f'"{manifest.id}"', POND_HEADER: self.pond.id}
         if headers.get("If-None-Match") == f'"{manifest.id}"':
-            return Response(self.url, 304, told_headers, b"")
-        return Response(self.url, 200, told_headers, manifest.to_bytes())
+            return Response(self.url, 304, response_headers, b"")
+        return Response(self.url, 200, response_headers, manifest.to_bytes())
 
 
 class StagedNodes:
@@ -129,12 +129,14 @@ class Stage:
 
     def load(self, keys: Any, value: int) -> None:
         """Give keys a value."""
-        told = [f"k{key:05d}" for key in keys]
-        self.map.load(pa.table({"key": told, "value": pa.array([value] * len(told), pa.int64())}), again=True)
+        names = [f"k{key:05d}" for key in keys]
+        self.map.load(pa.table({"key": names, "value": pa.array([value] * len(names), pa.int64())}), again=True)
 
-    def cache(self, *nodes: StagedNode, machine: str = "machine", tending: bool = False, **told: Any) -> SnapshotCache:
-        """What one process of a machine reads with."""
-        chosen = settings(self.folder / machine, **told)
+    def cache(
+        self, *nodes: StagedNode, machine: str = "machine", tending: bool = False, **options: Any
+    ) -> SnapshotCache:
+        """The snapshot cache of one process of a machine."""
+        chosen = settings(self.folder / machine, **options)
         listed: Any = StagedNodes(*(nodes or self.nodes))
         return SnapshotCache(self.folder / machine, listed, chosen, self.clock, tending=tending)
 
@@ -155,9 +157,9 @@ class Stage:
 
 
 def value(reader: SnapshotReader, key: int = 0) -> int:
-    """What a reader says of a key."""
-    told: int = reader.snapshot().lookup([f"k{key:05d}"]).to_pylist()[0]
-    return told
+    """The value of a key, read by a reader."""
+    answer: int = reader.snapshot().lookup([f"k{key:05d}"]).to_pylist()[0]
+    return answer
 
 
 def settle(reader: SnapshotReader) -> None:

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, their rights, how they are stored, and TLS."""
+"""Access control: tokens, their rights, their storage, and TLS."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def guarded(serve: Callable[..., Served]) -> Served:
 
 def test_rights_imply_smaller_ones_on_the_same_names() -> None:
     caller = Caller("x", {"write": ("weather*",), "admin": ("people",)})
-    assert [caller.may("read", each) for each in MAPS] == [True, True, True]
-    assert [caller.may("write", each) for each in MAPS] == [True, True, True]
-    assert [caller.may("admin", each) for each in MAPS] == [False, False, True]
+    assert [caller.may("read", name) for name in MAPS] == [True, True, True]
+    assert [caller.may("write", name) for name in MAPS] == [True, True, True]
+    assert [caller.may("admin", name) for name in MAPS] == [False, False, True]
     assert caller.may("read", "WEATHER"), "names of maps have no case"
     assert not caller.may("read"), "a right on everything is a right on *"
     assert ANYBODY.may("admin")
@@ -107,7 +107,7 @@ def test_every_route_asks_for_its_right(
 
 def test_everybody_sees_only_what_they_may_read(guarded: Served) -> None:
     def seen(who: str) -> list[str]:
-        return sorted(each["name"] for each in guarded.get("/v1/maps", headers=shown(who)).json()["maps"])
+        return sorted(entry["name"] for entry in guarded.get("/v1/maps", headers=shown(who)).json()["maps"])
 
     assert seen("reader") == ["people"]
     assert seen("loader") == ["weather", "weather_hourly"]
@@ -139,7 +139,7 @@ def test_a_load_needs_the_right_on_every_map_it_brings_rows_to(guarded: Served) 
 def test_a_token_is_drawn_at_random_and_stored_as_a_hash(tmp_path: Path) -> None:
     drawn = {draw_token(SystemClock()) for _ in range(20)}
     assert len(drawn) == 20
-    assert all(len(each) == 3 + 64 for each in drawn), "32 bytes"
+    assert all(len(token) == 3 + 64 for token in drawn), "32 bytes"
     token = draw_token(ManualClock())
     file = TokenFile(tmp_path)
     file.add("loader", token, {"read": ["*"], "write": [], "admin": ["weather*"]})
@@ -147,7 +147,9 @@ def test_a_token_is_drawn_at_random_and_stored_as_a_hash(tmp_path: Path) -> None
     assert token not in stored
     assert hash_token(token) in stored
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
-    assert [(each.name, each.rights) for each in file.read()] == [("loader", {"read": ("*",), "admin": ("weather*",)})]
+    assert [(token.name, token.rights) for token in file.read()] == [
+        ("loader", {"read": ("*",), "admin": ("weather*",)})
+    ]
 
 
 def test_tokens_have_names_and_rights(tmp_path: Path) -> None:
@@ -167,13 +169,13 @@ def test_tokens_have_names_and_rights(tmp_path: Path) -> None:
 def test_nobody_is_let_in_by_a_damaged_file(tmp_path: Path, damage: str) -> None:
     file = TokenFile(tmp_path)
     file.path.write_text(damage)
-    with pytest.raises(Corrupt) as told:
+    with pytest.raises(Corrupt) as raised:
         Tokens(file, (), required=False).caller(None)
-    assert told.value.kind == "tokens_damaged"
+    assert raised.value.kind == "tokens_damaged"
 
 
 def test_a_running_node_knows_new_and_revoked_tokens_at_once(node: Served) -> None:
-    assert node.get("/v1/maps").status == 200, "nobody is asked for one while there is none"
+    assert node.get("/v1/maps").status == 200, "no token is required while there is none"
     file = TokenFile(node.pond.folder)
     file.add("a", "secret-a", {"read": ["*"]})
     assert node.get("/v1/maps").status == 401
@@ -281,7 +283,7 @@ def test_tokens_of_the_settings_and_of_the_folder_both_count(tmp_path: Path) -> 
     file.add("folder", "one", {"read": ["*"]})
     shared = TokenSetting(name="shared", sha256=hash_token("two"), rights={"admin": ("*",)})
     tokens = Tokens(file, (shared,), required=True)
-    assert [tokens.caller(each).name for each in ("one", "two")] == ["folder", "shared"]
+    assert [tokens.caller(token).name for token in ("one", "two")] == ["folder", "shared"]
     for wrong in (None, "", "three", "one "):
         with pytest.raises(Denied):
             tokens.caller(wrong)
@@ -348,7 +350,7 @@ def test_a_node_speaks_https(serve: Callable[..., Served], certificates: dict[st
         assert json.loads(pool.request("GET", node.url + "/healthz").data) == {"status": "ok"}
 
 
-def test_nodes_follow_each_other_over_https(serve: Callable[..., Served], certificates: dict[str, str]) -> None:
+def test_nodes_replicate_over_https(serve: Callable[..., Served], certificates: dict[str, str]) -> None:
     from tests.nodes.conftest import free_ports
 
     ports = free_ports(2)

@@ -31,11 +31,11 @@ CLOCK = SystemClock()
 
 
 class Answers:
-    """A node that answers what it is told to, the last answer for ever."""
+    """A node with prepared answers, the last one for ever."""
 
     def __init__(self, url: str, maps: dict[str, list[Any]], position: int = 5) -> None:
         self.url, self._maps, self._position = url, maps, position
-        self.asked: list[tuple[str, int]] = []
+        self.requests: list[tuple[str, int]] = []
 
     def node(self) -> dict[str, Any]:
         return {"position": self._position}
@@ -44,7 +44,7 @@ class Answers:
         return [{"name": name} for name in self._maps]
 
     def digest(self, name: str, position: int, seconds: float) -> dict[str, Any]:
-        self.asked.append((name, position))
+        self.requests.append((name, position))
         if name not in self._maps:
             raise NotFound("no such map", kind="map_not_found", map=name)
         answers = self._maps[name]
@@ -56,7 +56,7 @@ class Answers:
 
 def states(*nodes: Answers, seconds: float = 0.0) -> dict[tuple[str, str], str]:
     found = agreement(list(nodes), CLOCK, seconds=seconds)
-    return {(each.map, each.node): each.state for each in found.findings}
+    return {(finding.map, finding.node): finding.state for finding in found.findings}
 
 
 def slow(position: int) -> Unavailable:
@@ -66,7 +66,7 @@ def slow(position: int) -> Unavailable:
 def test_equal_digests_agree() -> None:
     one, two = Answers("one", {"m": [(5, 3, 10, "aa")]}), Answers("two", {"m": [(9, 4, 10, "aa")]})
     assert states(one, two) == {("m", "one"): "agrees", ("m", "two"): "agrees"}
-    assert two.asked == [("m", 5)]
+    assert two.requests == [("m", 5)]
 
 
 def test_different_digests_differ_once_both_have_applied_the_same() -> None:
@@ -79,19 +79,19 @@ def test_a_node_that_is_ahead_is_compared_when_the_primary_is_there() -> None:
     one = Answers("one", {"m": [(5, 3, 10, "aa"), (8, 8, 12, "cc")]})
     two = Answers("two", {"m": [(8, 8, 12, "cc")]})
     assert states(one, two, seconds=5.0)["m", "two"] == "agrees"
-    assert one.asked == [("m", 5), ("m", 8)]
+    assert one.requests == [("m", 5), ("m", 8)]
 
 
-def test_a_node_that_stays_behind_is_told_by_how_much() -> None:
+def test_a_node_that_stays_behind_is_reported_with_its_lag() -> None:
     one, two = Answers("one", {"m": [(5, 3, 10, "aa")]}), Answers("two", {"m": [slow(2)]})
     [_, finding] = agreement([one, two], CLOCK, seconds=0.3).findings
     assert (finding.state, finding.behind, finding.position) == ("behind", 3, 2)
-    assert len(two.asked) > 1
+    assert len(two.requests) > 1
     catching_up = Answers("two", {"m": [slow(2), slow(4), (5, 3, 10, "aa")]})
     assert states(one, catching_up, seconds=5.0)["m", "two"] == "agrees"
 
 
-def test_what_cannot_be_asked_is_told() -> None:
+def test_maps_that_cannot_be_compared_are_reported() -> None:
     one = Answers("one", {"m": [(5, 3, 10, "aa")]})
     gone = Unavailable("the node cannot be reached", kind="node_unreachable", node="two")
     assert states(one, Answers("two", {"m": [gone]}), seconds=5.0)["m", "two"] == "unreachable"
@@ -108,26 +108,26 @@ def test_maps_that_only_one_node_has() -> None:
 # -- one node's own answer ----------------------------------------------------------------------------
 
 
-def test_rows_that_are_half_cared_for_are_not_told(tmp_path: Path) -> None:
+def test_rows_in_the_middle_of_maintenance_are_not_reported(tmp_path: Path) -> None:
     with open_pond(tmp_path) as pond:
-        itself = LocalPeer(pond, CLOCK, "http://itself")
+        local_peer = LocalPeer(pond, CLOCK, "http://local")
         filled(pond)
-        before = itself.digest("t")
-        told: list[dict[str, Any]] = []
+        before = local_peer.digest("t")
+        digests: list[dict[str, Any]] = []
         refused: list[str] = []
 
         def ask(step: str) -> None:
             if step == "condense.batch_committed":
                 try:
-                    told.append(itself.digest("t", seconds=0.2))
+                    digests.append(local_peer.digest("t", seconds=0.2))
                 except Unavailable as error:
                     refused.append(error.kind)
 
         with listening(ask):
             pond.map("t").condense("2000-01-01T00:00Z")
-        assert not told
+        assert not digests
         assert set(refused) == {"merge_slow"}
-        after = itself.digest("t", pond.position()[0])
+        after = local_peer.digest("t", pond.position()[0])
         assert after["entry"] == pond.position()[0]
         assert (before["rows"], after["rows"]) == (300, 3)
 
@@ -144,7 +144,7 @@ def filled(pond: Any) -> None:
 
 def load(cluster: ClusterHere, *keys: str, name: str = "m") -> int:
     pond = cluster[0].pond
-    if name not in [each.name for each in pond.maps()]:
+    if name not in [pond_map.name for pond_map in pond.maps()]:
         pond.create_map(name, kind="state", value="long")
     position = pond.map(name).load(pa.table({"key": list(keys), "value": [1] * len(keys)})).position
     for node in cluster.nodes:
@@ -154,7 +154,7 @@ def load(cluster: ClusterHere, *keys: str, name: str = "m") -> int:
 
 
 def lose_a_row(node: Served, name: str = "m") -> None:
-    """What must never happen, and nothing tells."""
+    """Remove a row behind the node's back, which must never happen and which nothing reports."""
     shard = node.pond.map(name).shard
     rows = next(shard.read_rows())
     shard.change(lambda tx: shard.delete_rows(tx, rows.slice(0, 1)), None)
@@ -169,19 +169,19 @@ def shell(*words: str, code: int = 0) -> str:
 def test_a_map_that_differs_is_found_and_repaired(cluster: ClusterHere) -> None:
     load(cluster, "a", "b", "c")
     load(cluster, "x", name="n")
-    told = json.loads(shell("verify", "--pond", cluster[1].url, "--json"))
-    assert told["agreement"]["agrees"]
-    assert len(told["agreement"]["findings"]) == 6
-    assert told["problems"] == []
+    report = json.loads(shell("verify", "--pond", cluster[1].url, "--json"))
+    assert report["agreement"]["agrees"]
+    assert len(report["agreement"]["findings"]) == 6
+    assert report["problems"] == []
     lose_a_row(cluster[2])
-    told = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
-    differing = [each for each in told["agreement"]["findings"] if each["state"] != "agrees"]
-    assert [(each["map"], each["node"], each["state"], each["rows"]) for each in differing] == [
+    report = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    differing = [finding for finding in report["agreement"]["findings"] if finding["state"] != "agrees"]
+    assert [(finding["map"], finding["node"], finding["state"], finding["rows"]) for finding in differing] == [
         ("m", cluster[2].url, "differs", 2)
     ]
     assert "differs" in shell("verify", "--pond", cluster.url, "--wait", "5", code=1)
-    told = json.loads(shell("repair", cluster[2].url, "--json"))
-    assert [f"cloned map m from {cluster[0].url}" in line for line in told["done"]] == [True]
+    report = json.loads(shell("repair", cluster[2].url, "--json"))
+    assert [f"cloned map m from {cluster[0].url}" in line for line in report["done"]] == [True]
     assert "all nodes agree" in shell("verify", "--pond", cluster.url)
     assert "nothing was to be done" in shell("repair", cluster[2].url)
     load(cluster, "d")
@@ -197,9 +197,11 @@ def test_a_shard_that_cannot_be_read_is_replaced(cluster: ClusterHere) -> None:
         for page in range(2, file.stat().st_size // 4096 - 8):
             pages.seek(4096 * page + 8)
             pages.write(b"\xff" * 8)  # what a page says of itself: it is none that LMDB knows
-    told = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
-    assert any(broken.url in each for each in told["problems"])
-    assert [each["node"] for each in told["agreement"]["findings"] if each["state"] == "damaged"] == [broken.url]
+    report = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    assert any(broken.url in problem for problem in report["problems"])
+    assert [finding["node"] for finding in report["agreement"]["findings"] if finding["state"] == "damaged"] == [
+        broken.url
+    ]
     assert "cloned map m" in shell("repair", broken.url)
     assert "all nodes agree" in shell("verify", "--pond", cluster.url)
     load(cluster, "after")
@@ -209,14 +211,14 @@ def test_a_shard_that_cannot_be_read_is_replaced(cluster: ClusterHere) -> None:
 def test_a_primary_is_repaired_from_a_replica(cluster: ClusterHere) -> None:
     load(cluster, "a", "b", "c")
     lose_a_row(cluster[0])
-    told = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
-    differing = [each["node"] for each in told["agreement"]["findings"] if each["state"] == "differs"]
+    report = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    differing = [finding["node"] for finding in report["agreement"]["findings"] if finding["state"] == "differs"]
     assert sorted(differing) == sorted(cluster.urls[1:])
     assert "cloned map m" in shell("repair", cluster[0].url, "--from", cluster[1].url, "--yes")
     assert "all nodes agree" in shell("verify", "--pond", cluster.url)
 
 
-def test_nobody_is_repaired_without_being_asked(cluster: ClusterHere) -> None:
+def test_no_node_is_repaired_without_a_request(cluster: ClusterHere) -> None:
     done = CliRunner().invoke(app, ["repair", cluster[0].url, "--from", cluster[1].url], input="n\n")
     assert done.exit_code == 1
     assert "is thrown away" in done.stderr
@@ -234,27 +236,27 @@ def test_a_repair_that_cannot_be_made_says_why(cluster: ClusterHere) -> None:
     assert "cannot be reached" in done.stderr
 
 
-def test_a_node_that_is_down_is_told(cluster: ClusterHere) -> None:
+def test_a_node_that_is_down_is_reported(cluster: ClusterHere) -> None:
     load(cluster, "a")
     cluster[2].close()
-    told = json.loads(shell("verify", "--pond", cluster[0].url, "--wait", "3", "--json", code=1))
-    assert {(each["node"], each["state"]) for each in told["agreement"]["findings"]} == {
+    report = json.loads(shell("verify", "--pond", cluster[0].url, "--wait", "3", "--json", code=1))
+    assert {(finding["node"], finding["state"]) for finding in report["agreement"]["findings"]} == {
         (cluster[0].url, "agrees"), (cluster[1].url, "agrees"), (cluster[2].url, "unreachable"),
     }  # fmt: skip
-    assert any(cluster[2].url in each for each in told["problems"])
+    assert any(cluster[2].url in problem for problem in report["problems"])
 
 
 def test_a_cluster_that_is_written_to_is_compared_all_the_same(cluster: ClusterHere) -> None:
     load(cluster, "a")
     more = iter(range(1000))
-    nodes = [Peer(Connection(each.url, each.node.settings)) for each in cluster.nodes]
-    asked = nodes[0].node
+    nodes = [Peer(Connection(served.url, served.node.settings)) for served in cluster.nodes]
+    status_of = nodes[0].node
 
     def meanwhile() -> dict[str, Any]:
-        told = asked()
+        status = status_of()
         for _ in range(3):
             cluster[0].pond.map("m").load(pa.table({"key": [f"k{next(more)}"], "value": [1]}))
-        return told
+        return status
 
     nodes[0].node = meanwhile  # type: ignore[method-assign]
     found = agreement(nodes, CLOCK, seconds=SECONDS)
@@ -262,6 +264,6 @@ def test_a_cluster_that_is_written_to_is_compared_all_the_same(cluster: ClusterH
 
 
 def test_a_node_that_is_alone_is_compared_with_nobody(node: Served) -> None:
-    told = json.loads(shell("verify", "--pond", node.url, "--json"))
-    assert told["problems"] == []
-    assert "agreement" not in told
+    report = json.loads(shell("verify", "--pond", node.url, "--json"))
+    assert report["problems"] == []
+    assert "agreement" not in report

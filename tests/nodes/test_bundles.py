@@ -60,11 +60,11 @@ def test_a_part_comes_back_as_it_was(part: PartFile, bundle: bytes, tmp_path: Pa
 
 
 def test_it_is_a_zip_like_any_other(bundle: bytes) -> None:
-    with zipfile.ZipFile(io.BytesIO(bundle)) as told:
-        assert told.testzip() is None
-        assert told.namelist() == list(MEMBERS)
-        assert {each.compress_type for each in told.infolist()} == {zipfile.ZIP_STORED}
-        assert {each.date_time for each in told.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == list(MEMBERS)
+        assert {member.compress_type for member in archive.infolist()} == {zipfile.ZIP_STORED}
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
 def test_its_bytes_depend_on_the_part_alone(part: PartFile, bundle: bytes, tmp_path: Path) -> None:
@@ -89,13 +89,13 @@ def test_large_parts_are_written_with_wide_sizes(
     file = tmp_path / "wide.zip"
     file.write_bytes(b"".join(open_bundle_stream(Path(part.folder))))
     assert file.stat().st_size == bundle_size(Path(part.folder))
-    with zipfile.ZipFile(file) as told:
-        assert told.testzip() is None
+    with zipfile.ZipFile(file) as archive:
+        assert archive.testzip() is None
     assert unpack_bundle(file, tmp_path / "there") == part.manifest
 
 
 def test_deflated_members_are_taken(part: PartFile, tmp_path: Path) -> None:
-    file = zipped(tmp_path, lambda told: put_all(told, part, zipfile.ZIP_DEFLATED))
+    file = zipped(tmp_path, lambda archive: put_all(archive, part, zipfile.ZIP_DEFLATED))
     assert unpack_bundle(file, tmp_path / "there") == part.manifest
 
 
@@ -137,7 +137,7 @@ def test_a_bundle_comes_in_any_pieces(
 
 
 def test_a_deflated_bundle_lies_in_one_file(part: PartFile, tmp_path: Path) -> None:
-    sent = zipped(tmp_path, lambda told: put_all(told, part, zipfile.ZIP_DEFLATED)).read_bytes()
+    sent = zipped(tmp_path, lambda archive: put_all(archive, part, zipfile.ZIP_DEFLATED)).read_bytes()
     came = BundleFile(tmp_path / "x.bundle", anew=True)
     came.append([sent], len(sent))
     assert came.apart == {}
@@ -150,23 +150,23 @@ def test_a_deflated_bundle_lies_in_one_file(part: PartFile, tmp_path: Path) -> N
 
 def zipped(folder: Path, fill: Callable[[zipfile.ZipFile], None]) -> Path:
     file = folder / "made.zip"
-    with zipfile.ZipFile(file, "w") as told:
-        fill(told)
+    with zipfile.ZipFile(file, "w") as archive:
+        fill(archive)
     return file
 
 
-def put_all(told: zipfile.ZipFile, part: PartFile, how: int = zipfile.ZIP_STORED) -> None:
+def put_all(archive: zipfile.ZipFile, part: PartFile, how: int = zipfile.ZIP_STORED) -> None:
     for name in MEMBERS:
-        told.write(Path(part.folder) / name, name, how)
+        archive.write(Path(part.folder) / name, name, how)
 
 
 def refused(file: Path, target: Path, bytes_max: int = 1 << 30) -> MillpondError:
     """The error; and nothing may have been written elsewhere."""
     before = {place for place in file.parent.rglob("*") if target not in (place, *place.parents)}
-    with pytest.raises(MillpondError) as told:
+    with pytest.raises(MillpondError) as raised:
         unpack_bundle(file, target, bytes_max)
     assert {place for place in file.parent.rglob("*") if target not in (place, *place.parents)} == before
-    return told.value
+    return raised.value
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,11 @@ def refused(file: Path, target: Path, bytes_max: int = 1 << 30) -> MillpondError
     ],
 )
 def test_only_the_three_files_get_in(tmp_path: Path, names: tuple[str, ...]) -> None:
-    def fill(told: zipfile.ZipFile) -> None:
+    def fill(archive: zipfile.ZipFile) -> None:
         for name in names:
             info = zipfile.ZipInfo("x")
             info.filename = name
-            told.writestr(info, b"x")
+            archive.writestr(info, b"x")
 
     error = refused(zipped(tmp_path, fill), tmp_path / "there")
     assert (type(error), error.kind) == (Invalid, "bundle_members")
@@ -198,28 +198,28 @@ def test_only_the_three_files_get_in(tmp_path: Path, names: tuple[str, ...]) -> 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_no_file_comes_twice(part: PartFile, tmp_path: Path) -> None:
-    def fill(told: zipfile.ZipFile) -> None:
-        put_all(told, part)
-        told.writestr("data.mdb", b"another")
+    def fill(archive: zipfile.ZipFile) -> None:
+        put_all(archive, part)
+        archive.writestr("data.mdb", b"another")
 
     assert refused(zipped(tmp_path, fill), tmp_path / "there").kind == "bundle_members"
 
 
 def test_no_link_gets_in(part: PartFile, tmp_path: Path) -> None:
-    def fill(told: zipfile.ZipFile) -> None:
+    def fill(archive: zipfile.ZipFile) -> None:
         for name in MEMBERS:
             info = zipfile.ZipInfo(name)
             info.external_attr = (stat.S_IFLNK | 0o777) << 16
-            told.writestr(info, "/etc/passwd")
+            archive.writestr(info, "/etc/passwd")
 
     assert refused(zipped(tmp_path, fill), tmp_path / "there").kind == "bundle_members"
 
 
 def test_a_bomb_is_seen_before_it_is_unpacked(tmp_path: Path) -> None:
-    def fill(told: zipfile.ZipFile) -> None:
+    def fill(archive: zipfile.ZipFile) -> None:
         for name in MEMBERS:
             size = 10 if name == "manifest.json" else 30 << 20
-            told.writestr(name, bytes(size), zipfile.ZIP_DEFLATED)
+            archive.writestr(name, bytes(size), zipfile.ZIP_DEFLATED)
 
     file = zipped(tmp_path, fill)
     assert file.stat().st_size < 100_000
@@ -229,9 +229,9 @@ def test_a_bomb_is_seen_before_it_is_unpacked(tmp_path: Path) -> None:
 
 
 def test_a_bomb_that_lies_about_its_size_is_stopped(tmp_path: Path) -> None:
-    def fill(told: zipfile.ZipFile) -> None:
+    def fill(archive: zipfile.ZipFile) -> None:
         for name in MEMBERS:
-            told.writestr(name, bytes(30 << 20), zipfile.ZIP_DEFLATED)
+            archive.writestr(name, bytes(30 << 20), zipfile.ZIP_DEFLATED)
 
     file = zipped(tmp_path, fill)
     # what it declares, in its headers and its directory
@@ -242,10 +242,10 @@ def test_a_bomb_that_lies_about_its_size_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_page_of_text_is_no_manifest_when_it_is_a_book(tmp_path: Path, part: PartFile) -> None:
-    def fill(told: zipfile.ZipFile) -> None:
-        told.writestr("manifest.json", bytes(5 << 20), zipfile.ZIP_DEFLATED)
+    def fill(archive: zipfile.ZipFile) -> None:
+        archive.writestr("manifest.json", bytes(5 << 20), zipfile.ZIP_DEFLATED)
         for name in MEMBERS[1:]:
-            told.write(Path(part.folder) / name, name)
+            archive.write(Path(part.folder) / name, name)
 
     assert refused(zipped(tmp_path, fill), tmp_path / "there").kind == "part_too_large"
 

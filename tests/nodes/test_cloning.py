@@ -55,7 +55,7 @@ def instants(*ms: int) -> pa.Array:
 
 
 def tables(number: int) -> dict[str, pa.Table]:
-    """What one load brings to each map."""
+    """The tables that one load brings, by map."""
     keys = [f"k{number + n}" for n in range(20)]
     return {
         "plain": pa.table({"key": keys, "effective_time": instants(*range(number, number + 20)),
@@ -70,7 +70,7 @@ def tables(number: int) -> dict[str, pa.Table]:
 
 def fill(pond: Pond, *loads: int) -> None:
     for name, settings in MAPS.items():
-        if name not in [each.name for each in pond.maps()]:
+        if name not in [pond_map.name for pond_map in pond.maps()]:
             pond.create_map(name, **settings)
     for number in loads:
         for name, table in tables(number).items():
@@ -79,7 +79,7 @@ def fill(pond: Pond, *loads: int) -> None:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder in memory: what is asked here is whether all arrives, not what survives a power cut."""
+    """A folder in memory: the question here is whether all arrives, not what survives a power cut."""
     with scratch_folder() as folder:
         yield folder
 
@@ -109,21 +109,21 @@ def peer_of(served: Served, **settings: Any) -> Peer:
 
 def check_equal(pond: Pond, served: Served, *, verify: bool = True) -> None:
     """The pond holds what the node does, by digest and by every reader."""
-    itself = LocalPeer(pond, SystemClock(), "http://itself")
-    found = agreement([peer_of(served), itself], SystemClock(), seconds=SECONDS)
+    local_peer = LocalPeer(pond, SystemClock(), "http://local")
+    found = agreement([peer_of(served), local_peer], SystemClock(), seconds=SECONDS)
     assert found.ok, found.to_dict()
     assert pond.position() == served.pond.position()
     assert pond.id == served.pond.id
-    for each in served.pond.maps():
-        ours, theirs = pond.map(each.name), served.pond.map(each.name)
+    for pond_map in served.pond.maps():
+        ours, theirs = pond.map(pond_map.name), served.pond.map(pond_map.name)
         assert ours.definition == theirs.definition
         assert ours.scan().read_all() == theirs.scan().read_all()
-        if each.kind.keyed:
-            at = "2000-01-01T00:00Z" if each.kind.timed else None
+        if pond_map.kind.keyed:
+            at = "2000-01-01T00:00Z" if pond_map.kind.timed else None
             keys = pa.array(["k1", "k2", "k9", "nobody"])
             assert ours.lookup(keys, at) == theirs.lookup(keys, at)
     report = pond.verify(full=True) if verify else Report()
-    assert report.ok, [str(each) for each in report.problems]
+    assert report.ok, [str(problem) for problem in report.problems]
     assert not clone_folder(pond.folder).exists()
 
 
@@ -141,12 +141,12 @@ def test_another_pond_becomes_a_copy_and_nothing_else(source: Served, other: Pat
         held = pond.map("plain")
         clone_pond(pond, peer_of(source), SystemClock())
         check_equal(pond, source)
-        assert [each.name for each in pond.maps()] == sorted(MAPS)
+        assert [pond_map.name for pond_map in pond.maps()] == sorted(MAPS)
         with pytest.raises(NotFound) as dropped:  # it stands for the map that was here before
             held.get("mine")
         assert dropped.value.kind == "map_dropped"
         assert pond.map("plain").get("mine") is None
-        known = {each.name for each in (other / "shards").iterdir()}
+        known = {path.name for path in (other / "shards").iterdir()}
         assert not [name for name in known if name.startswith("mine.")]
     with open_pond(other) as pond:
         check_equal(pond, source)
@@ -193,12 +193,12 @@ def test_a_shard_may_be_ahead_of_the_log(source: Served, place: Path) -> None:
 
 
 def test_maps_that_come_and_go_meanwhile(source: Served, place: Path) -> None:
-    asked: list[str] = []
+    steps: list[str] = []
 
     def meanwhile(step: str) -> None:
         if step == "clone.state_fetched":
-            asked.append(step)
-            if len(asked) == 1:
+            steps.append(step)
+            if len(steps) == 1:
                 source.pond.drop_map("nets")
                 fill(source.pond, 5)
                 source.pond.drop_map("seen")
@@ -206,11 +206,11 @@ def test_maps_that_come_and_go_meanwhile(source: Served, place: Path) -> None:
     with open_pond(place / "new") as pond:
         with listening(meanwhile):
             clone_pond(pond, peer_of(source), SystemClock())
-        assert len(asked) > 1
+        assert len(steps) > 1
         check_equal(pond, source)
 
 
-def test_a_line_that_breaks_leaves_what_was_there(source: Served, other: Path) -> None:
+def test_a_lost_connection_leaves_what_was_there(source: Served, other: Path) -> None:
     closed: list[str] = []
 
     def meanwhile(step: str) -> None:
@@ -227,8 +227,8 @@ def test_a_line_that_breaks_leaves_what_was_there(source: Served, other: Path) -
         assert pond.verify(full=True).ok
 
 
-def put_aside(served: Served, place: Path) -> tuple[str, Path]:
-    """Let the node put a part of map `retained` aside: its id, and a whole copy of it."""
+def quarantine(served: Served, place: Path) -> tuple[str, Path]:
+    """Let the node quarantine a part of map `retained`: its id, and a whole copy of it."""
     served.node.merger.stop()
     writer = served.pond.part_writer("retained")
     writer.write(pa.record_batch({"key": pa.array([b"late"]), "value": pa.array([9])}, schema=writer._schema))
@@ -245,11 +245,11 @@ def put_aside(served: Served, place: Path) -> tuple[str, Path]:
 
 
 def test_what_the_peer_lacks_the_copy_knows_it_lacks(source: Served, place: Path) -> None:
-    part, whole = put_aside(source, place / "whole")
+    part, whole = quarantine(source, place / "whole")
     with open_pond(place / "new") as pond:
         clone_pond(pond, peer_of(source), SystemClock())
-        [aside] = pond.parts(state="quarantined")
-        assert aside.part == part
+        [quarantined] = pond.parts(state="quarantined")
+        assert quarantined.part == part
         assert pond.map("retained").get("late") is None
         with pytest.raises(Conflict, match="quarantined a part of the map"):
             clone_map(pond, peer_of(source), "retained")
@@ -280,20 +280,20 @@ QUICK = ("plain", "interned")
 def test_one_map_becomes_a_copy(source: Served, place: Path, name: str) -> None:
     with open_pond(place / "new", serve=True) as pond:
         clone_pond(pond, peer_of(source), SystemClock())
-        kept = pond.map(name).freeze()
+        manifest = pond.map(name).freeze()
         damaged(pond, name)
-        itself = LocalPeer(pond, SystemClock(), "http://itself")
-        found = agreement([peer_of(source), itself], SystemClock(), seconds=SECONDS)
-        assert [(each.map, each.node) for each in found.differing] == [(name, "http://itself")]
+        local_peer = LocalPeer(pond, SystemClock(), "http://local")
+        found = agreement([peer_of(source), local_peer], SystemClock(), seconds=SECONDS)
+        assert [(finding.map, finding.node) for finding in found.differing] == [(name, "http://local")]
         clone_map(pond, peer_of(source), name)
         check_equal(pond, source)
-        assert pond.map(name).freeze().shard_version > kept.shard_version
+        assert pond.map(name).freeze().shard_version > manifest.shard_version
 
 
 # -- copies -------------------------------------------------------------------------------------------
 
 
-def test_a_copy_is_sent_from_any_byte_and_kept_for_a_while(source: Served) -> None:
+def test_a_copy_is_sent_from_any_byte_and_cached_for_a_while(source: Served) -> None:
     whole = source.get("/v1/maps/plain/shard")
     assert whole.status == 200
     assert int(whole.headers["Shard-Rows"]) == source.pond.map("plain").shard.stats().rows
@@ -326,8 +326,8 @@ def test_copies_that_nobody_asks_for_go(source: Served) -> None:
     first = copies.shard("plain")
     assert copies.shard("plain").checksum == first.checksum
     assert copies.expire() == 0
-    for copy in copies._cached.values():
-        copy.used_at -= 10_000
+    for cached_copy in copies._cached.values():
+        cached_copy.used_at -= 10_000
     assert copies.expire() >= 1
     assert not first.file.exists()
     assert copies.find(first.checksum) is None
@@ -363,10 +363,10 @@ class Children:
     process: subprocess.Popen[str]
 
     def clone(self, folder: Path, url: str, *, name: str | None = None, kill_at: str | None = None) -> int:
-        told = {"folder": str(folder), "url": url, "map": name, "log": f"{folder}.log", "kill_at": kill_at}
+        task = {"folder": str(folder), "url": url, "map": name, "log": f"{folder}.log", "kill_at": kill_at}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print(json.dumps(told), file=self.process.stdin, flush=True)
+        print(json.dumps(task), file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())
 
 
@@ -380,7 +380,7 @@ def children() -> Iterator[Children]:
         yield Children(process)
 
 
-def one_of_each(moments: list[str]) -> list[str]:
+def one_per_name(moments: list[str]) -> list[str]:
     """The last moment of each step."""
     return list({moment.partition(":")[0]: moment for moment in moments}.values())
 
@@ -392,7 +392,7 @@ def kill_clone(source: Served, before: Path, folder: Path, children: Children, m
     with open_pond(folder, serve=True) as pond:
         new = pond.id == source.pond.id
         if not new:
-            assert [each.name for each in pond.maps()] == ["mine", "plain"], moment
+            assert [pond_map.name for pond_map in pond.maps()] == ["mine", "plain"], moment
             assert pond.map("plain").get("mine") == pond.map("mine").get("mine") == 1, moment
             clone_pond(pond, peer_of(source), SystemClock())
         check_equal(pond, source, verify=new)
@@ -406,7 +406,7 @@ def test_killed_at_a_step_of_a_clone(source: Served, other: Path, place: Path, c
     assert children.clone(place / "whole", source.url) == 0
     moments = occurrences(place / "whole.log")
     assert {"clone.ready:1", "clone.shards_switched:1", "clone.space_written:1", "clone.cleaned:1"} <= set(moments)
-    chosen = moments if every else one_of_each(moments)
+    chosen = moments if every else one_per_name(moments)
     new = [kill_clone(source, other, place / moment.replace(":", "-"), children, moment) for moment in chosen]
     assert new == sorted(new), "from one moment on it is the new one"
     assert not new[0]

@@ -1,4 +1,4 @@
-"""A replica notices by itself that it holds other rows than its primary, says so, and asks nobody without need."""
+"""A replica notices that it holds other rows than its primary, says so, and queries nobody without need."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def compared(node: Served) -> JobRun:
-    told = node.node.scheduler.run("compare").last
-    assert told is not None
-    return told
+    last_run = node.node.scheduler.run("compare").last
+    assert last_run is not None
+    return last_run
 
 
 def lose_a_row(node: Served, name: str = "m") -> None:
-    """What must never happen, and nothing tells."""
+    """Remove a row behind the node's back, which must never happen and which nothing reports."""
     shard = node.pond.map(name).shard
     rows = next(shard.read_rows())
     shard.change(lambda tx: shard.delete_rows(tx, rows.slice(0, 1)), None)
 
 
-def test_a_map_that_differs_is_told_and_the_node_is_not_ready_until_it_is_mended(cluster: ClusterHere) -> None:
+def test_a_map_that_differs_is_reported_and_the_node_is_not_ready_until_it_is_mended(cluster: ClusterHere) -> None:
     primary, replica, other = cluster.nodes
     position = load(primary, "a", "b")
     primary.pond.create_map("n", kind="state", value="long")
@@ -66,7 +66,7 @@ def test_a_map_that_is_behind_does_not_differ(cluster: ClusterHere, monkeypatch:
     assert replica.get("/readyz").status == 200
 
 
-def test_a_primary_that_is_away_is_told(cluster: ClusterHere) -> None:
+def test_a_primary_that_is_away_is_reported(cluster: ClusterHere) -> None:
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "a"))
     primary.close()
@@ -88,4 +88,4 @@ def test_many_may_ask_at_once_whether_a_node_is_ready(node: Served) -> None:
         return [reason for _ in range(200) for reason in node.node.reasons()]
 
     with ThreadPoolExecutor(4) as pool:
-        assert [reason for told in pool.map(ask, range(4)) for reason in told] == []
+        assert [reason for reasons in pool.map(ask, range(4)) for reason in reasons] == []

@@ -1,4 +1,4 @@
-"""What is at hand is answered before anything is routed, and answered the same; nothing that waits is."""
+"""Cached maps are answered before anything is routed, and answered the same; nothing that blocks is."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from millpond.pond import Pond, open_pond
 from millpond.stores.lmdb.space import LmdbSpace
 
 
-class Told:
-    """An effort that is told: so much for each answer to come."""
+class StepwiseEffort:
+    """An effort that grows by a given step with every second call."""
 
     def __init__(self) -> None:
-        self.cpu, self.pages, self._spent, self._asked = 0.0, 0, Effort(0.0, 0), 0
+        self.cpu, self.pages, self._spent, self._calls = 0.0, 0, Effort(0.0, 0), 0
 
     def __call__(self) -> Effort:
-        self._asked += 1
-        if self._asked % 2 == 0:
+        self._calls += 1
+        if self._calls % 2 == 0:
             self._spent = Effort(self._spent.cpu + self.cpu, self._spent.pages + self.pages)
         return self._spent
 
@@ -36,7 +36,7 @@ def pond(tmp_path: Path) -> Any:
         yield made
 
 
-def test_only_maps_that_are_open_are_at_hand(pond: Pond) -> None:
+def test_only_maps_that_are_open_are_cached(pond: Pond) -> None:
     hand = FastGet(pond, pond.clock)
     assert pond.map("m").get("a") == 1
     assert hand.get("m", "a", None) == {"found": True, "type": "long", "value": 1}
@@ -48,7 +48,7 @@ def test_only_maps_that_are_open_are_at_hand(pond: Pond) -> None:
     assert hand.get("m", "a", None) is not None
 
 
-def test_what_is_dropped_or_altered_is_not_at_hand(pond: Pond) -> None:
+def test_what_is_dropped_or_altered_is_not_cached(pond: Pond) -> None:
     hand = FastGet(pond, pond.clock)
     assert hand.get("m", "a", None) is not None
     pond.alter_map("m", retain="10y", retain_by="update_time")
@@ -126,7 +126,7 @@ def test_a_map_that_is_about_to_move_is_not_waited_for(pond: Pond, where: str) -
 
 @pytest.mark.parametrize(("cpu", "pages"), [(2 * CPU_SECONDS_MAX, 0), (0.0, 1)])
 def test_maps_whose_answers_are_dear_go_to_threads_for_a_while(pond: Pond, cpu: float, pages: int) -> None:
-    effort = Told()
+    effort = StepwiseEffort()
     clock = pond.clock
     assert isinstance(clock, ManualClock)
     hand = FastGet(pond, clock, effort)
@@ -157,7 +157,7 @@ def test_effort_is_of_this_thread() -> None:
     assert effort_of_thread().cpu > before.cpu
 
 
-def test_what_cannot_be_asked_is_refused_as_ever(pond: Pond) -> None:
+def test_an_impossible_query_is_refused_as_ever(pond: Pond) -> None:
     pond.create_map("ranges", kind="ranged_state", value="long").load(
         pa.table({"key_start": [1], "key_end": [5], "value": [7]})
     )
@@ -189,10 +189,12 @@ def test_both_ways_answer_alike_and_are_counted_alike(node: Any) -> None:
         node.pond.open_maps.forget(["m"])
         slow.append(node.get(path))
     node.get(paths[0])
-    told = [node.get(path) for path in paths]
-    assert [(each.status, each.body) for each in told] == [(each.status, each.body) for each in slow]
-    assert [each.status for each in told] == [200] * 7 + [400] * 3 + [404] * 3
-    assert [each.headers["content-type"] for each in told] == ["application/json"] * len(paths)
+    fast = [node.get(path) for path in paths]
+    assert [(response.status, response.body) for response in fast] == [
+        (response.status, response.body) for response in slow
+    ]
+    assert [response.status for response in fast] == [200] * 7 + [400] * 3 + [404] * 3
+    assert [response.headers["content-type"] for response in fast] == ["application/json"] * len(paths)
     counted = node.get("/metrics").body.decode()
     assert 'millpond_requests_total{method="GET",route="/v1/maps/{name}/get",status="200"} 15.0' in counted
     assert 'millpond_request_seconds_count{method="GET",route="/v1/maps/{name}/get"}' in counted
@@ -205,8 +207,8 @@ def test_questions_do_not_wait_for_those_that_open(node: Any) -> None:
         node.pond.wait_applied(loaded.position, timeout=30)
         assert node.get(f"/v1/maps/{name}/get?key=a").json()["value"] == 1
     with node.pond.map("m").shard._lock:  # as while it is opened
-        asked = threading.Thread(target=node.get, args=("/v1/maps/m/get?key=a",))
-        asked.start()
+        thread = threading.Thread(target=node.get, args=("/v1/maps/m/get?key=a",))
+        thread.start()
         assert node.get("/v1/maps/other/get?key=a").json()["value"] == 1
-    asked.join(10)
-    assert not asked.is_alive()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -8,7 +8,7 @@ import pytest
 
 from millpond.testing.cluster_audit import fetch_json
 from millpond.testing.rows import table_of
-from tests.nodes.fault_story import Story, rows_of, told_story
+from tests.nodes.fault_story import Story, rows_of, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ DAY = 24 * HOUR
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with told_story(tmp_path_factory.mktemp("clocks")) as story:
+    with running_story(tmp_path_factory.mktemp("clocks")) as story:
         yield story
 
 
@@ -32,8 +32,8 @@ def story(whole: Story) -> Iterator[Story]:
 
 
 def stamps_of(story: Story) -> list[int]:
-    """When the primary says that its entries were made, in their order."""
-    return [each["stamp_ms"] for each in fetch_json(story.cluster, 0, "/v1/log", after=0)["entries"]]
+    """The stamps of the primary's entries, in their order."""
+    return [entry["stamp_ms"] for entry in fetch_json(story.cluster, 0, "/v1/log", after=0)["entries"]]
 
 
 def test_a_clock_set_back_changes_no_order(story: Story) -> None:

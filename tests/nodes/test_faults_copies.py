@@ -11,7 +11,7 @@ from millpond.maps.model.definition import Kind
 from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import fetch_json
 from millpond.testing.faulty_proxy import Trouble
-from tests.nodes.fault_story import Story, rows_of, told_story
+from tests.nodes.fault_story import Story, rows_of, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,12 +23,12 @@ REPLICA, NEWCOMER = 1, 2
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Nodes that keep merged parts, and the log, hardly any time."""
     settings = {"part_retention": "500ms", "cleanup_interval": "300ms"}
-    with told_story(tmp_path_factory.mktemp("copies"), proxies=True, settings=settings) as opened:
+    with running_story(tmp_path_factory.mktemp("copies"), proxies=True, settings=settings) as opened:
         yield opened
 
 
 def trimmed(story: Story) -> bool:
-    """Whether no node has the log from its beginning."""
+    """True when no node has the log from its beginning."""
     return all(fetch_json(story.cluster, number, "/v1/log", after=10**9)["first"] > 1 for number in range(3))
 
 
@@ -48,5 +48,5 @@ def test_a_replica_that_begins_anew_does_not_believe_a_damaged_copy(story: Story
     ]
     story.cluster.start(NEWCOMER)
     story.check()
-    assert any(each.struck.is_set() for each in troubles)
+    assert any(trouble.struck.is_set() for trouble in troubles)
     assert list(story.cluster.nodes[NEWCOMER].folder.glob("clone/*")) == []

@@ -1,4 +1,4 @@
-"""Bytes that are not what was written: found where they arrive, told, and never served."""
+"""Bytes that are not what was written: found where they arrive, reported, and never served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millpond.testing.cluster_audit import fetch_json, parts_of
 from millpond.testing.faults import flip_byte
 from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import canonical_of, table_of
-from tests.nodes.fault_story import Story, patient, rows_of, told_story
+from tests.nodes.fault_story import Story, patient, rows_of, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ REPLICA, NEWCOMER = 1, 2
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with told_story(tmp_path_factory.mktemp("damage"), proxies=True) as story:
+    with running_story(tmp_path_factory.mktemp("damage"), proxies=True) as story:
         yield story
 
 
@@ -64,8 +64,8 @@ def send(story: Story, name: str, part: str, body: bytes, **headers: str) -> Ans
         "Upload-Map": name, "Upload-Length": str(len(body)), "Upload-Offset": "0",
         "Upload-Checksum": xxh3_128_hexdigest(body), "Content-Type": "application/octet-stream",
     }  # fmt: skip
-    told = {**given, **{key.replace("_", "-"): value for key, value in headers.items()}}
-    return story.cluster.ask(0, "PUT", f"/v1/parts/{part}/upload", body=body, headers=told)
+    sent_headers = {**given, **{key.replace("_", "-"): value for key, value in headers.items()}}
+    return story.cluster.ask(0, "PUT", f"/v1/parts/{part}/upload", body=body, headers=sent_headers)
 
 
 def members_of(bundle: bytes) -> dict[str, bytes]:
@@ -87,11 +87,11 @@ def link_to(members: Mapping[str, bytes]) -> bytes:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as file:
         for name, data in members.items():
-            told = zipfile.ZipInfo(name)
+            info = zipfile.ZipInfo(name)
             if name == "data.mdb":
-                told.external_attr = 0o120777 << 16
+                info.external_attr = 0o120777 << 16
                 data = b"/etc/passwd"
-            file.writestr(told, data)
+            file.writestr(info, data)
     return sink.getvalue()
 
 
@@ -125,11 +125,11 @@ def test_a_bad_bundle_is_refused_and_nothing_of_it_is_left(story: Story, what: s
     assert answer.status in (400, 413, 422), (answer.status, answer.body)
     assert answer.json()["kind"], answer.body
     assert b"Traceback" not in answer.body
-    told = story.cluster.ask(0, "GET", f"/v1/parts/{part}/upload").json()
-    assert told["state"] == "absent", told
+    response = story.cluster.ask(0, "GET", f"/v1/parts/{part}/upload").json()
+    assert response["state"] == "absent", response
     assert not Path("/tmp/millpond-escaped").exists()
     assert not list(story.cluster.folder.rglob("escaped"))
-    assert not [each for each in parts_of(story.cluster, 0) if each["part"] == part]
+    assert not [listed for listed in parts_of(story.cluster, 0) if listed["part"] == part]
     story.load(name, 1)
     story.check(full=False)
 
@@ -154,8 +154,8 @@ def test_an_upload_that_is_not_what_it_said_is_refused(story: Story) -> None:
     story.create("liar")
     part, bundle = bundle_of(story, "liar")
     assert send(story, "liar", part, bundle, Upload_Checksum="0" * 32).status == 422
-    told = send(story, "liar", part, bundle[17:], Upload_Offset="17", Upload_Length=str(len(bundle)))
-    assert (told.status, told.json()["kind"]) == (409, "upload_offset"), told.body
+    response = send(story, "liar", part, bundle[17:], Upload_Offset="17", Upload_Length=str(len(bundle)))
+    assert (response.status, response.json()["kind"]) == (409, "upload_offset"), response.body
     assert send(story, "liar", part, bundle, Upload_Length="-1").status == 400
     assert send(story, "liar", part, bundle, Upload_Length=str(1 << 50)).status == 413
     assert send(story, "nobody", part, bundle).status == 404
@@ -205,8 +205,8 @@ def _enter_without(story: Story, name: str, load: int) -> None:
         }  # fmt: skip
         answer = story.cluster.ask(number, "PUT", f"/v1/parts/{part}/upload", body=bundle, headers=headers)
         assert answer.status == 200, answer.body
-    asked = {"load_id": f"{name}-{load}", "parts": [part], "source": "", "rejected": 0}
-    answer = story.cluster.ask(0, "POST", "/v1/loads", body=asked)
+    request = {"load_id": f"{name}-{load}", "parts": [part], "source": "", "rejected": 0}
+    answer = story.cluster.ask(0, "POST", "/v1/loads", body=request)
     assert answer.status == 200, answer.body
     story.put(name, rows_of(Kind.STATE, load))
 
@@ -218,7 +218,7 @@ def _enter_without(story: Story, name: str, load: int) -> None:
     "kill_at",
     [None, *(pytest.param(step, marks=pytest.mark.slow) for step in ("merge.quarantine_moved", "retry.part_replaced"))],
 )
-def test_a_staged_part_that_is_damaged_is_put_aside_told_and_merged_when_an_intact_copy_is_found(
+def test_a_staged_part_that_is_damaged_is_quarantined_reported_and_merged_when_an_intact_copy_is_found(
     story: Story, kill_at: str | None
 ) -> None:
     """The replica dies before it merges; what it has staged is damaged meanwhile. It may die again while it mends."""
@@ -243,10 +243,10 @@ def test_a_staged_part_that_is_damaged_is_put_aside_told_and_merged_when_an_inta
         story.cluster.wait_dead(REPLICA)
         story.cluster.start(REPLICA)
     patient(story, lambda: story.pond.map("staged").load(table_of(story.definition("staged"), rows)))
-    aside = [each for each in parts_of(story.cluster, REPLICA) if each["state"] == "quarantined"]
-    assert all(each["reason"] for each in aside)
-    if aside:
-        # The node may be at it by itself at this moment, and says so.
+    quarantined = [entry for entry in parts_of(story.cluster, REPLICA) if entry["state"] == "quarantined"]
+    assert all(entry["reason"] for entry in quarantined)
+    if quarantined:
+        # The node may be running it at this moment, and says so.
         wait_for(lambda: retried(story, REPLICA), "the parts to be taken again")
     story.check()
 
@@ -271,16 +271,16 @@ def test_a_damaged_file_of_a_snapshot_is_never_served_as_whole(story: Story) -> 
     keys = [str(address[0]) for address in list(story.model("served").rows)[::20]]
     wanted = [story.model("served").answer(key) for key in keys]
     try:
-        told = target.snapshot().lookup(keys).to_pylist()
+        answers = target.snapshot().lookup(keys).to_pylist()
     except (Corrupt, Unavailable):
         answer = story.cluster.ask(0, "POST", "/v1/verify", body={"full": True})
         assert answer.json()["problems"]
-        told = patient(story, lambda: target.snapshot().lookup(keys).to_pylist())
-    assert told == wanted
+        answers = patient(story, lambda: target.snapshot().lookup(keys).to_pylist())
+    assert answers == wanted
 
 
 def test_a_byte_that_changes_in_a_page_of_a_shard_is_found_by_comparing_and_mended_by_a_copy(story: Story) -> None:
-    """The database knows no checksums: a value that is another one is told by what the other nodes hold."""
+    """The database knows no checksums: a value that is another one is found by what the other nodes hold."""
     story.create("page")
     rows = [((f"page{number:05d}",), 1_000_000 + number) for number in range(500)]
     story.bring("page", rows)
@@ -293,9 +293,9 @@ def test_a_byte_that_changes_in_a_page_of_a_shard_is_found_by_comparing_and_mend
     assert places
     assert fetch_json(story.cluster, REPLICA, "/v1/maps/page/get", key=key.decode())["value"] != 1_000_123
     said = json.loads(shell("verify", "--pond", story.cluster.url, "--wait", "10", "--json", code=1))
-    differing = [(each["map"], each["node"], each["state"]) for each in said["agreement"]["findings"]
-                 if each["state"] != "agrees"]  # fmt: skip
-    assert [each[:2] for each in differing] == [("page", story.cluster.urls[REPLICA])]
+    differing = [(finding["map"], finding["node"], finding["state"]) for finding in said["agreement"]["findings"]
+                 if finding["state"] != "agrees"]  # fmt: skip
+    assert [finding[:2] for finding in differing] == [("page", story.cluster.urls[REPLICA])]
     assert differing[0][2] in ("differs", "damaged")
     assert "cloned map page" in shell("repair", story.cluster.urls[REPLICA])
     story.check()

@@ -18,7 +18,7 @@ from millpond.maps.model.definition import Kind
 from millpond.testing.cluster import Place, wait_for
 from millpond.testing.cluster_audit import fetch_json, parts_of, position_of
 from millpond.testing.rows import table_of
-from tests.nodes.fault_story import Story, patient, rows_of, told_story
+from tests.nodes.fault_story import Story, patient, rows_of, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def whole(disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """The third node lives on the small disk."""
-    with told_story(tmp_path_factory.mktemp("full"), places={SMALL: Place(folder=disk / "pond")}) as story:
+    with running_story(tmp_path_factory.mktemp("full"), places={SMALL: Place(folder=disk / "pond")}) as story:
         yield story
 
 
@@ -85,7 +85,7 @@ def fill(disk: Path, leaving: int = 0) -> Path:
 @pytest.mark.parametrize(
     "leaving", [0, *(pytest.param(left << 20, marks=pytest.mark.slow) for left in (8, 24, 30)), 36 << 20]
 )
-def test_a_load_that_one_disk_cannot_hold_is_told_and_goes_on_when_there_is_space(
+def test_a_load_that_one_disk_cannot_hold_is_reported_and_goes_on_when_there_is_space(
     whole: Story, disk: Path, leaving: int
 ) -> None:
     """By how much is left the upload is refused, or what was entered waits there to be merged."""
@@ -119,8 +119,8 @@ def test_a_full_disk_is_answered_with_507_and_nothing_is_left_of_the_upload(whol
     story.settle()
     ballast = fill(disk)
     wait_for(lambda: story.cluster.ask(SMALL, "GET", "/readyz").status == 503, "the node to say that it is not ready")
-    told_why = story.cluster.ask(SMALL, "GET", "/readyz").body
-    assert b"disk" in told_why
+    reasons = story.cluster.ask(SMALL, "GET", "/readyz").body
+    assert b"disk" in reasons
     with pytest.raises(Unavailable):
         story.pond.map("refusal").load(table_of(story.definition("refusal"), big_rows()))
     answer = story.cluster.ask(
@@ -140,14 +140,14 @@ def test_a_full_disk_is_answered_with_507_and_nothing_is_left_of_the_upload(whol
 
 
 def answers(story: Story) -> bool:
-    """Whether the node on the small disk answers, if it runs."""
+    """True when the node on the small disk answers; it must run."""
     with suppress(HTTPError):
         return story.cluster.ask(SMALL, "GET", "/healthz").status == 200
     assert story.cluster.nodes[SMALL].runs, story.cluster.nodes[SMALL].tail()
     return False
 
 
-def test_what_was_entered_waits_while_the_disk_is_full_and_is_merged_by_itself_later(whole: Story, disk: Path) -> None:
+def test_an_applied_load_is_queued_while_the_disk_is_full_and_merged_later(whole: Story, disk: Path) -> None:
     story = whole
     story.create("waits")
     story.load("waits", 0)

@@ -18,7 +18,7 @@ from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import parts_of, position_of, settle
 from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import canonical_of, table_of
-from tests.nodes.fault_story import Story, patient, rows_of, told_story, wait_struck
+from tests.nodes.fault_story import Story, patient, rows_of, running_story, wait_struck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ MANY = 1_000_000
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with told_story(tmp_path_factory.mktemp("down"), proxies=True, settings={"read_timeout": "5s"}) as story:
+    with running_story(tmp_path_factory.mktemp("down"), proxies=True, settings={"read_timeout": "5s"}) as story:
         yield story
 
 
@@ -73,7 +73,7 @@ def test_nothing_is_entered_while_a_replica_is_away_and_the_load_succeeds_when_i
     story.check()
 
 
-def test_a_replica_that_dies_after_the_upload_catches_up_by_itself(story: Story) -> None:
+def test_a_replica_that_dies_after_the_upload_replicates_without_help(story: Story) -> None:
     story.create("died")
     story.load("died", 0)
     trouble = story.proxy(0).trouble(Trouble("cut", match=b"GET /v1/log", times=MANY))
@@ -91,7 +91,7 @@ def test_a_replica_that_dies_after_the_upload_catches_up_by_itself(story: Story)
     story.check()
 
 
-def test_nothing_can_be_loaded_without_the_primary_but_everything_can_be_asked(story: Story) -> None:
+def test_nothing_can_be_loaded_without_the_primary_but_everything_can_be_read(story: Story) -> None:
     target = story.create("primary")
     story.load("primary", 0)
     settle(story.cluster)
@@ -116,7 +116,7 @@ def test_a_replica_that_was_away_for_several_loads_catches_up_when_it_starts(sto
     story.load("behind", 0)
     settle(story.cluster)
     story.cluster.stop(2)
-    # a list of two nodes is a cluster of its own for a writer that was told so
+    # a list of two nodes is a cluster of its own for a writer that is configured so
     for load in range(1, 6):
         for number in (0, 1):
             enter_at(story, number, "behind", load)
@@ -140,12 +140,12 @@ def enter_at(story: Story, number: int, name: str, load: int) -> None:
         "Upload-Map": name, "Upload-Length": str(len(body)), "Upload-Offset": "0",
         "Upload-Checksum": xxh3_128_hexdigest(body), "Content-Type": "application/octet-stream",
     }  # fmt: skip
-    told = story.cluster.ask(number, "PUT", f"/v1/parts/{part.manifest.id}/upload", body=body, headers=headers)
-    assert told.status == 200, told.body
+    response = story.cluster.ask(number, "PUT", f"/v1/parts/{part.manifest.id}/upload", body=body, headers=headers)
+    assert response.status == 200, response.body
     if number == 0:
-        asked = {"load_id": f"direct-{name}-{load}", "parts": [part.manifest.id], "source": "", "rejected": 0}
-        told = story.cluster.ask(0, "POST", "/v1/loads", body=asked)
-        assert told.status == 200, told.body
+        request = {"load_id": f"direct-{name}-{load}", "parts": [part.manifest.id], "source": "", "rejected": 0}
+        response = story.cluster.ask(0, "POST", "/v1/loads", body=request)
+        assert response.status == 200, response.body
         story.put(name, rows)
 
 
@@ -157,12 +157,12 @@ def test_an_upload_that_is_cut_is_gone_on_with(story: Story, after: int) -> None
     name = f"cut{after}"
     story.create(name)
     rows = big_rows(after)
-    line = story.proxy(1)
-    trouble = line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=after))
-    before = line.bytes_up
+    proxy = story.proxy(1)
+    trouble = proxy.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=after))
+    before = proxy.bytes_up
     story.bring(name, rows)
     assert trouble.struck.is_set()
-    assert line.bytes_up - before < 6 << 20
+    assert proxy.bytes_up - before < 6 << 20
     story.check(full=False)
 
 
@@ -170,9 +170,9 @@ def test_a_commit_whose_answer_is_lost_is_entered_once(story: Story) -> None:
     story.create("lost")
     trouble = story.proxy(0).trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
     before = settle(story.cluster)
-    told = story.load("lost", 1)
+    result = story.load("lost", 1)
     assert trouble.struck.is_set()
-    assert told.rows == len(story.model("lost").rows)
+    assert result.rows == len(story.model("lost").rows)
     assert position_of(story.cluster, 0)[0] == before + 1
     story.check()
 
@@ -197,7 +197,7 @@ def test_an_answer_to_making_a_map_that_is_lost_is_no_second_map(story: Story) -
     }
 
 
-def test_a_line_that_says_nothing_is_given_up(story: Story) -> None:
+def test_a_silent_connection_is_given_up(story: Story) -> None:
     """Not reset, only silent: the read time-out ends it."""
     story.create("silent")
     trouble = story.proxy(1).trouble(Trouble("hold", match=b"PUT /v1/parts/", after=500))
@@ -208,25 +208,25 @@ def test_a_line_that_says_nothing_is_given_up(story: Story) -> None:
     story.check()
 
 
-def test_a_snapshot_that_is_cut_is_gone_on_with_and_another_node_is_asked(story: Story) -> None:
+def test_a_snapshot_that_is_cut_is_gone_on_with_at_another_node(story: Story) -> None:
     target = story.create("frozen")
     rows = big_rows(7)
     story.bring("frozen", rows)
     settle(story.cluster)
-    line = story.proxy(0)
+    proxy = story.proxy(0)
     struck = [
-        line.trouble(Trouble("cut", match=b"GET /v1/maps/frozen/objects/", after=100, down=True)) for _ in range(2)
+        proxy.trouble(Trouble("cut", match=b"GET /v1/maps/frozen/objects/", after=100, down=True)) for _ in range(2)
     ]
     keys = [str(address[0]) for address in list(story.model("frozen").rows)[:: len(rows) // 500]]
     wanted = [story.model("frozen").answer(key) for key in keys]
     snapshot = patient(story, lambda: target.snapshot())
     assert snapshot.lookup(keys).to_pylist() == wanted
-    assert all(each.struck.is_set() for each in struck[:1])
+    assert all(trouble.struck.is_set() for trouble in struck[:1])
     story.load("frozen", 8)
-    line.cut()
+    proxy.cut()
     fresh = patient(story, lambda: target.snapshot())
     assert fresh.lookup(keys).to_pylist() == [story.model("frozen").answer(key) for key in keys]
-    line.mend()
+    proxy.mend()
     story.check(full=False)
 
 
@@ -254,12 +254,12 @@ def test_the_log_that_is_cut_in_mid_answer_is_read_again(story: Story) -> None:
 
 
 def test_a_replica_says_who_takes_loads(story: Story) -> None:
-    """Who asks a replica to enter something is told the primary."""
-    asked = {"load_id": "x", "parts": [], "source": "", "rejected": 0}
-    told = story.cluster.ask(1, "POST", "/v1/loads", body=asked)
-    assert told.status == 421, told.body
-    assert told.json()["kind"] == "not_primary"
-    assert told.json()["values"]["primary"] == story.cluster.urls[0]
+    """A replica that gets a load names the primary."""
+    request = {"load_id": "x", "parts": [], "source": "", "rejected": 0}
+    response = story.cluster.ask(1, "POST", "/v1/loads", body=request)
+    assert response.status == 421, response.body
+    assert response.json()["kind"] == "not_primary"
+    assert response.json()["values"]["primary"] == story.cluster.urls[0]
 
 
 def test_parts_that_nobody_enters_are_listed_nowhere(story: Story) -> None:

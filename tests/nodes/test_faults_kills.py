@@ -1,8 +1,8 @@
 """A node killed at each step of all it does: it comes back, all nodes agree, and nothing acknowledged is missing.
 
 A round of the story does everything a node does: it takes uploads and loads, merges, freezes, condenses, retains,
-compacts, and one replica begins anew with a copy of the others. It is told once to learn which steps each node takes;
-then again and again, with a node killed at one of them. Whoever is cut off tries again, as a pipeline does.
+compacts, and one replica begins anew with a copy of the others. It runs once to learn which steps each node takes;
+then again and again, with a node killed at one of them. A client that is cut off tries again, as a pipeline does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from millpond.errors import NotFound, Unavailable
 from millpond.testing.cluster import Cluster, wait_for
 from millpond.testing.cluster_audit import fetch_json
-from tests.nodes.fault_story import Story, patient, told_story
+from tests.nodes.fault_story import Story, patient, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,14 +42,14 @@ ELSEWHERE = (
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     # The log is soon trimmed, so that who begins anew has to copy.
     settings = {"part_retention": "500ms", "cleanup_interval": "300ms"}
-    with told_story(tmp_path_factory.mktemp("kills"), settings=settings) as story:
+    with running_story(tmp_path_factory.mktemp("kills"), settings=settings) as story:
         story.create("weather", "temporal_state", scheme="hash")
         story.create("planes", scheme="lookup")
         yield story
 
 
 def ready(cluster: Cluster, number: int) -> bool:
-    """Whether a node is ready, or dead and never will be."""
+    """True when a node is ready, or dead and never will be."""
     with suppress(HTTPError):
         return cluster.ask(number, "GET", "/readyz").status == 200
     return not cluster.nodes[number].runs
@@ -125,7 +125,7 @@ class Rounds:
         rmtree(cluster.nodes[NEWCOMER].folder)
         cluster.start(NEWCOMER, kill_at=kill_at, wait=kill_at is None)
         if kill_at is not None:
-            # The last of several times need not come again: a copy that is asked for anew takes its steps twice.
+            # The last of several times need not come again: a copy that is requested anew takes its steps twice.
             wait_for(lambda: kill_at.endswith(":1") or ready(cluster, NEWCOMER), "the newcomer to die", 90)
             if cluster.nodes[NEWCOMER].runs and not kill_at.endswith(":1"):
                 cluster.kill(NEWCOMER)
@@ -140,13 +140,13 @@ def rounds(whole: Story) -> Rounds:
 
 @pytest.fixture(scope="module")
 def steps(rounds: Rounds) -> dict[int, Counter[str]]:
-    """How often each node takes each step in a round; the second one, as the first makes everything."""
+    """The number of times each node takes each step in a round; of the second one, as the first makes everything."""
     rounds.tell()
     marks = [_taken(rounds.story, number) for number in range(3)]
     rounds.tell()
-    told = {number: _taken(rounds.story, number) - marks[number] for number in range(3)}
+    counts = {number: _taken(rounds.story, number) - marks[number] for number in range(3)}
     rounds.story.check()
-    return told
+    return counts
 
 
 def _taken(story: Story, number: int) -> Counter[str]:
@@ -195,6 +195,6 @@ def test_a_round_comes_by_every_step_of_a_node(steps: dict[int, Counter[str]]) -
     named = set()
     for file in (ROOT / "src" / "millpond").rglob("*.py"):
         named |= set(re.findall(r'\bstep\(\s*"([a-z_.]+)"', file.read_text()))
-    taken = set().union(*(each.keys() for each in steps.values()))
+    taken = set().union(*(counter.keys() for counter in steps.values()))
     missing = {name for name in named - taken if not name.startswith(ELSEWHERE)}
     assert missing == set()

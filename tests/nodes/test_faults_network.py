@@ -12,7 +12,7 @@ import pytest
 from millpond.errors import Unavailable
 from millpond.testing.cluster import Place
 from millpond.testing.cluster_audit import settle
-from tests.nodes.fault_story import Story, patient, told_story
+from tests.nodes.fault_story import Story, patient, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def story(network: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     settings = {"token": TOKEN, "tokens": [shared], "read_timeout": "3s", "connect_timeout": "1s"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLPOND_TOKEN", TOKEN)
-        with told_story(
+        with running_story(
             tmp_path_factory.mktemp("cable"), settings=settings,
             places={0: here, 1: here, 2: Place(host=f"{BLOCK}.2", space=network)},
         ) as opened:  # fmt: skip

@@ -15,7 +15,7 @@ from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import fetch_json, position_of
 from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import table_of
-from tests.nodes.fault_story import Story, patient, rows_of, told_story
+from tests.nodes.fault_story import Story, patient, rows_of, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +27,12 @@ MANY = 1_000_000
 @pytest.fixture
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     settings = {"read_timeout": "3s", "connect_timeout": "1s"}
-    with told_story(tmp_path_factory.mktemp("promoted"), proxies=True, settings=settings) as opened:
+    with running_story(tmp_path_factory.mktemp("promoted"), proxies=True, settings=settings) as opened:
         yield opened
 
 
 def enter_at_the_primary_alone(story: Story, name: str, load: int) -> None:
-    """A load that the primary enters and dies of before anybody heard of it; whoever loads is told so."""
+    """A load that the primary enters and dies of before anybody heard of it; the loader gets an error."""
     trouble = story.proxy(OLD).trouble(Trouble("cut", match=b"GET /v1/log", times=MANY))
     wait_for(lambda: trouble.times < MANY - 4, "questions that were on their way to be answered")
     before = position_of(story.cluster, OLD)[0]
@@ -68,9 +68,9 @@ def roles_of(story: Story, *numbers: int) -> list[str]:
 
 
 def is_forked(story: Story, number: int) -> bool:
-    """Whether a node says that it is not ready, as its log is another one."""
+    """True when a node says that it is not ready, as its log is another one."""
     answer = story.cluster.ask(number, "GET", "/readyz")
-    return answer.status == 503 and any("another one than its peer's" in each for each in answer.json()["reasons"])
+    return answer.status == 503 and any("another one than its peer's" in reason for reason in answer.json()["reasons"])
 
 
 def test_a_primary_that_comes_back_with_an_entry_nobody_heard_of_is_forked_and_made_a_copy(story: Story) -> None:
@@ -105,7 +105,7 @@ def answers(story: Story, number: int) -> bool:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_new_primary_takes_what_only_the_old_one_has_while_it_entered_nothing_itself(
+def test_a_new_primary_takes_what_only_the_old_one_has_while_it_applied_nothing_of_its_own(
     story: Story, late: bool
 ) -> None:
     """Nothing is lost, though it was not acknowledged; loading it again brings nothing twice.

@@ -15,7 +15,7 @@ import pytest
 
 import millpond
 from millpond.testing.cluster_audit import fetch_json
-from tests.nodes.fault_story import Story, rows_of, state_table, told_story
+from tests.nodes.fault_story import Story, rows_of, running_story, state_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ PROCESSES = 5
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with told_story(tmp_path_factory.mktemp("races")) as opened:
+    with running_story(tmp_path_factory.mktemp("races")) as opened:
         yield opened
 
 
@@ -48,8 +48,8 @@ def test_the_same_data_loaded_twice_at_once_is_there_once(story: Story) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(load, range(4)))
-    for each in ponds:
-        each.close()
+    for pond in ponds:
+        pond.close()
     assert sum(result.parts for result in results) == 1
     assert sum(result.duplicate_parts for result in results) == 3
     story.put("same", [((key,), 5) for key in keys])
@@ -80,7 +80,7 @@ def loaded_by_processes(story: Story, folder: Path, shares: Sequence[Sequence[Lo
             child.kill()
             child.wait()
     assert [child.returncode for child in children] == [0] * len(children), [error for _, error in said]
-    return [json.loads(line) for told, _ in said for line in told.splitlines()]
+    return [json.loads(line) for output, _ in said for line in output.splitlines()]
 
 
 def test_the_same_data_loaded_by_two_processes_at_once_is_there_once(story: Story, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_same_data_loaded_by_two_processes_at_once_is_there_once(story: Stor
     keys = [f"k{number}" for number in range(3_000)]
     share = [{"map": "both", "keys": keys, "value": 7, "source": "file"}]
     said = loaded_by_processes(story, tmp_path, [share, share])
-    assert sorted((each["parts"], each["duplicates"]) for each in said) == [(0, 1), (1, 0)]
+    assert sorted((result["parts"], result["duplicates"]) for result in said) == [(0, 1), (1, 0)]
     story.put("both", [((key,), 7) for key in keys])
     story.check()
 
@@ -106,9 +106,9 @@ def fifty(names: Sequence[str]) -> list[Load]:
 def put_in_order(story: Story, loads: Sequence[Load]) -> None:
     """Put into the model what was loaded; the log says in which order, and has each once."""
     entries = fetch_json(story.cluster, 0, "/v1/log", after=0)["entries"]
-    order = [each["body"] for each in entries if each["kind"] == "load" and each["maps"][0] in story.world]
-    known = {each["source"]: each for each in loads}
-    assert sorted(each["source"] for each in order) == sorted(known)
+    order = [entry["body"] for entry in entries if entry["kind"] == "load" and entry["maps"][0] in story.world]
+    known = {load["source"]: load for load in loads}
+    assert sorted(entry["source"] for entry in order) == sorted(known)
     for body in order:
         load = known[body["source"]]
         assert [part["map"] for part in body["parts"]] == [load["map"]]
@@ -125,13 +125,13 @@ def test_fifty_loads_at_once_over_five_maps_end_the_same_everywhere(
         story.create(name)
     loads = fifty(names)
     said = loaded_by_processes(story, tmp_path, [loads[share::processes] for share in range(processes)])
-    assert [(each["parts"], each["duplicates"]) for each in said] == [(1, 0)] * LOADS
+    assert [(result["parts"], result["duplicates"]) for result in said] == [(1, 0)] * LOADS
     put_in_order(story, loads)
     story.check()
 
 
 def test_readers_beside_writers_never_see_half_a_load(story: Story) -> None:
-    """Every load gives all keys one value: whoever scans sees one value."""
+    """Every load gives all keys one value: every scan sees one value."""
     story.world.clear()
     story.create("even")
     keys = [f"k{number}" for number in range(300)]

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import fetch_json
-from tests.nodes.fault_story import Story, told_story
+from tests.nodes.fault_story import Story, running_story
 from tests.spark.conftest import spark as spark
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ DEATHS = [(number, step, merged) for merged, steps in WHEN_MERGED for step in st
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with told_story(tmp_path_factory.mktemp("job")) as opened:
+    with running_story(tmp_path_factory.mktemp("job")) as opened:
         yield opened
 
 
@@ -57,16 +57,16 @@ def test_a_job_ends_well_or_is_run_again_while_a_replica_dies(spark: SparkSessio
 
 
 def loads_of(story: Story, name: str) -> int:
-    """How many loads of a map the log holds."""
+    """The number of loads of a map in the log."""
     entries = fetch_json(story.cluster, 0, "/v1/log", after=0)["entries"]
-    return sum(each["kind"] == "load" and name in each["maps"] for each in entries)
+    return sum(entry["kind"] == "load" and name in entry["maps"] for entry in entries)
 
 
 @pytest.mark.parametrize(("number", "step", "synchronise"), DEATHS)
 def test_a_job_ends_well_or_is_run_again_when_a_node_dies_at_a_step(
     spark: SparkSession, story: Story, number: int, step: str, synchronise: bool
 ) -> None:
-    """Whoever runs the job starts the dead node, and runs the job again when it failed."""
+    """The one who runs the job starts the dead node, and runs the job again when it failed."""
     story.world.clear()
     name = f"{step.replace('.', '_')}_{number}_{synchronise}".lower()
     story.create(name)
@@ -89,7 +89,7 @@ def test_a_job_ends_well_or_is_run_again_when_a_node_dies_at_a_step(
 
 
 def _failed(story: Story, save: Callable[[], object]) -> str:
-    """Save; what failed. Whoever died of it is started."""
+    """Save; what failed. Nodes that died of it are started."""
     try:
         save()
     except PySparkException as error:

@@ -21,13 +21,13 @@ DATA = bytes(range(256)) * 40_000
 
 
 class Source(ThreadingHTTPServer):
-    """Serves one file; may end an answer early, and says what it was asked for."""
+    """Serves one file; may end an answer early, and records the requested ranges."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.data, self.tag, self.checksum = DATA, "one", xxhash.xxh3_128_hexdigest(DATA)
         self.cuts: list[int] = []
-        self.asked: list[str | None] = []
+        self.ranges: list[str | None] = []
 
     def handle_error(self, *_: Any) -> None:
         """A reader that goes away is what these tests are about."""
@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
-        self.server.asked.append(wanted)
+        self.server.ranges.append(wanted)
         found = re.fullmatch(r"bytes=(\d+)-", wanted or "")
         continued = found and self.headers.get("If-Range") == f'"{self.server.tag}"'
         start = int(found[1]) if found and continued else 0
@@ -78,27 +78,27 @@ def test_a_file_comes_whole(source: Source, line: Connection, tmp_path: Path) ->
     assert fetched.file.read_bytes() == DATA
     assert fetched.bytes == len(DATA)
     assert fetched.headers["etag"] == '"one"'
-    assert [each.name for each in fetched.file.parent.iterdir()] == ["file"]
+    assert [path.name for path in fetched.file.parent.iterdir()] == ["file"]
 
 
-def test_it_goes_on_where_the_line_broke(source: Source, line: Connection, tmp_path: Path) -> None:
+def test_it_goes_on_where_the_connection_was_lost(source: Source, line: Connection, tmp_path: Path) -> None:
     source.cuts = [3_000_000, 0, 4_000_000]
     assert fetch_file(line, "/file", tmp_path / "file").file.read_bytes() == DATA
-    offsets = [int(each[6:-1]) if each else 0 for each in source.asked]
+    offsets = [int(header[6:-1]) if header else 0 for header in source.ranges]
     assert offsets[0] == 0
     assert 0 < offsets[1] <= 3_000_000
     assert offsets[1] == offsets[2] < offsets[3]
 
 
-def test_what_came_is_kept_for_the_next_time(source: Source, line: Connection, tmp_path: Path) -> None:
+def test_what_came_is_reused_the_next_time(source: Source, line: Connection, tmp_path: Path) -> None:
     source.cuts = [2_000_000, 0]
     with pytest.raises(Unavailable, match="cannot be reached"):
         fetch_file(line, "/file", tmp_path / "file", attempts=2)
     [left] = tmp_path.iterdir()
     assert left.name == "file.one.partial"
-    kept = left.stat().st_size
+    size = left.stat().st_size
     assert fetch_file(line, "/file", tmp_path / "file").file.read_bytes() == DATA
-    assert source.asked[-1] == f"bytes={kept}-"
+    assert source.ranges[-1] == f"bytes={size}-"
 
 
 def test_other_bytes_are_begun_anew(source: Source, line: Connection, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_other_bytes_are_begun_anew(source: Source, line: Connection, tmp_path: 
     source.data, source.tag = DATA[::-1], "two"
     source.checksum = xxhash.xxh3_128_hexdigest(source.data)
     assert fetch_file(line, "/file", tmp_path / "file").file.read_bytes() == DATA[::-1]
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_damage_on_the_way_is_noticed(source: Source, line: Connection, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_damage_on_the_way_is_noticed(source: Source, line: Connection, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_came_whole_before_a_crash_is_not_asked_for_beyond_its_end(
+def test_a_file_that_came_whole_before_a_crash_is_not_requested_beyond_its_end(
     source: Source, line: Connection, tmp_path: Path
 ) -> None:
     (tmp_path / "file.one.partial").write_bytes(DATA)

@@ -42,7 +42,7 @@ def test_everything_that_happens_to_maps_reaches_all_nodes(cluster: ClusterHere)
     for node in replicas:
         assert node.pond.position() == pond.position()
         assert node.pond.id == pond.id
-        assert [each.name for each in node.pond.maps()] == ["m", "t"]
+        assert [pond_map.name for pond_map in node.pond.maps()] == ["m", "t"]
         assert [node.pond.map("m").get(key) for key in "abcd"] == [1, 1, 2, None]
         assert node.pond.map("t").shard.stats().rows == 2
         assert node.node.follower.status().behind == 0
@@ -56,24 +56,24 @@ def test_a_hundred_waiters_are_one_pull(cluster: ClusterHere) -> None:
     follower._peers[0] = first
     caught_up(replica, primary.pond.position()[0])
     with ThreadPoolExecutor(100) as pool:
-        asked = first.asked
-        waiting = [pool.submit(follower.pull, primary.pond.position()[0] + 1, SECONDS) for _ in range(100)]
+        requests_before = first.requests
+        pending = [pool.submit(follower.pull, primary.pond.position()[0] + 1, SECONDS) for _ in range(100)]
         position = load(primary, "b")
-        assert all(each.result() >= position for each in waiting)
-    assert first.asked - asked <= 10
+        assert all(future.result() >= position for future in pending)
+    assert first.requests - requests_before <= 10
 
 
 class _Counting(Peer):
-    """A peer that counts how often it is asked for its log."""
+    """A peer that counts requests for its log."""
 
-    asked = 0
+    requests = 0
 
     def log(self, after: int, *, limit: int = 1000, wait_seconds: float = 0) -> LogPage:
-        self.asked += 1
+        self.requests += 1
         return super().log(after, limit=limit, wait_seconds=wait_seconds)
 
 
-def test_a_node_that_was_down_catches_up_by_itself(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
+def test_a_node_that_was_down_replicates_without_help(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
     caught_up(cluster[2], load(cluster[0], "a"))
     cluster[2].close()
     position = 0
@@ -133,7 +133,7 @@ def test_a_part_comes_from_whoever_has_it_whole(cluster: ClusterHere) -> None:
     assert late.pond.map("m").get("b") == 1
 
 
-def test_a_part_that_was_put_aside_comes_back_whole(cluster: ClusterHere) -> None:
+def test_a_quarantined_part_comes_back_whole(cluster: ClusterHere) -> None:
     primary, replica, other = cluster.nodes
     primary.node.merger.stop()
     position = load_unmerged(primary, "a", "b")
@@ -171,7 +171,7 @@ def test_a_part_that_can_no_longer_be_put_in_its_place_is_healed_by_a_copy_of_th
 
 def load_unmerged(node: Served, *keys: str) -> int:
     """Load into `m` without waiting for the merge, which does not run."""
-    if "m" not in [each.name for each in node.pond.maps()]:
+    if "m" not in [pond_map.name for pond_map in node.pond.maps()]:
         node.pond.create_map("m", kind="state", value="long")
     writer = node.pond.part_writer("m")
     writer.write(pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array([1] * len(keys))},
@@ -218,7 +218,7 @@ def test_a_primary_with_an_empty_folder_gets_all_of_it_back(
     assert compared(fresh, *replicas).ok
 
 
-def test_a_node_that_is_held_catches_up_only_when_it_is_told(cluster: ClusterHere) -> None:
+def test_a_paused_node_replicates_only_on_demand(cluster: ClusterHere) -> None:
     primary, replica, other = cluster.nodes
     caught_up(replica, load(primary, "a"))
     assert replica.post("/v1/jobs/replicate/pause").json()["paused"]
@@ -226,9 +226,9 @@ def test_a_node_that_is_held_catches_up_only_when_it_is_told(cluster: ClusterHer
     before = replica.pond.position()
     position = load(primary, "b")
     caught_up(other, position)
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as raised:
         replica.node.follower.pull(position, SECONDS)
-    assert told.value.kind == "node_held"
+    assert raised.value.kind == "node_held"
     assert replica.pond.position() == before
     with millpond.open(cluster.url) as pond, pytest.raises(Unavailable, match="told not to catch up"):
         pond.map("m").load(rows("c"))
@@ -301,7 +301,7 @@ def test_what_was_copied_of_a_map_in_vain_goes_with_the_next_start(cluster: Clus
     assert not left.exists()
 
 
-def test_a_broken_line_is_told_and_mended(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
+def test_a_lost_connection_is_reported_and_mended(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "a"))
     primary.close()
@@ -309,16 +309,16 @@ def test_a_broken_line_is_told_and_mended(cluster: ClusterHere, serve: Callable[
     status = replica.node.follower.status()
     assert status.error_kind == "node_unreachable"
     assert primary.url in str(status.error)
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as raised:
         replica.node.follower.pull(status.position + 1, SECONDS)
-    assert told.value.kind == "node_behind"
-    assert "cannot be reached" in str(told.value)
+    assert raised.value.kind == "node_behind"
+    assert "cannot be reached" in str(raised.value)
     back = served_again(serve, cluster, 0)
     caught_up(replica, load(back, "b"))
     assert replica.node.follower.status().state == "following"
 
 
-def test_who_waits_too_short_is_told_so(cluster: ClusterHere) -> None:
+def test_a_wait_that_is_too_short_is_an_error(cluster: ClusterHere) -> None:
     replica = cluster[1]
     answer = replica.post("/v1/log/replication", {"position": 1000, "timeout": 0.2})
     assert answer.status == 503
@@ -377,15 +377,15 @@ def test_a_node_that_is_alone_has_nobody_to_ask(node: Served) -> None:
 def test_the_log_is_read_in_pages_and_waited_for(node: Served) -> None:
     for key in "abc":
         load(node, key)
-    told = node.get("/v1/log?after=1&limit=2").json()
-    assert [each["position"] for each in told["entries"]] == [2, 3]
-    assert told["next"] == 3
-    assert told["last"]["position"] == 4
-    assert told["first"] == 1
+    response = node.get("/v1/log?after=1&limit=2").json()
+    assert [entry["position"] for entry in response["entries"]] == [2, 3]
+    assert response["next"] == 3
+    assert response["last"]["position"] == 4
+    assert response["first"] == 1
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(node.get, "/v1/log?after=4&wait=20")
+        pending = pool.submit(node.get, "/v1/log?after=4&wait=20")
         load(node, "d")
-        assert [each["position"] for each in waiting.result().json()["entries"]] == [5]
+        assert [entry["position"] for entry in pending.result().json()["entries"]] == [5]
     assert node.get("/v1/log?after=5&wait=0.1").json()["entries"] == []
 
 
@@ -395,15 +395,15 @@ def test_who_may_read_one_map_sees_nothing_of_others(node: Served) -> None:
     for number in range(30):
         other.load(rows(f"x{number}"))
     load(node, "b")
-    told = node.get("/v1/log?map=m&limit=2").json()
-    assert [each["position"] for each in told["entries"]] == [1, 2]
-    rest = node.get(f"/v1/log?map=M&limit=2&after={told['next']}").json()
-    assert [each["maps"] for each in rest["entries"]] == [["m"]]
+    response = node.get("/v1/log?map=m&limit=2").json()
+    assert [entry["position"] for entry in response["entries"]] == [1, 2]
+    rest = node.get(f"/v1/log?map=M&limit=2&after={response['next']}").json()
+    assert [entry["maps"] for entry in rest["entries"]] == [["m"]]
     assert "other" not in node.get("/v1/log?map=m").body.decode()
     assert rest["applied"] == rest["next"] == rest["last"]["position"]
 
 
-def test_what_is_no_longer_kept_is_refused(node: Served) -> None:
+def test_a_part_no_longer_retained_is_refused(node: Served) -> None:
     load(node, "a")
     node.pond.expire_parts(1 << 60)
     answer = node.get("/v1/log?after=0")
@@ -419,4 +419,4 @@ def test_settings_name_the_peers(tmp_path: Path) -> None:
     with open_pond(tmp_path) as pond:
         follower = Follower(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), SystemClock())
     assert follower.role == "replica"
-    assert [each.url for each in follower.peers()] == ["http://n1:7433", "http://n3:7433"]
+    assert [peer.url for peer in follower.peers()] == ["http://n1:7433", "http://n3:7433"]

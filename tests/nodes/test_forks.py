@@ -1,4 +1,4 @@
-"""Logs that went different ways are told, never followed, and made equal only by who decides it."""
+"""Diverged logs are reported, never followed, and made equal only by a decision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
 
-def test_logs_that_went_different_ways_are_told_and_repaired(
+def test_logs_that_diverged_are_reported_and_repaired(
     cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     primary, replica, other = cluster.nodes
@@ -45,9 +45,9 @@ def test_logs_that_went_different_ways_are_told_and_repaired(
     assert compared(primary, back, other).ok
 
 
-def repaired(node: Served, **asked: Any) -> Any:
+def repaired(node: Served, **request: Any) -> Any:
     """Repair a node, and what came of it."""
-    assert node.post("/v1/repair", asked).status == 202
+    assert node.post("/v1/repair", request).status == 202
     until(lambda: node.get("/v1/repair").json()["state"] != "running")
     return node.get("/v1/repair").json()
 
@@ -127,7 +127,7 @@ def test_a_fork_is_not_decided_by_a_peer_that_goes_away(
     assert wrong.node.follower.status().state == "forked"
 
 
-def test_no_care_is_ordered_while_the_log_is_disputed(
+def test_no_maintenance_is_ordered_while_the_log_is_disputed(
     cluster: ClusterHere, serve: Callable[..., Served], tmp_path: Path
 ) -> None:
     primary, *replicas = cluster.nodes

@@ -45,23 +45,25 @@ class Made:
 def forged(members: list[Made], *, count: int | None = None, tail: bytes = b"", start: int | None = None) -> bytes:
     """A zip of them, in which nothing is checked."""
     out, entries = b"", b""
-    for each in members:
-        raw = zlib.compress(each.body, 9, -15) if each.method == zipfile.ZIP_DEFLATED else each.body
-        crc, place = zlib.crc32(each.body), len(out)
-        name = each.name if each.header_name is None else each.header_name
-        size = len(each.body) if each.header_size is None else each.header_size
-        method = each.method if each.header_method is None else each.header_method
-        packed = size if each.method == zipfile.ZIP_STORED else len(raw)
-        out += struct.pack("<4s5H3L2H", b"PK\3\4", 20, each.flags, method, 0, 33, crc, packed, size, len(name), 0)
+    for member in members:
+        raw = zlib.compress(member.body, 9, -15) if member.method == zipfile.ZIP_DEFLATED else member.body
+        crc, place = zlib.crc32(member.body), len(out)
+        name = member.name if member.header_name is None else member.header_name
+        size = len(member.body) if member.header_size is None else member.header_size
+        method = member.method if member.header_method is None else member.header_method
+        packed = size if member.method == zipfile.ZIP_STORED else len(raw)
+        out += struct.pack("<4s5H3L2H", b"PK\3\4", 20, member.flags, method, 0, 33, crc, packed, size, len(name), 0)
         out += name + raw
         entries += struct.pack(
-            "<4s2B5H3L5H2L", b"PK\1\2", 20, 3, 20, each.flags, each.method, 0, 33, crc,
-            len(raw) if each.packed is None else each.packed, len(each.body) if each.size is None else each.size,
-            len(each.name), len(each.extra), 0, 0, 0, (each.mode << 16) & WIDE, place if each.at is None else each.at,
-        ) + each.name + each.extra  # fmt: skip
-    told = len(members) if count is None else count
+            "<4s2B5H3L5H2L", b"PK\1\2", 20, 3, 20, member.flags, member.method, 0, 33, crc,
+            len(raw) if member.packed is None else member.packed,
+            len(member.body) if member.size is None else member.size,
+            len(member.name), len(member.extra), 0, 0, 0, (member.mode << 16) & WIDE,
+            place if member.at is None else member.at,
+        ) + member.name + member.extra  # fmt: skip
+    total = len(members) if count is None else count
     begin = len(out) if start is None else start
-    return out + entries + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, told, told, len(entries), begin, 0) + tail
+    return out + entries + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, total, total, len(entries), begin, 0) + tail
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ Forge = Callable[[list[Made]], list[Made]]
 
 def every(**changed: object) -> Forge:
     """Change all members."""
-    return lambda sound: [replace(each, **changed) for each in sound]  # type: ignore[arg-type]
+    return lambda sound: [replace(member, **changed) for member in sound]  # type: ignore[arg-type]
 
 
 def data(**changed: object) -> Forge:
@@ -115,11 +117,11 @@ HOSTILE: dict[str, tuple[Forge, type[Exception]]] = {
     "one within another": (lambda sound: [*sound[:2], replace(sound[2], at=sound_at(sound))], Corrupt),
     "one beyond the end": (data(at=1 << 30), Corrupt),
     "more than there is": (data(size=1 << 20, packed=1 << 20, header_size=1 << 20), Corrupt),
-    "a size of 64 bits that is not told": (data(size=WIDE, packed=WIDE), Invalid),
+    "a size of 64 bits that is not declared": (data(size=WIDE, packed=WIDE), Invalid),
     "a size of 64 bits that is a lie": (
         data(size=WIDE, packed=WIDE, extra=struct.pack("<HHQQ", 1, 16, 1 << 60, 1 << 60)), Invalid,
     ),
-    "a size of 64 bits that is half told": (
+    "a size of 64 bits that is half declared": (
         data(size=WIDE, packed=WIDE, extra=struct.pack("<HHQ", 1, 8, 1 << 60)), Corrupt,
     ),
     "a place of 64 bits that is a lie": (
@@ -139,10 +141,10 @@ def test_nothing_of_it_is_written(sound: list[Made], tmp_path: Path, what: str) 
     file, target = tmp_path / "b.zip", tmp_path / "deep" / "er" / "there"
     target.parent.mkdir(parents=True)
     file.write_bytes(forged(forge(sound)))
-    with pytest.raises((Corrupt, Invalid)) as told:
+    with pytest.raises((Corrupt, Invalid)) as raised:
         unpack_bundle(file, target, 1 << 30)
-    assert isinstance(told.value, error), told.value
-    assert told.value.values.get("reason") or told.value.kind == "part_too_large", "it says why"
+    assert isinstance(raised.value, error), raised.value
+    assert raised.value.values.get("reason") or raised.value.kind == "part_too_large", "it says why"
     assert {place for place in tmp_path.rglob("*") if place.is_file()} == {file}
     assert not target.exists(), "looked at before anything is written"
 
@@ -157,7 +159,7 @@ def test_what_the_forger_leaves_alone_is_taken(part: PartFile, sound: list[Made]
 
 @pytest.mark.parametrize("count", [0, 2, 4, 60_000])
 def test_a_directory_that_counts_wrong(sound: list[Made], tmp_path: Path, count: int) -> None:
-    """How many there are is seen by looking."""
+    """The members are counted, whatever the directory claims."""
     file = tmp_path / "b.zip"
     file.write_bytes(forged([*sound, Made(b"extra.txt", b"x")], count=count))
     with pytest.raises((Corrupt, Invalid)):
@@ -180,9 +182,9 @@ def test_a_bomb_that_fits_the_limit_must_fit_the_disk(
     file.write_bytes(forged([sound[0], Made(b"data.mdb", bytes(20 << 20), zipfile.ZIP_DEFLATED), sound[2]]))
     usage = bundle.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(bundle.shutil, "disk_usage", lambda _: usage._replace(free=10 << 20))
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as raised:
         unpack_bundle(file, tmp_path / "there")
-    assert told.value.kind == "disk_full"
+    assert raised.value.kind == "disk_full"
     assert not (tmp_path / "there").exists()
 
 
@@ -200,7 +202,7 @@ def test_no_noise_gets_through(
     part: PartFile, sound: list[Made], tmp_path_factory: pytest.TempPathFactory, draw: st.DataObject
 ) -> None:
     """Bytes overwritten where it hurts: in headers, in the directory, at the end. Only our own errors come out."""
-    whole = bytearray(forged([replace(each, method=draw.draw(st.sampled_from([0, 8]))) for each in sound]))
+    whole = bytearray(forged([replace(member, method=draw.draw(st.sampled_from([0, 8]))) for member in sound]))
     make_noise(whole, draw, st.integers(1, 4))
     folder = tmp_path_factory.mktemp("noise")
     (folder / "b.zip").write_bytes(whole)

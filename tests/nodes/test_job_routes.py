@@ -35,12 +35,12 @@ def damaged(node: Served) -> Iterator[str]:
     file.write_bytes(intact[:5000] + b"\xff" * 100 + intact[5100:])
     node.node.merger.start()
     node.node.scheduler.run("merge")
-    (aside,) = (node.pond.folder / "quarantine").glob("*/data.mdb")
+    (quarantined,) = (node.pond.folder / "quarantine").glob("*/data.mdb")
     yield part.manifest.id
-    aside.write_bytes(intact)
+    quarantined.write_bytes(intact)
 
 
-def test_a_job_is_told_to_run_and_says_what_it_did(node: Served) -> None:
+def test_a_job_is_run_on_demand_and_says_what_it_did(node: Served) -> None:
     owner(node, condense="1d")
     called = node.post(f"/v1/jobs/condense/run?wait={SECONDS}").json()
     assert called["run"] == called["runs"] == 1
@@ -51,20 +51,20 @@ def test_a_job_is_told_to_run_and_says_what_it_did(node: Served) -> None:
 
 def test_a_run_that_is_not_waited_for_can_be_waited_for_later(node: Served) -> None:
     run = node.post("/v1/jobs/orphans/run").json()["run"]
-    told = node.get(f"/v1/jobs/orphans?run={run}&wait={SECONDS}").json()
-    assert told["runs"] >= run
-    assert told["last"]["summary"] == "nothing to do"
+    response = node.get(f"/v1/jobs/orphans?run={run}&wait={SECONDS}").json()
+    assert response["runs"] >= run
+    assert response["last"]["summary"] == "nothing to do"
 
 
 def test_every_job_of_a_node_is_listed(node: Served) -> None:
-    told = node.get("/v1/jobs").json()
-    assert told["node"] == node.url
-    assert [job["name"] for job in told["jobs"]] == [
+    response = node.get("/v1/jobs").json()
+    assert response["node"] == node.url
+    assert [job["name"] for job in response["jobs"]] == [
         "merge", "condense", "retain", "compact", "snapshot", "cleanup", "orphans", "replicate", "compare", "verify",
     ]  # fmt: skip
-    by_itself = [job["name"] for job in told["jobs"] if job["next_ms"] is not None]
-    assert "verify" not in by_itself
-    assert len(by_itself) == 9
+    scheduled = [job["name"] for job in response["jobs"] if job["next_ms"] is not None]
+    assert "verify" not in scheduled
+    assert len(scheduled) == 9
 
 
 def test_a_pause_survives_a_restart(serve: Callable[..., Served]) -> None:
@@ -83,7 +83,7 @@ def test_an_unknown_job_is_not_found(node: Served) -> None:
     assert node.get("/v1/jobs/merge?wait=31").status == 400
 
 
-def test_care_is_taken_now_and_reported(node: Served) -> None:
+def test_maintenance_runs_now_and_is_reported(node: Served) -> None:
     owner(node)
     condensed = node.post("/v1/maps/OWNER/maintenance", {"what": "condense", "before": "2025-03-01T00:00Z"}).json()
     assert condensed["position"] == 3
@@ -96,7 +96,7 @@ def test_care_is_taken_now_and_reported(node: Served) -> None:
     assert compacted["position"] == retained["position"], "compacting changes no content"
 
 
-def test_care_without_a_setting_or_a_time_is_refused(node: Served) -> None:
+def test_maintenance_without_a_setting_or_a_time_is_refused(node: Served) -> None:
     owner(node)
     answer = node.post("/v1/maps/owner/maintenance", {"what": "condense"})
     assert (answer.status, answer.json()["kind"]) == (400, "maintenance_setting")
@@ -104,29 +104,29 @@ def test_care_without_a_setting_or_a_time_is_refused(node: Served) -> None:
     assert node.post("/v1/maps/nowhere/maintenance", {"what": "compact"}).status == 404
 
 
-def test_a_replica_sends_care_to_the_primary_but_compacts_itself(cluster: ClusterHere) -> None:
+def test_a_replica_sends_maintenance_to_the_primary_but_compacts_its_own_pond(cluster: ClusterHere) -> None:
     cluster[0].pond.create_map("owner", kind="temporal_state", value="string", condense="1d")
     replica = cluster[1]
     assert replica.pond.wait_position(1, SECONDS)
     answer = replica.post("/v1/maps/owner/maintenance", {"what": "condense"})
     assert (answer.status, answer.json()["values"]["primary"]) == (421, cluster[0].url)
     assert replica.post("/v1/maps/owner/maintenance", {"what": "compact"}).status == 200
-    told = replica.post(f"/v1/jobs/condense/run?wait={SECONDS}").json()["last"]["summary"]
-    assert told == f"follows the log of {cluster[0].url}"
+    summary = replica.post(f"/v1/jobs/condense/run?wait={SECONDS}").json()["last"]["summary"]
+    assert summary == f"follows the log of {cluster[0].url}"
 
 
-def test_parts_are_told_and_taken_again(node: Served) -> None:
+def test_parts_are_listed_and_taken_again(node: Served) -> None:
     with damaged(node) as part:
-        (told,) = node.get("/v1/parts?map=owner&state=quarantined").json()["parts"]
-        assert (told["part"], told["rows"], told["source"]) == (part, 2, "cars.csv")
-        assert "data.mdb" in told["reason"] or "checksum" in told["reason"], told["reason"]
+        (listed,) = node.get("/v1/parts?map=owner&state=quarantined").json()["parts"]
+        assert (listed["part"], listed["rows"], listed["source"]) == (part, 2, "cars.csv")
+        assert "data.mdb" in listed["reason"] or "checksum" in listed["reason"], listed["reason"]
         assert node.get("/v1/parts?state=retained").json()["parts"] == []
         assert node.post("/v1/parts/retry", {"parts": ["nothing"]}).json()["kind"] == "part_not_found"
     (again,) = node.post("/v1/parts/retry", {}).json()["parts"]
     assert again["state"] in ("queued", "merging", "retained")
     node.node.scheduler.run("merge")
-    (told,) = node.get("/v1/parts").json()["parts"]
-    assert told["state"] == "retained"
+    (listed,) = node.get("/v1/parts").json()["parts"]
+    assert listed["state"] == "retained"
     assert node.pond.map("owner").get("car", at="2025-06-01T00:00Z") == "ann"
 
 

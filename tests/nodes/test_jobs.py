@@ -1,4 +1,4 @@
-"""What a node's jobs do to its maps, and when they leave them alone."""
+"""The jobs of a node: their effect on maps, and the conditions under which they do nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = parse_instant("2025-06-01T00:00Z")
 
 
 class Expiring:
-    """What has so many things that are too old."""
+    """A collection with so many things that are too old."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
@@ -45,18 +45,18 @@ class Expiring:
 class Pulling:
     """A follower that stands somewhere."""
 
-    def __init__(self, **told: Any) -> None:
+    def __init__(self, **attributes: Any) -> None:
         self.report = {
             "role": "alone", "primary": None, "state": "alone", "position": 7, "chain": "", "behind": 0, "pulled": 0,
             "clones": 0, "healed": 0, "error": None, "error_kind": None, "since_ms": 0,
-        } | told  # fmt: skip
+        } | attributes  # fmt: skip
         self.role = self.report["role"]
         self.pause = Pause(lambda: None)
 
-    asked = 0
+    requests = 0
 
     def ask_now(self, timeout: float) -> None:
-        self.asked += 1
+        self.requests += 1
 
     def status(self) -> FollowerStatus:
         return FollowerStatus(**self.report)
@@ -69,17 +69,17 @@ class Pulling:
 
 
 class Compared:
-    """What a comparison with the primary found."""
+    """The result of a comparison with the primary."""
 
     def __init__(self, *findings: Finding) -> None:
         self.findings = findings
-        self.differing = tuple(each for each in findings if each.state == "differs")
+        self.differing = tuple(finding for finding in findings if finding.state == "differs")
 
     def compare(self, stopping: threading.Event) -> Agreement | None:
         return Agreement(self.findings) if self.findings else None
 
     def reasons(self) -> list[str]:
-        return [f"map {each.map} is not as the primary has it" for each in self.differing]
+        return [f"map {finding.map} is not as the primary has it" for finding in self.differing]
 
 
 class JobContext:
@@ -109,7 +109,7 @@ class JobContext:
         return "http://n2:7433"
 
     def run(self, name: str) -> Outcome:
-        """What a job says it did."""
+        """Run a job; the summary it gives."""
         return self.jobs[name].work(threading.Event())
 
     def position(self) -> int:
@@ -142,7 +142,7 @@ def owner(node: JobContext, times: Sequence[int], name: str = "owner", **setting
 # -- maintenance, ordered ------------------------------------------------------------------------------------
 
 
-def test_care_is_ordered_with_its_watermark_and_says_what_it_did(node: JobContext) -> None:
+def test_maintenance_is_ordered_with_its_watermark_and_says_what_it_did(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY, NOW - HOUR], condense="1d")
     owner(node, [NOW], name="plain")
     outcome = node.run("condense")
@@ -173,7 +173,7 @@ def test_nothing_is_ordered_while_nothing_can_have_changed(node: JobContext) -> 
     assert node.run("retain").summary == "retained 1 of 1 map, 1 row fewer"
 
 
-def test_a_load_asks_for_care_again_but_not_before_the_next_step(node: JobContext) -> None:
+def test_a_load_asks_for_maintenance_again_but_not_before_the_next_step(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.run("condense")
     owner(node, [NOW - 4 * DAY + number for number in range(5)])
@@ -242,7 +242,7 @@ def test_sessions_come_of_age_by_their_start(node: JobContext) -> None:
     assert node.run("condense").numbers["ordered"] == 1
 
 
-def test_a_replica_leaves_care_to_the_log(node: JobContext) -> None:
+def test_a_replica_leaves_maintenance_to_the_log(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
     node.leading = False
     position = node.position()
@@ -286,7 +286,7 @@ def test_a_map_dropped_and_made_again_has_no_past(node: JobContext) -> None:
     assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
 
 
-def test_one_bad_map_does_not_keep_the_others_from_care(node: JobContext) -> None:
+def test_one_bad_map_does_not_keep_the_others_from_maintenance(node: JobContext) -> None:
     bad = owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="bad", condense="1d", retain="1d")
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], name="good", condense="1d", retain="1d")
     bad.freeze()
@@ -350,7 +350,7 @@ def test_a_clock_set_back_does_not_keep_a_snapshot_old(node: JobContext) -> None
     assert node.run("snapshot").summary == "froze 1 of 1 map"
 
 
-def test_merging_tells_what_waited(node: JobContext) -> None:
+def test_merging_reports_what_was_queued(node: JobContext) -> None:
     assert node.run("merge").summary == "nothing waited"
     node.merger.stop()
     made = node.pond.create_map("owner", kind="temporal_state", value="string")
@@ -364,7 +364,7 @@ def test_merging_tells_what_waited(node: JobContext) -> None:
     assert made.get("car", at=moment(NOW)) == "ann"
 
 
-def test_merging_that_is_paused_waits_until_it_is_told(node: JobContext) -> None:
+def test_paused_merging_runs_only_on_demand(node: JobContext) -> None:
     made = node.pond.create_map("owner", kind="temporal_state", value="string")
     rows = [{"key": "car", "effective_time": moment(NOW), "value": "ann"}]
     hold = node.jobs["merge"].pause
@@ -373,7 +373,7 @@ def test_merging_that_is_paused_waits_until_it_is_told(node: JobContext) -> None
     parts, _ = seal_data(made.definition, rows, node.pond.folder / "writer" / "by-hand")
     position = node.pond.commit_load(parts, wait=False).position
     with pytest.raises(Unavailable):
-        node.pond.wait_applied(position, timeout=1.5)  # longer than the merger takes to look by itself
+        node.pond.wait_applied(position, timeout=1.5)  # longer than the merger takes to look on its own
     assert made.get("car", at=moment(NOW)) is None
     assert node.run("merge").summary == "merged 1 part, 1 row"
     assert made.get("car", at=moment(NOW)) == "ann"
@@ -399,20 +399,20 @@ def test_old_folders_that_belong_to_nothing_are_removed(node: JobContext) -> Non
     known = owner(node, [NOW - DAY])
     known.freeze()
     folder = node.pond.folder
-    kept = [
+    left = [
         aged(folder / "shards" / "young.0000", 0.9), aged(folder / "snapshots" / "later.0000", -5),
         aged(folder / "quarantine" / "000000000009-owner", 500), aged(folder / "writer" / "host-1-2", 500),
     ]  # fmt: skip
     for place in (*(folder / "shards").iterdir(), *(folder / "snapshots").iterdir(), *(folder / "retained").iterdir()):
         if "young" not in place.name and "later" not in place.name:
             os.utime(place, (NOW / 1000 - 1_000_000,) * 2)
-            kept.append(place)
+            left.append(place)
     gone = [aged(folder / parent / "lost.0001", 1.1) for parent in ("shards", "snapshots", "retained")]
     outcome = node.run("orphans")
     assert outcome.summary == "removed shards/lost.0001, snapshots/lost.0001, retained/lost.0001"
     assert not any(place.exists() for place in gone)
-    assert all(place.exists() for place in kept)
-    assert len([place for place in kept if place.parent.name == "retained"]) == 1
+    assert all(place.exists() for place in left)
+    assert len([place for place in left if place.parent.name == "retained"]) == 1
     assert node.run("orphans").summary == "nothing to do"
 
 
@@ -432,10 +432,10 @@ def test_cleanup_removes_what_is_too_old_and_closes_what_is_idle(node: JobContex
     outcome = node.run("cleanup")
     assert outcome.summary == "2 kept parts expired, 1 idle map closed"
     assert node.pond.parts() == []
-    assert node.pond.map("owner").info()["rows"] == 2, "it opens again by itself"
+    assert node.pond.map("owner").info()["rows"] == 2, "it opens again on use"
 
 
-def test_catching_up_says_where_the_node_stands(node: JobContext) -> None:
+def test_replication_reports_the_position_of_the_node(node: JobContext) -> None:
     assert node.run("replicate").summary == "alone at position 7"
     node.follower = Pulling(state="following", behind=3)
     assert node.run("replicate").summary == "leading at position 10"
@@ -447,14 +447,14 @@ def test_catching_up_says_where_the_node_stands(node: JobContext) -> None:
     assert outcome.faults == ("behind: the node cannot be reached",)
 
 
-def test_catching_up_that_is_paused_is_done_when_it_is_told(node: JobContext) -> None:
+def test_paused_replication_runs_on_demand(node: JobContext) -> None:
     node.follower = Pulling(role="replica", state="held", behind=3)
-    [job] = [each for each in node_jobs(node) if each.name == "replicate"]
+    [job] = [job for job in node_jobs(node) if job.name == "replicate"]
     assert job.pause is not None
     job.pause(True)
     assert node.follower.pause.held
     assert node.run("replicate").summary == "held at position 7, 3 behind"
-    assert node.follower.asked == 1
+    assert node.follower.requests == 1
 
 
 def test_comparing_is_for_replicas(node: JobContext) -> None:
@@ -465,11 +465,13 @@ def test_comparing_is_for_replicas(node: JobContext) -> None:
     assert node.run("compare").summary == "equal to the primary; nothing changed since"
 
 
-def test_comparing_tells_what_differs(node: JobContext) -> None:
+def test_comparing_reports_what_differs(node: JobContext) -> None:
     node.follower = Pulling(role="replica", state="following")
     states = {"a": "agrees", "b": "differs", "c": "behind"}
     theirs = [Finding(map=name, node=node.primary, state="agrees") for name in states]
-    node.comparing = Compared(*theirs, *(Finding(map=name, node=node.url, state=each) for name, each in states.items()))
+    node.comparing = Compared(
+        *theirs, *(Finding(map=name, node=node.url, state=state) for name, state in states.items())
+    )
     outcome = node.run("compare")
     assert outcome.summary == "1 of 3 maps equal to the primary's, 1 not there yet"
     assert outcome.numbers == {"maps": 3, "equal": 1, "behind": 1, "differing": 1}
@@ -484,7 +486,7 @@ def test_verifying_ends_with_its_node(node: JobContext) -> None:
     assert node.jobs["verify"].work(stopped).numbers["checked"] < before
 
 
-def test_verifying_tells_each_problem(node: JobContext) -> None:
+def test_verifying_reports_every_problem(node: JobContext) -> None:
     known = owner(node, [NOW - DAY])
     good = node.run("verify")
     assert (good.numbers["problems"], good.faults) == (0, ())

@@ -30,26 +30,26 @@ class Sender:
     """A client that sends a body as slowly as the test likes."""
 
     def __init__(self, node: Served, method: str, path: str, announced: int | None, **headers: str) -> None:
-        self.line = http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=30)
-        self.line.putrequest(method, path)
+        self.connection = http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=30)
+        self.connection.putrequest(method, path)
         for name, value in headers.items():
-            self.line.putheader(name.replace("_", "-"), value)
+            self.connection.putheader(name.replace("_", "-"), value)
         if announced is None:
-            self.line.putheader("Transfer-Encoding", "chunked")
+            self.connection.putheader("Transfer-Encoding", "chunked")
         else:
-            self.line.putheader("Content-Length", str(announced))
-        self.line.endheaders()
+            self.connection.putheader("Content-Length", str(announced))
+        self.connection.endheaders()
 
     def send(self, data: bytes) -> None:
-        self.line.send(data)
+        self.connection.send(data)
 
     def answer(self) -> Answer:
-        got = self.line.getresponse()
-        with closing(self.line), got:
+        got = self.connection.getresponse()
+        with closing(self.connection), got:
             return Answer(got.status, got.headers, got.read())
 
     def close(self) -> None:
-        self.line.close()
+        self.connection.close()
 
 
 def question(size: int) -> bytes:
@@ -96,8 +96,8 @@ def test_a_map_may_be_called_as_a_route_is(node: Served, name: str, method: str,
     announced = Sender(node, method, path.format(name), JSON_BYTES_MAX + 1)
     assert (announced.answer().status, announced.close()) == (413, None)
     chunks = (b" " * (1 << 20) for _ in range(1 + (JSON_BYTES_MAX >> 20)))
-    told = {"Content-Type": "application/json"}
-    answer = node.pool.request(method, node.url + path.format(name), body=chunks, chunked=True, headers=told)
+    headers = {"Content-Type": "application/json"}
+    answer = node.pool.request(method, node.url + path.format(name), body=chunks, chunked=True, headers=headers)
     assert (answer.status, json.loads(answer.data)["kind"]) == (413, "body_too_large")
     assert node.request("PATCH", f"/v1/maps/{name}", body={"retain": "1d"}).status == 200
 
@@ -111,8 +111,15 @@ def test_of_strangers_no_body_is_read(node: Served) -> None:
     headers: dict[str, str]
     for method, path in bodies(node):
         for headers in ({}, {"Authorization": "Bearer stranger"}):
-            told = {"Content_Type": "application/json", "Upload_Map": "m", "Upload_Checksum": "0" * 32, **headers}
-            sender = Sender(node, method, path.replace("{name}", "m").replace("{part_id}", "0" * 32), 1000, **told)
+            sent_headers = {
+                "Content_Type": "application/json",
+                "Upload_Map": "m",
+                "Upload_Checksum": "0" * 32,
+                **headers,
+            }
+            sender = Sender(
+                node, method, path.replace("{name}", "m").replace("{part_id}", "0" * 32), 1000, **sent_headers
+            )
             assert sender.answer().status == 401, f"{path}: it answers, and none of the body came"
             sender.close()
 

@@ -1,4 +1,4 @@
-"""Who may read the log, parts and copies, and who may repair."""
+"""Rights to read the log, parts and copies, and to repair."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def status(node: Served, method: str, path: str, who: str | None, body: object =
 def test_rights(node: Served) -> None:
     for name in ("m", "other"):
         node.pond.create_map(name, kind="state", value="long").load(pa.table({"key": [name], "value": [1]}))
-    parts = {each.map: each.part for each in node.pond.parts()}
+    parts = {part.map: part.part for part in node.pond.parts()}
     ours, theirs = (f"/v1/parts/{parts[name]}/bundle" for name in ("m", "other"))
     allowed = {
         ("GET", "/v1/log"): ["all"],
@@ -70,4 +70,4 @@ def test_to_verify_without_the_right_is_refused_not_a_finding(node: Served, monk
 def test_what_the_routes_take_is_written_down(node: Served) -> None:
     paths = node.get("/openapi.json").json()["paths"]
     for path in ("/v1/log", "/v1/log/replication", "/v1/maps/{name}/shard", "/v1/parts/{part_id}/bundle", "/v1/repair"):
-        assert all(told["summary"] for told in paths[path].values())
+        assert all(operation["summary"] for operation in paths[path].values())

@@ -51,24 +51,24 @@ def test_every_way_to_answer_answers_alike(kind: Kind, data: st.DataObject) -> N
     definition = data.draw(strategies.definitions(kind=kind))
     pools = data.draw(strategies.pools(definition))
     parts = [data.draw(strategies.rows(definition, pools, most=6)) for _ in range(3)]
-    asked: list[Any] = [*data.draw(strategies.questions(definition, pools)), None]
+    questions: list[Any] = [*data.draw(strategies.questions(definition, pools)), None]
     with scratch_folder() as folder, Pond(folder / "pond", create=True, clock=ManualClock(5)) as pond:
-        each = pond.create_map(
+        pond_map = pond.create_map(
             "m", kind=kind, value=definition.value, scheme=definition.scheme, hash_bytes=definition.hash_bytes,
             hash_bits=definition.hash_bits, overwrite=definition.overwrite,
         )  # fmt: skip
         answers = LookupService(pond, pond.clock)
-        keys = pa.array([told and told[0] for told in asked], pa.string() if kind.keyed else pa.int64())
-        times = pa.array([told and told[1] for told in asked], pa.int64())
+        keys = pa.array([question and question[0] for question in questions], pa.string() if kind.keyed else pa.int64())
+        times = pa.array([question and question[1] for question in questions], pa.int64())
         table = pa.table({"key": keys, "at": times} if kind.timed else {"key": keys})
         for part in parts:
-            each.load(table_of(definition, part), max_rejects=len(part))
-            each = pond.map("m")
+            pond_map.load(table_of(definition, part), max_rejects=len(part))
+            pond_map = pond.map("m")
             at = times if kind.timed else None
-            from_shard = _from_shard(each, keys, at)
-            laid_over = answers.snapshot(each).lookup(keys, at)
+            from_shard = _from_shard(pond_map, keys, at)
+            laid_over = answers.snapshot(pond_map).lookup(keys, at)
             from_shard.validate(full=True)
-            with Snapshot.open(each.objects, each.freeze()) as whole:
+            with Snapshot.open(pond_map.objects, pond_map.freeze()) as whole:
                 expected = whole.lookup(keys, at)
             assert from_shard.type == laid_over.type == expected.type
             assert bits_of(from_shard.to_pylist()) == bits_of(expected.to_pylist())
@@ -83,87 +83,87 @@ def pond(tmp_path: Path) -> Iterator[Pond]:
         yield made
 
 
-def fill(each: Any, keys: range, value: int) -> None:
-    told = [f"k{key:05d}" for key in keys]
-    each.load(pa.table({"key": told, "value": pa.array([value] * len(told), pa.int64())}), again=True)
+def fill(pond_map: Any, keys: range, value: int) -> None:
+    names = [f"k{key:05d}" for key in keys]
+    pond_map.load(pa.table({"key": names, "value": pa.array([value] * len(names), pa.int64())}), again=True)
 
 
 def test_what_was_merged_since_is_laid_over_in_memory(pond: Pond) -> None:
-    each = pond.create_map("m", kind="state", value="long")
-    fill(each, range(2_000), 0)
-    first = each.freeze()
+    pond_map = pond.create_map("m", kind="state", value="long")
+    fill(pond_map, range(2_000), 0)
+    first = pond_map.freeze()
     answers = LookupService(pond, pond.clock)
     everything = pa.table({"key": [f"k{key:05d}" for key in range(3_000)]})
     for value in range(1, 4):
-        fill(each, range(value, value + 1), value)
+        fill(pond_map, range(value, value + 1), value)
         steps: list[str] = []
         with listening(steps.append):
-            told = answers.lookup("m", everything).to_pylist()
-        assert told[: value + 2] == [0, *range(1, value + 1), 0]
-        assert told[2_000:] == [None] * 1_000
+            found = answers.lookup("m", everything).to_pylist()
+        assert found[: value + 2] == [0, *range(1, value + 1), 0]
+        assert found[2_000:] == [None] * 1_000
         assert "freeze.switched" not in steps
-    assert each.info()["snapshot"] == first.id
-    assert len(list((Path(each.objects.where) / "manifests").iterdir())) == 1
+    assert pond_map.info()["snapshot"] == first.id
+    assert len(list((Path(pond_map.objects.where) / "manifests").iterdir())) == 1
 
 
 def test_a_layer_of_too_much_is_frozen_instead(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millpond.nodes.fresh_snapshots.OVERLAY_KEYS_MAX", 10)
-    each = pond.create_map("m", kind="state", value="long")
-    fill(each, range(1_000), 0)
-    each.freeze()
-    fill(each, range(11), 1)
+    pond_map = pond.create_map("m", kind="state", value="long")
+    fill(pond_map, range(1_000), 0)
+    pond_map.freeze()
+    fill(pond_map, range(11), 1)
     answers = LookupService(pond, pond.clock)
-    told = answers.lookup("m", pa.table({"key": [f"k{key:05d}" for key in range(1_000)]}))
-    assert told.to_pylist() == [1] * 11 + [0] * 989
-    assert each.info()["snapshot_current"]
+    found = answers.lookup("m", pa.table({"key": [f"k{key:05d}" for key in range(1_000)]}))
+    assert found.to_pylist() == [1] * 11 + [0] * 989
+    assert pond_map.info()["snapshot_current"]
 
 
 def test_answers_are_those_of_now_while_others_load(pond: Pond) -> None:
-    each = pond.create_map("m", kind="state", value="long")
-    fill(each, range(1_000), 0)
+    pond_map = pond.create_map("m", kind="state", value="long")
+    fill(pond_map, range(1_000), 0)
     answers = LookupService(pond, pond.clock)
-    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
 
     def look(_: int) -> int:
         before = pond.map("m").shard.version
-        told = answers.lookup("m", asked).to_pylist()
-        assert len(set(told)) == 1, "one version at a time"
-        assert told[0] >= before - 1, "never an older one than there was when it was asked"
-        return int(told[0])
+        found = answers.lookup("m", query).to_pylist()
+        assert len(set(found)) == 1, "one version at a time"
+        assert found[0] >= before - 1, "never an older one than at the time of the query"
+        return int(found[0])
 
     with ThreadPoolExecutor(3) as threads:
         looking = threads.map(look, range(60))
         for value in range(1, 15):
-            fill(each, range(1_000), value)
+            fill(pond_map, range(1_000), value)
         assert max(looking) <= 14
     assert look(0) == 14
 
 
 def test_a_snapshot_that_nobody_asks_is_let_go(pond: Pond) -> None:
-    each = pond.create_map("m", kind="state", value="long")
-    fill(each, range(1_000), 0)
+    pond_map = pond.create_map("m", kind="state", value="long")
+    fill(pond_map, range(1_000), 0)
     answers = LookupService(pond, pond.clock, idle_ms=60_000)
-    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
-    answers.lookup("m", asked)
+    query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    answers.lookup("m", query)
     assert answers.release_idle() == 0
     assert isinstance(pond.clock, ManualClock)
     pond.clock.advance(60_000)
     assert answers.release_idle() == 1
-    assert answers.lookup("m", asked).to_pylist() == [0] * 1_000
+    assert answers.lookup("m", query).to_pylist() == [0] * 1_000
     answers.close()
 
 
 def test_nothing_is_known_of_maps_that_nobody_asks_any_more(pond: Pond) -> None:
-    answers, itself = LookupService(pond, pond.clock, idle_ms=60_000), LocalPeer(pond, pond.clock, "http://here")
-    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    answers, local_peer = LookupService(pond, pond.clock, idle_ms=60_000), LocalPeer(pond, pond.clock, "http://here")
+    query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     for number in range(5):
         fill(pond.create_map(f"m{number}", kind="state", value="long"), range(300), number)
-        answers.lookup(f"m{number}", asked)
-        itself.digest(f"m{number}")
+        answers.lookup(f"m{number}", query)
+        local_peer.digest(f"m{number}")
         pond.drop_map(f"m{number}")
     fill(pond.create_map("m", kind="state", value="long"), range(300), 7)
-    itself.digest("m")
-    assert (len(itself._orders), len(itself._digests._known), len(itself._digests._busy)) == (1, 1, 1)
+    local_peer.digest("m")
+    assert (len(local_peer._orders), len(local_peer._digests._known), len(local_peer._digests._busy)) == (1, 1, 1)
     assert isinstance(pond.clock, ManualClock)
     pond.clock.advance(60_000)
     answers.release_idle()
@@ -175,7 +175,7 @@ def test_what_is_closed_begins_nothing_again(pond: Pond) -> None:
     """Not even when its timer has gone off already, or a question is under way."""
     fill(pond.create_map("m", kind="state", value="long"), range(1_000), 0)
     answers = LookupService(pond, pond.clock, idle_ms=60_000)
-    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     begun = answers.snapshot(pond.map("m"))
     with answers._fresh._slot("m"):  # as who asks holds it
         answers.close()
@@ -183,7 +183,7 @@ def test_what_is_closed_begins_nothing_again(pond: Pond) -> None:
     assert (answers._fresh._timer, answers._fresh._slots) == (None, {})
     assert begun.lookup(["k00001"]).to_pylist() == [0], "who has it reads to the end"
     with pytest.raises(Closed):
-        answers.lookup("m", asked)
+        answers.lookup("m", query)
     answers.close()
     assert answers._fresh._timer is None
 
@@ -191,8 +191,8 @@ def test_what_is_closed_begins_nothing_again(pond: Pond) -> None:
 class _Replaced(FolderObjects):
     """The snapshots of a map that is frozen, and its old one collected, just before anybody takes a lease."""
 
-    def __init__(self, each: Map, replace: Callable[[], object], times: int) -> None:
-        super().__init__(Path(each.objects.where))
+    def __init__(self, pond_map: Map, replace: Callable[[], object], times: int) -> None:
+        super().__init__(Path(pond_map.objects.where))
         self._replace, self.left = replace, times
 
     def local_path(self, name: str) -> Path | None:
@@ -206,48 +206,48 @@ class _Replaced(FolderObjects):
 @pytest.mark.parametrize("again", [False, True])
 def test_a_snapshot_that_is_chosen_cannot_be_collected(pond: Pond, again: bool) -> None:
     """However often it is replaced, and what it was collected, before it is leased: far more often than retries."""
-    each = pond.create_map("m", kind="state", value="long")
+    pond_map = pond.create_map("m", kind="state", value="long")
     values = iter(range(1, 100))
 
     def replace() -> None:
         assert isinstance(pond.clock, ManualClock)
         pond.clock.advance(KEEP_MS + 1)
-        fill(each, range(10), next(values))
-        each.freeze()
+        fill(pond_map, range(10), next(values))
+        pond_map.freeze()
         pond.clock.advance(KEEP_MS + 1)
-        fill(each, range(10), next(values))
-        each.freeze()
+        fill(pond_map, range(10), next(values))
+        pond_map.freeze()
 
-    fill(each, range(10), 0)
-    each.freeze()
-    objects = _Replaced(each, replace, 8)
+    fill(pond_map, range(10), 0)
+    pond_map.freeze()
+    objects = _Replaced(pond_map, replace, 8)
     take = (
-        partial(refreeze_leased, each.loading.space, pond.clock, objects, each.shard)
+        partial(refreeze_leased, pond_map.loading.space, pond.clock, objects, pond_map.shard)
         if again
-        else partial(current_leased, each.loading.space, objects, each.definition)
+        else partial(current_leased, pond_map.loading.space, objects, pond_map.definition)
     )
     leased = take()
     assert leased is not None
     assert objects.left == 0
     with leased:
         replace()
-        with Snapshot.open(each.objects, leased.manifest) as snapshot:
+        with Snapshot.open(pond_map.objects, leased.manifest) as snapshot:
             assert snapshot.lookup(["k00001"]).to_pylist() == [16]
     replace()
     with pytest.raises(NotFound):
-        Lease(each.objects, leased.manifest.id)
+        Lease(pond_map.objects, leased.manifest.id)
 
 
 def test_a_map_made_again_is_another(pond: Pond) -> None:
     answers = LookupService(pond, pond.clock)
-    asked = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
+    query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     for value in (1, 2):
-        each = pond.create_map("m", kind="state", value="long")
-        fill(each, range(1_000), value)
-        assert answers.lookup("m", asked).to_pylist() == [value] * 1_000
+        pond_map = pond.create_map("m", kind="state", value="long")
+        fill(pond_map, range(1_000), value)
+        assert answers.lookup("m", query).to_pylist() == [value] * 1_000
         pond.drop_map("m")
     with pytest.raises(NotFound):
-        answers.lookup("m", asked)
+        answers.lookup("m", query)
 
 
 @pytest.mark.parametrize("body", [b"", b"hello", as_stream(key=["a"])[:-40], b"\xff\xff\xff\xff\xff\xff\xff\x7f"])
@@ -286,10 +286,10 @@ def test_a_stream_ends_with_its_reader() -> None:
 
 
 def test_large_and_small_answers_hold_the_same_rows(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    each = pond.create_map("m", kind="state", value="long")
-    fill(each, range(2_000), 0)
-    each.freeze()
-    fill(each, range(1_000), 1)
+    pond_map = pond.create_map("m", kind="state", value="long")
+    fill(pond_map, range(2_000), 0)
+    pond_map.freeze()
+    fill(pond_map, range(1_000), 1)
     answers = LookupService(pond, pond.clock)
     for where in (None, "value = 1", [["key", "<", "k00007"]]):
         small = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")

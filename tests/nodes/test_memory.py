@@ -1,4 +1,4 @@
-"""What a process holds of the memory that it freed."""
+"""The memory that a process still holds after freeing it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import psutil
 from millpond.nodes.jobs.malloc import give_memory_back, keep_memory
 
 assert keep_memory()
-pieces = [bytearray(100_000) for _ in range(4000)]  # each too small to be given back by itself
-kept = pieces[::50]  # and something stays in between
+pieces = [bytearray(100_000) for _ in range(4000)]  # each too small to be given back alone
+remaining = pieces[::50]  # and something stays in between
 del pieces
 before = psutil.Process().memory_info().rss
 give_memory_back()

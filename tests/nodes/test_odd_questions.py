@@ -68,10 +68,10 @@ def test_odd_questions_are_refused_with_a_way_out(node: Any) -> None:
         sent = json.dumps(body).encode() if isinstance(body, dict) else body
         # A body is sent as JSON unless it is a stream: nothing else is wrong with it.
         headers = {"Content-Type": "application/json"} if sent and "lookup" not in path else {}
-        told = node.request(method, f"/v1/maps/{path}", body=sent, headers=headers)
-        error = told.json()
-        if told.status != 400 or error["kind"] != kind or not error["hint"] or not error["message"]:
-            wrong.append((path[:60], str(body)[:60], told.status, error))
+        response = node.request(method, f"/v1/maps/{path}", body=sent, headers=headers)
+        error = response.json()
+        if response.status != 400 or error["kind"] != kind or not error["hint"] or not error["message"]:
+            wrong.append((path[:60], str(body)[:60], response.status, error))
     assert not wrong
     assert node.get("/v1/maps/ranges/get?key=" + "9" * 5000).json()["found"] is False
     most = " and ".join(["key = 'a'"] * TESTS_MAX)
@@ -82,6 +82,6 @@ def test_odd_questions_are_refused_with_a_way_out(node: Any) -> None:
 @pytest.mark.parametrize("path", ["/v1/maps/%ff", "/v1/maps/a%00b", "/v1/maps/" + "a" * 3000, "/v1/maps/%F0%9F%98%80"])
 def test_maps_that_cannot_be_are_not_there(node: Any, path: str) -> None:
     for method in ("GET", "DELETE"):
-        assert (told := node.request(method, path)).status == 404
-        assert told.json()["kind"] == "map_not_found"
+        assert (response := node.request(method, path)).status == 404
+        assert response.json()["kind"] == "map_not_found"
     assert node.get(f"{path}/get?key=a").json()["kind"] == "map_not_found"

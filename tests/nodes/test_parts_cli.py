@@ -25,7 +25,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def typed(*words: str, code: int = 0) -> str:
-    """What a command prints."""
+    """The output of a command."""
     done = CliRunner().invoke(app, list(words), prog_name="millpond")
     assert done.exit_code == code, f"{words} ended with {done.exit_code}\n{done.output}\n{done.exception!r}"
     return done.stdout if code == 0 else done.output
@@ -52,19 +52,19 @@ def test_jobs_are_a_table_a_person_can_read(node: Served) -> None:
     typed("jobs", "pause", "retain", "--pond", node.url)
     head, *rows = cells(typed("jobs", "--pond", node.url))
     assert head == ["job", "every", "last", "result", "next"]
-    told = {row[0]: row[1:] for row in rows}
-    assert told["condense"][0] == "10min"
-    assert told["condense"][2:] == ["condensed 1 of 1 map, 1 row fewer", "in 10 min"]
-    assert told["retain"] == ["10min", "paused"]
-    assert told["verify"] == ["off", "when told"]
+    by_name = {row[0]: row[1:] for row in rows}
+    assert by_name["condense"][0] == "10min"
+    assert by_name["condense"][2:] == ["condensed 1 of 1 map, 1 row fewer", "in 10 min"]
+    assert by_name["retain"] == ["10min", "paused"]
+    assert by_name["verify"] == ["off", "when told"]
     assert typed("jobs", "resume", "retain", "--pond", node.url) == "retain: runs by itself\n"
     assert "deletes what is too old" in typed("jobs", "--explain", "--pond", node.url)
 
 
 def test_jobs_speak_json(node: Served) -> None:
-    told = {job["name"]: job for job in objects("jobs", "--pond", node.url, "--json")}
-    assert told["compact"]["interval_ms"] == 3_600_000
-    assert {job["node"] for job in told.values()} == {node.url}
+    by_name = {job["name"]: job for job in objects("jobs", "--pond", node.url, "--json")}
+    assert by_name["compact"]["interval_ms"] == 3_600_000
+    assert {job["node"] for job in by_name.values()} == {node.url}
     (ran,) = objects("jobs", "run", "orphans", "--pond", node.url, "--json")
     assert ran["last"]["summary"] == "nothing to do"
     (paused,) = objects("jobs", "pause", "orphans", "--pond", node.url, "--json")
@@ -75,18 +75,18 @@ def test_a_run_that_went_wrong_ends_with_one(node: Served) -> None:
     owner(node)
     (node.pond.map("owner").shard.folder / "current").write_text("astray\n")
     node.pond.open_maps.forget()
-    told = typed("jobs", "run", "compact", "--pond", node.url, code=1)
-    assert told.startswith(
+    output = typed("jobs", "run", "compact", "--pond", node.url, code=1)
+    assert output.startswith(
         "compact: nothing to do in 1 map (0.0 s) · error: map owner: the map's pointer names no generation"
     )
     assert "error: map owner" in typed("jobs", "--pond", node.url)
 
 
 def test_jobs_of_all_nodes(cluster: ClusterHere) -> None:
-    told = typed("jobs", "--all", "--pond", cluster[2].url)
-    assert [line for line in told.splitlines() if line.startswith("http")] == cluster.urls
+    output = typed("jobs", "--all", "--pond", cluster[2].url)
+    assert [line for line in output.splitlines() if line.startswith("http")] == cluster.urls
     one = objects("jobs", "--pond", cluster[2].url, "--json")
-    assert {job["node"] for job in one} == {cluster[2].url}, "the node that is named, unless told otherwise"
+    assert {job["node"] for job in one} == {cluster[2].url}, "the node that is named, by default"
     ran = typed("jobs", "run", "condense", "--all", "--pond", cluster[2].url).splitlines()
     assert ran[0].startswith(f"{cluster.urls[0]}: condense: nothing to do")
     assert ran[1].startswith(f"{cluster.urls[1]}: condense: follows the log of {cluster.urls[0]}")
@@ -94,9 +94,9 @@ def test_jobs_of_all_nodes(cluster: ClusterHere) -> None:
 
 def test_a_node_that_is_down_is_named_after_what_the_others_say(cluster: ClusterHere) -> None:
     cluster[1].close()
-    told = typed("jobs", "--all", "--pond", cluster[0].url, code=7)
-    assert told.count("condense") == 2
-    assert f"node={cluster.urls[1]}" in told
+    output = typed("jobs", "--all", "--pond", cluster[0].url, code=7)
+    assert output.count("condense") == 2
+    assert f"node={cluster.urls[1]}" in output
 
 
 def test_a_folder_has_no_jobs_and_an_unknown_one_is_refused(node: Served) -> None:
@@ -104,7 +104,7 @@ def test_a_folder_has_no_jobs_and_an_unknown_one_is_refused(node: Served) -> Non
     assert "one of: merge, condense" in typed("jobs", "run", "conden", "--pond", node.url, code=3)
 
 
-def test_the_node_of_the_configuration_is_asked_when_none_is_named(node: Served, tmp_path: Path) -> None:
+def test_the_node_of_the_configuration_is_used_when_none_is_named(node: Served, tmp_path: Path) -> None:
     (tmp_path / "millpond.toml").write_text(f"port = {node.url.rpartition(':')[2]}\n")
     assert {job["node"] for job in objects("jobs", "--json")} == {node.url}
 
@@ -112,7 +112,7 @@ def test_the_node_of_the_configuration_is_asked_when_none_is_named(node: Served,
 # -- parts --------------------------------------------------------------------------------------------
 
 
-def test_parts_of_a_folder_that_were_put_aside_are_told_and_taken_again(tmp_path: Path) -> None:
+def test_quarantined_parts_of_a_folder_are_listed_and_taken_again(tmp_path: Path) -> None:
     intact = b""
 
     def damage(step: str) -> None:
@@ -126,18 +126,18 @@ def test_parts_of_a_folder_that_were_put_aside_are_told_and_taken_again(tmp_path
         made = pond.create_map("owner", kind="state", value="string")
         with listening(damage), pytest.raises(Corrupt):
             made.load([{"key": "k", "value": "v"}], source="cars.csv")
-        (aside,) = pond.parts()
-    told = typed("parts", "--state", "quarantined")
-    assert cells(told)[1][1:4] == ["quarantined", "owner", "1"]
-    assert "cars.csv" in told
-    assert f"{aside.part[:8]} of owner was quarantined: " in told
-    assert "when the cause is gone: millpond parts retry" in told
+        (quarantined,) = pond.parts()
+    output = typed("parts", "--state", "quarantined")
+    assert cells(output)[1][1:4] == ["quarantined", "owner", "1"]
+    assert "cars.csv" in output
+    assert f"{quarantined.part[:8]} of owner was quarantined: " in output
+    assert "when the cause is gone: millpond parts retry" in output
     assert typed("parts", "--map", "owner", "--state", "queued") == "no part waits, and none was quarantined\n"
-    again = typed("parts", "retry", aside.part[:6])
+    again = typed("parts", "retry", quarantined.part[:6])
     assert "quarantined again" in again
     (file,) = (tmp_path / "pond" / "quarantine").glob("*/data.mdb")
     file.write_bytes(intact)
-    assert typed("parts", "retry") == f"{aside.part[:8]} of owner: merged\n"
+    assert typed("parts", "retry") == f"{quarantined.part[:8]} of owner: merged\n"
     assert typed("parts", "retry") == "no part was quarantined\n"
     assert typed("get", "owner", "k").strip() == "v"
 
@@ -145,12 +145,12 @@ def test_parts_of_a_folder_that_were_put_aside_are_told_and_taken_again(tmp_path
 def test_parts_of_a_node_in_every_state(node: Served) -> None:
     with damaged(node) as part:
         node.pond.map("owner").load([{"key": "bus", "effective_time": "2025-01-01T00:00Z", "value": "eve"}])
-        told = typed("parts", "--pond", node.url)
-        assert f"{part[:8]} of owner was quarantined: " in told
-        assert "1 merged part is kept, " in told
-        (aside,) = objects("parts", "--state", "quarantined", "--pond", node.url, "--json")
-        assert (aside["part"], aside["map"], aside["rows"]) == (part, "owner", 2)
-        assert [each["state"] for each in objects("parts", "--state", "retained", "--pond", node.url, "--json")] == [
+        output = typed("parts", "--pond", node.url)
+        assert f"{part[:8]} of owner was quarantined: " in output
+        assert "1 merged part is kept, " in output
+        (quarantined,) = objects("parts", "--state", "quarantined", "--pond", node.url, "--json")
+        assert (quarantined["part"], quarantined["map"], quarantined["rows"]) == (part, "owner", 2)
+        assert [entry["state"] for entry in objects("parts", "--state", "retained", "--pond", node.url, "--json")] == [
             "retained"
         ]
         assert "no part of that id" in typed("parts", "retry", "feed", "--pond", node.url, code=3)
@@ -164,25 +164,25 @@ def test_parts_of_a_node_in_every_state(node: Served) -> None:
 
 def test_parts_of_a_cluster_name_their_node(cluster: ClusterHere) -> None:
     owner(cluster[0])
-    for each in cluster.nodes:
-        assert each.pond.wait_position(2, SECONDS)
-        each.pond.wait_applied(2)
-    told = cells(typed("parts", "--state", "retained", "--pond", cluster[1].url))
-    assert told[1] == ["part", "state", "map", "rows", "size", "age", "source"]
-    assert [row[0] for row in told if row[0].startswith("http")] == cluster.urls
-    assert len(told) == 9
+    for node in cluster.nodes:
+        assert node.pond.wait_position(2, SECONDS)
+        node.pond.wait_applied(2)
+    table = cells(typed("parts", "--state", "retained", "--pond", cluster[1].url))
+    assert table[1] == ["part", "state", "map", "rows", "size", "age", "source"]
+    assert [row[0] for row in table if row[0].startswith("http")] == cluster.urls
+    assert len(table) == 9
     assert [
-        each["node"] for each in objects("parts", "--state", "retained", "--pond", cluster[1].url, "--json")
+        entry["node"] for entry in objects("parts", "--state", "retained", "--pond", cluster[1].url, "--json")
     ] == cluster.urls
     assert typed("parts", "retry", "--pond", cluster[1].url) == "no part was quarantined\n"
 
 
-def test_parts_of_nodes_that_answer_are_told_before_the_one_that_does_not(cluster: ClusterHere) -> None:
+def test_parts_of_nodes_that_answer_are_listed_before_the_one_that_does_not(cluster: ClusterHere) -> None:
     owner(cluster[0])
     cluster[1].close()
-    told = typed("parts", "--state", "retained", "--pond", cluster[0].url, code=7)
-    assert cluster.urls[0] in told.splitlines()
-    assert f"node={cluster.urls[1]}" in told
+    output = typed("parts", "--state", "retained", "--pond", cluster[0].url, code=7)
+    assert cluster.urls[0] in output.splitlines()
+    assert f"node={cluster.urls[1]}" in output
 
 
 def test_the_beginning_of_an_id_is_enough_when_it_is_one() -> None:

@@ -1,4 +1,4 @@
-"""Questions over a line: every answer is what the map itself answers, by whichever way it comes."""
+"""Queries over the wire: every answer is what the map answers locally, by whichever way it comes."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def as_stream(**columns: Any) -> bytes:
 @pytest.fixture
 def weather(node: Any) -> Any:
     """A node with a map whose values are structs."""
-    each = node.pond.create_map("weather", kind="temporal_state", value="temp double, code string")
+    pond_map = node.pond.create_map("weather", kind="temporal_state", value="temp double, code string")
     rows = {
         "key": [f"k{key:05d}" for key in range(KEYS)], "effective_time": pa.array([1_000] * KEYS, pa.int64()),
         "temp": [float(key) for key in range(KEYS)], "code": ["x"] * KEYS,
     }  # fmt: skip
-    load(node, each, pa.table(rows))
+    load(node, pond_map, pa.table(rows))
     return node
 
 
-def load(node: Any, each: Any, table: pa.Table) -> None:
-    result = each.load(table, zone="UTC")
+def load(node: Any, pond_map: Any, table: pa.Table) -> None:
+    result = pond_map.load(table, zone="UTC")
     node.pond.wait_applied(result.position, timeout=30)
 
 
@@ -81,8 +81,8 @@ def test_one_value_comes_with_its_type(weather: Any, questions: Questions) -> No
     assert questions.get(definition, b"k00007") == {"temp": 7.0, "code": "x"}
     assert questions.get(definition, b"k00007", 999) is None
     assert questions.get(definition, b"\xff\xfe", 1_000) is None
-    told = weather.get("/v1/maps/weather/get?key=k00007&at=1970-01-01T00:00:01Z")
-    assert told.json()["value"]["temp"] == {"type": "double", "value": 7.0}
+    response = weather.get("/v1/maps/weather/get?key=k00007&at=1970-01-01T00:00:01Z")
+    assert response.json()["value"]["temp"] == {"type": "double", "value": 7.0}
     assert weather.get("/v1/maps/weather/get?key=none").json() == {"found": False, "type": "null", "value": None}
 
 
@@ -105,9 +105,9 @@ def test_one_value_comes_with_its_type(weather: Any, questions: Questions) -> No
     ],
 )
 def test_what_cannot_be_answered_is_said(weather: Any, path: str, status: int, kind: str | None) -> None:
-    told = weather.get(path)
-    assert told.status == status
-    assert kind is None or told.json()["kind"] == kind
+    response = weather.get(path)
+    assert response.status == status
+    assert kind is None or response.json()["kind"] == kind
 
 
 def test_every_question_needs_the_right_to_read(weather: Any) -> None:
@@ -119,76 +119,76 @@ def test_every_question_needs_the_right_to_read(weather: Any) -> None:
         ("POST", "lookup", as_stream(key=["a"])), ("POST", "scan", {"where": "key = 'a'"}),
     ]  # fmt: skip
     for method, path, body in asks:
-        told = {
+        statuses = {
             (name, token): weather.request(
                 method, f"/v1/maps/{name}/{path}", body=body, headers={"Authorization": token} if token else {}
             ).status
             for name in ("weather", "other")
             for token in ("", "Bearer wrong", "Bearer secret")
         }
-        assert told["weather", "Bearer secret"] in (200, 404)
-        assert told["other", "Bearer secret"] == 403
-        assert {status for (_, token), status in told.items() if token != "Bearer secret"} == {401}
+        assert statuses["weather", "Bearer secret"] in (200, 404)
+        assert statuses["other", "Bearer secret"] == 403
+        assert {status for (_, token), status in statuses.items() if token != "Bearer secret"} == {401}
 
 
 @pytest.mark.parametrize("via", ["remote", "snapshot", "auto"])
 def test_many_keys_by_any_way(weather: Any, questions: Questions, via: Any) -> None:
-    each = weather.pond.map("weather")
+    pond_map = weather.pond.map("weather")
     keys = pa.chunked_array([["k00001", None], ["nothing", "k19999"]])
     at = pa.array([1_000, 1_000, 1_000, None], pa.int64())
-    assert questions.lookup(each.definition, keys, at, via).equals(each.lookup(keys, at))
-    assert questions.lookup(each.definition, keys.combine_chunks().dictionary_encode(), 1_000, via).equals(
-        each.lookup(keys, 1_000)
+    assert questions.lookup(pond_map.definition, keys, at, via).equals(pond_map.lookup(keys, at))
+    assert questions.lookup(pond_map.definition, keys.combine_chunks().dictionary_encode(), 1_000, via).equals(
+        pond_map.lookup(keys, 1_000)
     )
-    assert questions.lookup(each.definition, keys, via=via).equals(each.lookup(keys))
-    assert questions.lookup(each.definition, [], at=5, via=via).equals(each.lookup([], 5))
+    assert questions.lookup(pond_map.definition, keys, via=via).equals(pond_map.lookup(keys))
+    assert questions.lookup(pond_map.definition, [], at=5, via=via).equals(pond_map.lookup([], 5))
     with pytest.raises(Invalid):
-        questions.lookup(each.definition, [1.5], 1_000, via)
+        questions.lookup(pond_map.definition, [1.5], 1_000, via)
     with pytest.raises(Invalid, match="zone"):
-        questions.lookup(each.definition, ["a"], "2013-01-01", via)
+        questions.lookup(pond_map.definition, ["a"], "2013-01-01", via)
 
 
 def test_large_questions_go_in_pieces(weather: Any, questions: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millpond.client.lookup.REQUEST_ROWS", 300)
-    each = weather.pond.map("weather")
+    pond_map = weather.pond.map("weather")
     keys = pa.array([f"k{key:05d}" for key in range(1_000)])
     at = pa.array([1_000, 999] * 500, pa.int64())
-    assert questions.lookup(each.definition, keys, at, "remote").equals(each.lookup(keys, at))
+    assert questions.lookup(pond_map.definition, keys, at, "remote").equals(pond_map.lookup(keys, at))
 
 
 @pytest.mark.settings(min_time_to_keep_snapshots="10min")
-def test_few_keys_are_asked_remotely_until_a_snapshot_pays(weather: Any, reading: Settings) -> None:
+def test_few_keys_are_looked_up_remotely_until_a_snapshot_pays(weather: Any, reading: Settings) -> None:
     made = Questions(
         Nodes(weather.url, reading), None, reading.model_copy(update={"remote_rows_max": 10}), SystemClock()
     )
-    each = weather.pond.map("weather")
+    pond_map = weather.pond.map("weather")
     for _ in range(3):
-        made.lookup(each.definition, ["a", "b", "c"], 1_000)
+        made.lookup(pond_map.definition, ["a", "b", "c"], 1_000)
         assert not made.reader("weather").cached
-    made.lookup(each.definition, ["a", "b", "c"], 1_000)
+    made.lookup(pond_map.definition, ["a", "b", "c"], 1_000)
     assert made.reader("weather").cached
     # Its own changes it sees at once, those of others when the snapshot is due.
-    load(weather, each, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
-    assert made.lookup(each.definition, ["k00001"], 6).to_pylist() == [None]
+    load(weather, pond_map, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
+    assert made.lookup(pond_map.definition, ["k00001"], 6).to_pylist() == [None]
     made.changed("weather")
-    assert made.lookup(each.definition, ["k00001"], 6).to_pylist() == [{"temp": -1.0, "code": "new"}]
+    assert made.lookup(pond_map.definition, ["k00001"], 6).to_pylist() == [{"temp": -1.0, "code": "new"}]
     made.close()
 
 
 def test_rows_come_as_a_stream(weather: Any, questions: Questions) -> None:
-    each = weather.pond.map("weather")
-    told = questions.scan(each.definition, "temp < 3", ["key", "temp"]).read_all()
-    assert told.sort_by("key").equals(each.scan("temp < 3", ["key", "temp"]).read_all().sort_by("key"))
-    assert questions.scan(each.definition, [["key", "=", "k00005"]], None).read_all().num_rows == 1
-    assert questions.scan(each.definition, None, None).read_all().num_rows == KEYS
-    assert questions.scan(each.definition, "key = 'nobody'", None).read_all().num_rows == 0
+    pond_map = weather.pond.map("weather")
+    found = questions.scan(pond_map.definition, "temp < 3", ["key", "temp"]).read_all()
+    assert found.sort_by("key").equals(pond_map.scan("temp < 3", ["key", "temp"]).read_all().sort_by("key"))
+    assert questions.scan(pond_map.definition, [["key", "=", "k00005"]], None).read_all().num_rows == 1
+    assert questions.scan(pond_map.definition, None, None).read_all().num_rows == KEYS
+    assert questions.scan(pond_map.definition, "key = 'nobody'", None).read_all().num_rows == 0
     for where, columns in (("nonsense", None), (None, ["nothing"]), ("temp > 'a'", None)):
         with pytest.raises(Invalid):
-            questions.scan(each.definition, where, columns).read_all()
+            questions.scan(pond_map.definition, where, columns).read_all()
 
 
 def test_a_scan_that_nobody_reads_on_ends(weather: Any, questions: Questions, monkeypatch: pytest.MonkeyPatch) -> None:
-    each = weather.pond.map("weather")
+    pond_map = weather.pond.map("weather")
     # More than the buffers of both ends hold, so that the node must wait for the reader.
     many = pa.table(
         {
@@ -198,14 +198,14 @@ def test_a_scan_that_nobody_reads_on_ends(weather: Any, questions: Questions, mo
             "code": ["y" * 200] * 200_000,
         }
     )
-    load(weather, each, many)
+    load(weather, pond_map, many)
     ended = threading.Event()
     with monkeypatch.context() as patched:
-        patched.setattr("millpond.server.question_routes.arrow_stream", lambda told: _watched(told, ended))
-        reader = questions.scan(each.definition, None, None)
+        patched.setattr("millpond.server.question_routes.arrow_stream", lambda reader: _watched(reader, ended))
+        reader = questions.scan(pond_map.definition, None, None)
         assert reader.read_next_batch().num_rows > 0
         # Nothing of the shard is held for who reads slowly: it may grow meanwhile.
-        assert not each.shard._opened().env._open
+        assert not pond_map.shard._opened().env._open
         assert not ended.wait(0.1)
         del reader
         assert ended.wait(20)
@@ -222,12 +222,12 @@ def _watched(reader: pa.RecordBatchReader, ended: threading.Event) -> Iterator[b
 
 
 def test_a_manifest_is_named_by_its_content_and_confirmed_by_its_name(weather: Any) -> None:
-    told = weather.get("/v1/maps/weather/snapshot")
-    tag = told.headers["ETag"]
-    assert content_id(told.body) == tag.strip('"')
-    manifest = SnapshotManifest.from_bytes(told.body)
+    response = weather.get("/v1/maps/weather/snapshot")
+    tag = response.headers["ETag"]
+    assert content_id(response.body) == tag.strip('"')
+    manifest = SnapshotManifest.from_bytes(response.body)
     assert manifest.map == "weather"
-    assert told.headers["Millpond-Pond"] == weather.pond.id
+    assert response.headers["Millpond-Pond"] == weather.pond.id
     for held in (tag, f"W/{tag}", f'"other", {tag}', "*"):
         same = weather.get("/v1/maps/weather/snapshot", headers={"If-None-Match": held})
         assert (same.status, same.body, same.headers["ETag"]) == (304, b"", tag)
@@ -247,27 +247,27 @@ def test_files_never_change_and_come_in_pieces(weather: Any) -> None:
 
 def test_a_snapshot_is_frozen_when_it_is_due_or_when_one_insists(weather: Any) -> None:
     first = weather.get("/v1/maps/weather/snapshot").headers["ETag"]
-    each = weather.pond.map("weather")
-    load(weather, each, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
+    pond_map = weather.pond.map("weather")
+    load(weather, pond_map, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
     assert weather.get("/v1/maps/weather/snapshot").headers["ETag"] == first
     fresh = weather.get("/v1/maps/weather/snapshot?fresh=1").headers["ETag"]
     assert fresh != first
     assert weather.get("/v1/maps/weather/snapshot").headers["ETag"] == fresh
 
 
-def test_maps_here_and_there_give_subsets_of_snapshots(weather: Any, tmp_path: Path) -> None:
+def test_maps_here_and_there_give_snapshot_subsets(weather: Any, tmp_path: Path) -> None:
     with millpond.open(weather.url, snapshot_cache=str(tmp_path / "cache")) as remote:
-        for each in (remote.map("weather"), weather.pond.map("weather")):
-            with each.snapshot(keys=("k00010", None), window=(None, "1970-01-01T00:00:02Z")) as snapshot:
+        for pond_map in (remote.map("weather"), weather.pond.map("weather")):
+            with pond_map.snapshot(keys=("k00010", None), window=(None, "1970-01-01T00:00:02Z")) as snapshot:
                 assert snapshot.lookup(["k00010", "none"], 1_999).to_pylist() == [{"temp": 10.0, "code": "x"}, None]
                 for key, at in (("k00009", 1_999), ("k00010", 2_000)):
                     with pytest.raises(Invalid, match="outside of the bounds"):
                         snapshot.lookup([key], at)
-            with each.snapshot(keys=(None, None)) as snapshot:
+            with pond_map.snapshot(keys=(None, None)) as snapshot:
                 assert snapshot.manifest.bounds is None
 
 
-def test_a_subset_over_the_network(weather: Any, questions: Questions) -> None:
+def test_a_snapshot_subset_over_the_wire(weather: Any, questions: Questions) -> None:
     reader = questions.reader("weather", keys=("k00010", "k00020"), window=(500, 2_000))
     assert reader.snapshot().lookup(["k00010", "k00019"], 1_500).to_pylist()[1] == {"temp": 19.0, "code": "x"}
     with pytest.raises(Invalid, match="upper=k00020"):
@@ -279,8 +279,8 @@ def test_a_subset_over_the_network(weather: Any, questions: Questions) -> None:
 def test_a_job_reads_the_snapshot_it_was_planned_on(weather: Any, reading: Settings) -> None:
     where = SnapshotPin((weather.url,), "weather")
     manifest = pin_snapshot(where, settings=reading)
-    each = weather.pond.map("weather")
-    load(weather, each, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
+    pond_map = weather.pond.map("weather")
+    load(weather, pond_map, pa.table({"key": ["k00001"], "effective_time": [5], "temp": [-1.0], "code": ["new"]}))
     weather.get("/v1/maps/weather/snapshot?fresh=1")
     with open_pinned(where, manifest.id, settings=reading) as snapshot:
         assert snapshot.lookup(["k00001"], 6).to_pylist() == [None]
@@ -300,8 +300,8 @@ from millpond.client.transport import Nodes
 from millpond.settings import load_settings
 from millpond.testing import faults
 
-armed, told = faults.arm(), load_settings()
-cache = SnapshotCache(sys.argv[2], Nodes(sys.argv[1], told), told, SystemClock())
+armed, settings = faults.arm(), load_settings()
+cache = SnapshotCache(sys.argv[2], Nodes(sys.argv[1], settings), settings, SystemClock())
 print(cache.reader("weather").snapshot().lookup(["k00003"], 1_000).to_pylist())
 """
 
@@ -309,9 +309,9 @@ print(cache.reader("weather").snapshot().lookup(["k00003"], 1_000).to_pylist())
 @pytest.mark.slow
 def test_processes_of_a_machine_fetch_once(weather: Any, tmp_path: Path) -> None:
     def read(number: int) -> str:
-        told = {**os.environ, STEPS_LOG: str(tmp_path / f"log{number}")}
+        environment = {**os.environ, STEPS_LOG: str(tmp_path / f"log{number}")}
         argv = [sys.executable, "-c", READER, weather.url, str(tmp_path / "cache")]
-        return subprocess.run(argv, env=told, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
 
     with ThreadPoolExecutor(4) as threads:
         assert set(threads.map(read, range(4))) == {"[{'temp': 3.0, 'code': 'x'}]\n"}
@@ -322,15 +322,17 @@ def test_processes_of_a_machine_fetch_once(weather: Any, tmp_path: Path) -> None
 
 def test_copies_of_old_jobs_go_when_new_ones_come(weather: Any, reading: Settings, tmp_path: Path) -> None:
     where, clock = SnapshotPin((weather.url,), "weather"), ManualClock(SystemClock().now_ms())
-    each = weather.pond.map("weather")
+    pond_map = weather.pond.map("weather")
     names: list[set[str]] = []
     for number in range(3):
-        load(weather, each, pa.table({"key": ["k00001"], "effective_time": [number], "temp": [1.5], "code": ["new"]}))
+        load(
+            weather, pond_map, pa.table({"key": ["k00001"], "effective_time": [number], "temp": [1.5], "code": ["new"]})
+        )
         manifest = pin_snapshot(where, settings=reading)
         open_pinned(where, manifest.id, settings=reading, clock=clock).close()
         names.append({file.stem for file in (tmp_path / "cache").rglob("manifests/*.json")})
         clock.advance(reading.min_time_to_keep_snapshots if number else 0)
-    assert [len(told) for told in names] == [1, 2, 1]
+    assert [len(group) for group in names] == [1, 2, 1]
     files = {file.name for file in (tmp_path / "cache").rglob("ranges/*.arrow")}
     assert len(files) < 12
 
@@ -373,7 +375,7 @@ def test_when_the_node_is_gone_the_snapshot_answers_and_the_rest_says_so(weather
 
 def test_the_guide_does_what_it_says(node: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("MILLPOND_SNAPSHOT_CACHE", str(tmp_path / "cache"))
-    text = "\n".join(each.text for each in snippets("docs/reading.md") if each.language == "python")
+    text = "\n".join(snippet.text for snippet in snippets("docs/reading.md") if snippet.language == "python")
     exec(compile(text.replace("http://localhost:7433", node.url), "docs/reading.md", "exec"), {})
     promised = re.findall(r"^ *print\(.*\)  # (.*)$", text, re.MULTILINE)
     assert len(promised) == 4

@@ -1,4 +1,4 @@
-"""Building blocks of tests of Millpond and of its drivers: contracts, models, strategies, audits, faults."""
+"""Uploads on a node: who may send, their room on the disk, and their expiry."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
         arriving.write([b"PK"])
         clock.advance(3_000_000)
         assert receiver.expire() == 0
-        assert receiver.uploaded(parts[0].manifest.id) is not None, "asked for, it is young again"
+        assert receiver.uploaded(parts[0].manifest.id) is not None, "requested, it is young again"
         clock.advance(1_000_000)
         assert receiver.expire() == 1, "what is being sent is left alone"
-        assert [receiver.state(each.manifest.id).state for each in parts] == ["here", "absent", "partial"]
+        assert [receiver.state(part.manifest.id).state for part in parts] == ["here", "absent", "partial"]
         arriving.leave()
         clock.advance(4_000_000)
         assert receiver.expire() == 2
@@ -103,13 +103,13 @@ def test_one_at_a_time_sends_a_part(coming: Coming, monkeypatch: pytest.MonkeyPa
     assert receiver.begin(offer_of(part)) is None
 
 
-def test_a_writer_whose_line_broke_is_told_of_its_last_bytes(coming: Coming) -> None:
+def test_a_writer_that_lost_its_connection_learns_of_its_last_bytes(coming: Coming) -> None:
     receiver, part, first = coming
     with ThreadPoolExecutor(1) as another:
-        asked = another.submit(receiver.state_between, part.manifest.id)
+        pending = another.submit(receiver.state_between, part.manifest.id)
         first.write([begin_of(part)])
         first.leave()
-        assert asked.result() == UploadState("partial", 100)
+        assert pending.result() == UploadState("partial", 100)
 
 
 def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:

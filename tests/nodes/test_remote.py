@@ -39,14 +39,14 @@ def rows(count: int = 10) -> pa.Table:
 
 
 def test_any_node_names_all_of_them(cluster: ClusterHere) -> None:
-    for told in (cluster.url, cluster.urls[2], f" {cluster.urls[1]}/ , "):
-        with millpond.open(told) as pond:
+    for url in (cluster.url, cluster.urls[2], f" {cluster.urls[1]}/ , "):
+        with millpond.open(url) as pond:
             assert pond.where == cluster.url
             assert pond.id == cluster[0].pond.id
             assert pond.position() == cluster[0].pond.position()
 
 
-def test_a_pond_that_cannot_be_reached_is_told_so() -> None:
+def test_a_pond_that_cannot_be_reached_is_an_error() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unavailable) as caught:
         millpond.open(url, send_part_retry_delay="1ms")
@@ -54,7 +54,7 @@ def test_a_pond_that_cannot_be_reached_is_told_so() -> None:
     assert caught.value.values["node"] == url
 
 
-def test_what_is_not_a_node_or_not_a_setting_is_told_so(tmp_path: Path) -> None:
+def test_what_is_not_a_node_or_not_a_setting_is_an_error(tmp_path: Path) -> None:
     with Stage(say(200, b"<html></html>")) as stage, pytest.raises(Invalid) as caught:
         millpond.open(stage.url)
     assert caught.value.kind == "not_a_node"
@@ -66,7 +66,7 @@ def test_what_is_not_a_node_or_not_a_setting_is_told_so(tmp_path: Path) -> None:
     assert caught.value.kind == "node_url"
 
 
-def test_closing_twice_is_harmless_and_asking_again_opens_again(node: Served) -> None:
+def test_closing_twice_is_harmless_and_another_query_opens_again(node: Served) -> None:
     pond = millpond.open(node.url, **QUICK)
     made = pond.create_map("m", kind="state", value="long")
     made.close()
@@ -75,7 +75,7 @@ def test_closing_twice_is_harmless_and_asking_again_opens_again(node: Served) ->
     assert made.get("k") is None
 
 
-def test_rights_are_asked_for(serve: Callable[..., Served], tmp_path: Path) -> None:
+def test_rights_are_required(serve: Callable[..., Served], tmp_path: Path) -> None:
     tokens = [
         {"name": "all", "sha256": hash_token("all-token"), "rights": {"admin": ["*"]}},
         {"name": "reader", "sha256": hash_token("reader-token"), "rights": {"read": ["open_*"]}},
@@ -85,7 +85,7 @@ def test_rights_are_asked_for(serve: Callable[..., Served], tmp_path: Path) -> N
         for name in ("open_m", "shut_m"):
             pond.create_map(name, kind="state", value="long").load(rows())
     with millpond.open(node.url, token="reader-token", **QUICK) as pond:
-        assert [each.name for each in pond.maps()] == ["open_m"]
+        assert [pond_map.name for pond_map in pond.maps()] == ["open_m"]
         assert pond.map("open_m").get("k7") == 7
         assert pond.map("open_m").lookup(["k7"]).to_pylist() == [7]
         for refused in (
@@ -115,7 +115,7 @@ def test_questions_go_on_when_a_node_is_gone(cluster: ClusterHere) -> None:
         assert made.scan("value < 5").read_all().num_rows == 5
         assert pond.sql("select sum(value) as n from m").to_pydict() == {"n": [499_500]}
         assert pond.map("m").info()["rows"] == 1000
-        assert [each.name for each in pond.maps()] == ["m"]
+        assert [pond_map.name for pond_map in pond.maps()] == ["m"]
         with pytest.raises(Unavailable) as caught:
             pond.create_map("other", kind="state")
         assert caught.value.values["node"] == cluster.urls[0]
@@ -139,8 +139,8 @@ def test_a_scan_that_loses_its_node_says_so(node: Served) -> None:
 def test_changes_through_a_replica_reach_the_primary(cluster: ClusterHere) -> None:
     with Stage() as liar:
         # somebody who believes the wrong node to be the primary is led to the right one
-        told = {"pond": "p", "nodes": [cluster.urls[1]], "primary": cluster.urls[1]}
-        liar.acts = [say(200, told)]
+        node_info = {"pond": "p", "nodes": [cluster.urls[1]], "primary": cluster.urls[1]}
+        liar.acts = [say(200, node_info)]
         with millpond.open(liar.url, **QUICK) as pond:
             assert pond.nodes.urls == (cluster.urls[1],)
             pond.create_map("m", kind="state", value="long")
@@ -155,14 +155,14 @@ def test_one_pond_may_be_used_by_many_threads(node: Served) -> None:
         wrong: list[object] = []
 
         def ask(offset: int) -> None:
-            asked = range(offset, 1000, 97)
-            wrong.extend(n for n in asked if made.get(f"k{n}") != n or made.lookup([f"k{n}"]).to_pylist() != [n])
+            numbers = range(offset, 1000, 97)
+            wrong.extend(n for n in numbers if made.get(f"k{n}") != n or made.lookup([f"k{n}"]).to_pylist() != [n])
 
         threads = [threading.Thread(target=ask, args=(offset,)) for offset in range(12)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join(60)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
         assert not wrong
 
 
@@ -172,19 +172,19 @@ def test_one_pond_may_be_used_by_many_threads(node: Served) -> None:
 def test_the_log_and_its_parts_can_be_read(cluster: ClusterHere, tmp_path: Path) -> None:
     with millpond.open(cluster.url, **QUICK) as pond:
         made = pond.create_map("m", kind="state", value="long")
-        told = made.load(rows())
+        result = made.load(rows())
         entries = pond.entries(0)
         assert [entry.kind for entry in entries] == ["create", "load"]
         assert (entries[-1].position, entries[-1].chain) == pond.position()
-        assert told.position == pond.position()[0]
-        assert pond.applied("m") == told.position
+        assert result.position == pond.position()[0]
+        assert pond.applied("m") == result.position
         (part,) = entries[-1].body["parts"]
         manifest = pond.fetch_part(part["id"], tmp_path / "part")
         assert verify_part(tmp_path / "part") == manifest == read_manifest(tmp_path / "part")
         assert manifest.id == part["id"]
         with pytest.raises(NotFound):
             pond.fetch_part("0" * 32, tmp_path / "other")
-        assert {each.state for each in pond.parts()} <= {"retained"}
+        assert {part.state for part in pond.parts()} <= {"retained"}
 
 
 def test_damage_on_one_node_is_found_and_named(cluster: ClusterHere) -> None:
@@ -193,7 +193,7 @@ def test_damage_on_one_node_is_found_and_named(cluster: ClusterHere) -> None:
         assert pond.verify(full=True).ok
         cluster[2].close()
         report = pond.verify()
-        assert [each.place for each in report.problems] == [cluster.urls[2]]
+        assert [problem.place for problem in report.problems] == [cluster.urls[2]]
 
 
 # -- the command line ---------------------------------------------------------------------------------
@@ -233,36 +233,36 @@ def test_every_command_speaks_to_nodes(cluster: ClusterHere, monkeypatch: pytest
     assert json.loads(said("scan", "weather", "--where", "key = 'LGA'", "--json"))["temp"] == 34.0
     assert json.loads(said("query", "select count(*) as n from weather", "--json")) == {"n": 3}
     assert "changed weather" in said("alter", "weather", "--retain", "10y")
-    told = json.loads(said("maintenance", "condense", "weather", "--before", "2014-01-01T00:00Z", "--json"))
-    assert (told["rows_before"], told["rows_removed"]) == (3, 1)
+    report = json.loads(said("maintenance", "condense", "weather", "--before", "2014-01-01T00:00Z", "--json"))
+    assert (report["rows_before"], report["rows_removed"]) == (3, 1)
     assert json.loads(said("maintenance", "retain", "--all", "--json"))["rows_after"] == 0
     assert json.loads(said("maintenance", "compact", "weather", "--json"))["rows_after"] == 0
-    assert [each.pond.map("weather").info()["rows"] for each in cluster.nodes] == [0, 0, 0]
+    assert [node.pond.map("weather").info()["rows"] for node in cluster.nodes] == [0, 0, 0]
     assert "dropped weather" in said("drop", "weather", "--yes")
     assert "no maps yet" in said("maps")
 
 
 @pytest.mark.usefixtures("typed")
-def test_a_load_is_waited_for_when_told(cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_is_waited_for_on_request(cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MILLPOND_SYNCHRONISE")
     monkeypatch.setenv("MILLPOND_POND", cluster.urls[0])
     said("create", "planes", "--kind", "state", "--value", "long")
     Path("planes.csv").write_text("key,value\nN14228,1999\n")
     assert "the nodes are merging them" in said("load", "planes", "planes.csv")
     assert "merging" not in said("load", "planes", "planes.csv", "--again", "--synchronise")
-    assert [each.pond.map("planes").get("N14228") for each in cluster.nodes] == [1999] * 3
+    assert [node.pond.map("planes").get("N14228") for node in cluster.nodes] == [1999] * 3
 
 
 @pytest.mark.usefixtures("typed")
 def test_a_node_that_is_not_there_is_a_sentence_that_names_it() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     for words in (["maps"], ["get", "weather", "JFK"], ["query", "select 1"], ["maintenance", "condense", "weather"]):
-        told = said(*words, "--pond", url, code=7)
-        assert told.startswith("error: the node cannot be reached after 3 attempts")
-        assert url in told
-        assert "Connection refused" in told
-    told = json.loads(said("maps", "--json", "--pond", url, code=7))["error"]
-    assert (told["kind"], told["values"]["node"]) == ("node_unreachable", url)
+        output = said(*words, "--pond", url, code=7)
+        assert output.startswith("error: the node cannot be reached after 3 attempts")
+        assert url in output
+        assert "Connection refused" in output
+    output = json.loads(said("maps", "--json", "--pond", url, code=7))["error"]
+    assert (output["kind"], output["values"]["node"]) == ("node_unreachable", url)
 
 
 @pytest.mark.usefixtures("typed")

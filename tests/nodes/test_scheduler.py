@@ -1,4 +1,4 @@
-"""Jobs run when they are due and when they are told, one at a time, and say how it went."""
+"""Jobs run when they are due and on demand, one at a time, and say how it went."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def begin(**works: Work | tuple[Work, int]) -> Scheduler:
         jobs = []
-        for name, told in works.items():
-            work, interval = told if isinstance(told, tuple) else (told, 0)
+        for name, entry in works.items():
+            work, interval = entry if isinstance(entry, tuple) else (entry, 0)
             jobs.append(Job(name, f"Does {name}.", interval, work))
         scheduler = Scheduler(jobs, state=tmp_path / "jobs.json", clock=SystemClock())
         scheduler.start()
@@ -60,7 +60,7 @@ class Gate:
         return Outcome("passed")
 
 
-def test_a_job_that_is_due_runs_by_itself_again_and_again(start: Start) -> None:
+def test_a_job_that_is_due_runs_again_and_again(start: Start) -> None:
     ran = threading.Semaphore(0)
 
     def work(_stopping: threading.Event) -> Outcome:
@@ -70,12 +70,12 @@ def test_a_job_that_is_due_runs_by_itself_again_and_again(start: Start) -> None:
     scheduler = start(tick=(work, 20))
     for _ in range(3):
         assert ran.acquire(timeout=SECONDS)
-    (told,) = scheduler.status()
-    assert told.next_ms is not None
-    assert not told.paused
+    (status,) = scheduler.status()
+    assert status.next_ms is not None
+    assert not status.paused
 
 
-def test_a_job_without_an_interval_runs_only_when_told(start: Start) -> None:
+def test_a_job_without_an_interval_runs_only_on_demand(start: Start) -> None:
     scheduler = start(tend=done)
     (before,) = scheduler.status()
     assert (before.runs, before.last, before.next_ms) == (0, None, None)
@@ -87,31 +87,31 @@ def test_a_job_without_an_interval_runs_only_when_told(start: Start) -> None:
     assert after.last.seconds >= 0
 
 
-def test_told_while_it_runs_it_runs_once_more_and_not_twice_at_once(start: Start) -> None:
+def test_on_demand_while_it_runs_it_runs_once_more_and_not_twice_at_once(start: Start) -> None:
     gate = Gate()
     scheduler = start(slow=gate)
     scheduler.call("slow")
     assert gate.begun.acquire(timeout=SECONDS)
     (running,) = scheduler.status()
     assert running.running_since_ms is not None
-    waiting = [threading.Thread(target=scheduler.run, args=("slow",)) for _ in range(3)]
-    for each in waiting:
-        each.start()
+    threads = [threading.Thread(target=scheduler.run, args=("slow",)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
     scheduler.call("slow")
     gate.open.release()
-    assert gate.begun.acquire(timeout=SECONDS), "the run that was asked for while the first went on"
+    assert gate.begun.acquire(timeout=SECONDS), "the run that was requested while the first went on"
     gate.open.release()
-    # Whoever asked later than the second began waits for a third.
+    # A request after the second began waits for a third.
     gate.open.release()
-    for each in waiting:
-        each.join(SECONDS)
-        assert not each.is_alive()
-    (told,) = scheduler.status()
-    assert told.runs in (2, 3)
-    assert told.failures == 0
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+    (status,) = scheduler.status()
+    assert status.runs in (2, 3)
+    assert status.failures == 0
 
 
-def test_who_does_not_wait_long_enough_is_told_and_the_job_goes_on(start: Start) -> None:
+def test_a_wait_that_is_too_short_is_an_error_and_the_job_goes_on(start: Start) -> None:
     gate = Gate()
     scheduler = start(slow=gate)
     with pytest.raises(Unavailable) as raised:
@@ -124,20 +124,20 @@ def test_who_does_not_wait_long_enough_is_told_and_the_job_goes_on(start: Start)
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (Invalid("the map is strange", kind="strange", map="m"), "the map is strange. map=m"),
         (KeyError("x"), "KeyError: 'x'. job=bad"),
     ],
 )
-def test_a_failing_job_shows_its_error_and_stops_no_other(start: Start, error: Exception, told: str) -> None:
+def test_a_failing_job_shows_its_error_and_stops_no_other(start: Start, error: Exception, message: str) -> None:
     def fail(_stopping: threading.Event) -> Outcome:
         raise error
 
     scheduler = start(bad=fail, good=done)
     failed = scheduler.run("bad")
     assert failed.last is not None
-    assert (failed.failures, failed.last.error) == (1, told)
+    assert (failed.failures, failed.last.error) == (1, message)
     assert scheduler.run("good").failures == 0
     assert scheduler.run("bad").failures == 2
 
@@ -149,7 +149,7 @@ def test_faults_of_some_maps_are_the_error_of_a_run_that_did_the_rest(start: Sta
     assert (last.summary, last.error) == ("2 of 3 maps", "map a: broken; map b: broken")
 
 
-def test_a_paused_job_runs_only_when_told_and_stays_paused_over_a_restart(start: Start, tmp_path: Path) -> None:
+def test_a_paused_job_runs_only_on_demand_and_stays_paused_over_a_restart(start: Start, tmp_path: Path) -> None:
     scheduler = start(tick=(done, 20), other=(done, 1_000_000))
     assert scheduler.pause("tick").paused
     assert scheduler.status("tick")[0].next_ms is None
@@ -158,7 +158,7 @@ def test_a_paused_job_runs_only_when_told_and_stays_paused_over_a_restart(start:
     scheduler.stop()
 
     again = start(tick=(done, 20), other=(done, 1_000_000))
-    assert [(each.name, each.paused, each.next_ms is None) for each in again.status()] == [
+    assert [(job.name, job.paused, job.next_ms is None) for job in again.status()] == [
         ("tick", True, True), ("other", False, False),
     ]  # fmt: skip
     assert not again.resume("tick").paused
@@ -166,7 +166,7 @@ def test_a_paused_job_runs_only_when_told_and_stays_paused_over_a_restart(start:
     assert json.loads((tmp_path / "jobs.json").read_text()) == {"paused": []}
 
 
-def test_work_between_the_runs_is_told_of_pauses_also_after_a_restart(tmp_path: Path) -> None:
+def test_work_between_the_runs_knows_of_pauses_also_after_a_restart(tmp_path: Path) -> None:
     held: list[bool] = []
 
     def begin() -> Scheduler:
@@ -210,9 +210,9 @@ def test_stopping_lets_a_job_come_to_an_end_and_begins_no_other(start: Start) ->
     scheduler.call("long")
     assert begun.wait(SECONDS)
     scheduler.stop()
-    (told, _) = scheduler.status()
-    assert told.last is not None
-    assert told.last.summary == "came to an end"
+    (status, _) = scheduler.status()
+    assert status.last is not None
+    assert status.last.summary == "came to an end"
     with pytest.raises(Closed):
         scheduler.wait("other", 1, SECONDS)
     for act in (scheduler.run, scheduler.pause):
@@ -271,6 +271,6 @@ threading.Event().wait(0.1)
 
 
 def test_a_process_that_ends_without_stopping_says_nothing_of_it(tmp_path: Path) -> None:
-    asked = [sys.executable, "-c", ENDS, str(tmp_path / "jobs.json")]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
+    command = [sys.executable, "-c", ENDS, str(tmp_path / "jobs.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""

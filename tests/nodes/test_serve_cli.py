@@ -26,13 +26,13 @@ from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import free_ports
 
 
-def environment(told: Mapping[str, str], *, ours: bool = False) -> dict[str, str]:
-    return {name: value for name, value in told.items() if name.startswith("MILLPOND_") == ours}
+def environment(variables: Mapping[str, str], *, ours: bool = False) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name.startswith("MILLPOND_") == ours}
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a command answered."""
+    """The output of a command."""
 
     returncode: int
     stdout: str
@@ -106,8 +106,8 @@ def test_a_pond_is_served_until_interrupted(tmp_path: Path) -> None:
         assert (refused.returncode, json.loads(refused.stderr)["error"]["kind"]) == (7, "port_in_use")
 
         process.send_signal(signal.SIGTERM)
-        told, said = process.communicate(timeout=10)
-        assert (process.returncode, told) == (0, "")
+        output, said = process.communicate(timeout=10)
+        assert (process.returncode, output) == (0, "")
         assert "Traceback" not in said
         assert [line.split(" ", 1)[1] for line in said.splitlines()] == ["INFO millpond.server: stopping"]
 
@@ -171,12 +171,12 @@ def test_tokens_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     token = run("token", "add", "loader", "--write", "weather*,people", "--read", "*").stdout.strip()
     assert re.fullmatch(r"mp_[0-9a-f]{64}", token)
     assert token not in (tmp_path / "pond" / "tokens.json").read_text()
-    told = json.loads(run("token", "add", "nodes", "--admin", "*", "--json").stdout)
-    assert told["sha256"] == hash_token(told["token"])
+    added = json.loads(run("token", "add", "nodes", "--admin", "*", "--json").stdout)
+    assert added["sha256"] == hash_token(added["token"])
     assert run("token", "revoke", "loader", "--data", "other").returncode == 3
     assert "loader" in run("token", "list").stdout
     listed = [json.loads(line) for line in run("token", "list", "--json").stdout.splitlines()]
-    assert [(each["name"], each["rights"]) for each in listed] == [
+    assert [(entry["name"], entry["rights"]) for entry in listed] == [
         ("loader", {"read": ["*"], "write": ["weather*", "people"]}),
         ("nodes", {"admin": ["*"]}),
     ]
@@ -189,13 +189,13 @@ def test_tokens_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "nobody is let in" in run("token", "list").stdout
     assert "may do everything" in run("token", "list", "--data", "fresh").stdout
     (tmp_path / "millpond.toml").write_text(
-        f'[[tokens]]\nname = "shared"\nsha256 = "{told["sha256"]}"\nrights = {{admin = ["*"]}}\n'
+        f'[[tokens]]\nname = "shared"\nsha256 = "{added["sha256"]}"\nrights = {{admin = ["*"]}}\n'
     )
     with serving(tmp_path, "--port", "0", "--host", "0.0.0.0", "--json") as (_, line):
         port = json.loads(line)["url"].rpartition(":")[2]
         here = f"http://127.0.0.1:{port}"
         refused = run("maps", "--pond", here)
-        monkeypatch.setenv("MILLPOND_TOKEN", told["token"])
+        monkeypatch.setenv("MILLPOND_TOKEN", added["token"])
         made = run("create", "m", "--kind", "state", "--pond", here)
         assert made.returncode == 0, made.stderr
         assert (refused.returncode, "wants a token" in refused.stderr) == (11, True)
@@ -208,8 +208,8 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "secret" not in shown.stdout
     assert re.search(r"port +8000 +7433 +MILLPOND_PORT +port to listen on", shown.stdout)
     changed = run("config", "--changed", "--set", "threads=3", "--json")
-    told = [json.loads(line) for line in changed.stdout.splitlines()]
-    assert [(each["name"], each["value"], each["origin"]) for each in told] == [
+    settings_shown = [json.loads(line) for line in changed.stdout.splitlines()]
+    assert [(setting["name"], setting["value"], setting["origin"]) for setting in settings_shown] == [
         ("port", 8000, "MILLPOND_PORT"),
         ("token", "********", "millpond.toml"),
         ("threads", 3, "command line"),
@@ -218,21 +218,21 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "did you mean port?" in run("config").stderr
 
 
-def test_a_misspelt_setting_in_the_environment_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_misspelt_setting_in_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run("config", "--changed")
     assert (shown.returncode, shown.stdout.strip()) == (0, "every setting is its default")
     monkeypatch.setenv("MILLPOND_PROT", "8000")
     assert "MILLPOND_PROT in the environment is no setting" in run("config", "--changed").stderr
 
 
-def test_an_address_that_is_none_is_told() -> None:
-    asked = run("maps", "--pond", "ftp://n1:7433")
-    assert (asked.returncode, "such as http://localhost:7433" in asked.stderr) == (5, True)
+def test_an_address_that_is_none_is_an_error() -> None:
+    result = run("maps", "--pond", "ftp://n1:7433")
+    assert (result.returncode, "such as http://localhost:7433" in result.stderr) == (5, True)
 
 
 def test_help_imports_nothing_heavy() -> None:
     heavy = ("fastapi", "uvicorn", "pydantic", "numba")
-    asked = f"import sys; import millpond.cli.main; print([each for each in {heavy} if each in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    script = f"import sys; import millpond.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert app.info.name == "millpond"

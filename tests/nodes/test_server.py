@@ -26,7 +26,7 @@ from millpond.server.pages import in_older_words
 from millpond.server.wire import RETRY_SECONDS, error_answer, status_of, understood
 from tests.nodes.conftest import ClusterHere, Served, free_ports
 
-CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, MillpondError)]
+CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MillpondError)]
 
 # -- errors -------------------------------------------------------------------------------------------
 
@@ -56,17 +56,17 @@ def test_every_class_has_its_status(kind: str, cls: type[MillpondError], status:
     assert status_of(cls("it happened", kind=kind)) == status
 
 
-def test_only_what_is_over_in_a_moment_is_asked_again_by_itself() -> None:
+def test_only_transient_errors_are_retried() -> None:
     assert error_answer(Unavailable("busy", kind="pond_busy")).headers["Retry-After"] == "1"
     for kind in ("merge_slow", "node_behind", "disk_full"):
         assert kind not in RETRY_SECONDS
         assert "Retry-After" not in error_answer(Unavailable("x", kind=kind)).headers
 
 
-def test_mistakes_of_ours_are_told_without_their_insides(caplog: pytest.LogCaptureFixture) -> None:
-    told = understood(RuntimeError("the password is 123"))
-    assert (type(told).__name__, told.kind) == ("Internal", "unexpected")
-    assert "123" not in json.dumps(to_wire(told))
+def test_mistakes_of_ours_are_reported_without_their_insides(caplog: pytest.LogCaptureFixture) -> None:
+    error = understood(RuntimeError("the password is 123"))
+    assert (type(error).__name__, error.kind) == ("Internal", "unexpected")
+    assert "123" not in json.dumps(to_wire(error))
     assert "123" in caplog.text, "the log of the node has it"
     assert understood(OSError(28, "No space left on device")).kind == "disk_full"
 
@@ -90,9 +90,9 @@ def test_mistakes_of_ours_are_told_without_their_insides(caplog: pytest.LogCaptu
 )
 def test_every_error_has_one_form(node: Served, method: str, path: str, body: Any, status: int, kind: str) -> None:
     answer = node.request(method, path, body=body, headers={"Content-Type": "application/json"})
-    told = answer.json()
-    assert (answer.status, told["kind"]) == (status, kind)
-    assert set(told) == {"error", "kind", "message", "hint", "values"}
+    error = answer.json()
+    assert (answer.status, error["kind"]) == (status, kind)
+    assert set(error) == {"error", "kind", "message", "hint", "values"}
 
 
 # -- maps ---------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_maps_are_made_altered_and_dropped(node: Served) -> None:
     changed = node.request("PATCH", "/v1/maps/weather", body={"retain": None, "overwrite": False}).json()
     assert (changed["retain_ms"], changed["overwrite"], changed["position"]) == (None, False, 2)
     assert node.request("PATCH", "/v1/maps/weather", body={"kind": "state"}).json()["kind"] == "setting_fixed"
-    assert [each["name"] for each in node.get("/v1/maps").json()["maps"]] == ["weather"]
+    assert [entry["name"] for entry in node.get("/v1/maps").json()["maps"]] == ["weather"]
     assert node.delete("/v1/maps/weather").json() == {"position": 3}
     assert node.get("/v1/maps").json() == {"maps": []}
 
@@ -127,11 +127,11 @@ def test_only_the_primary_changes_maps(cluster: ClusterHere) -> None:
 
 
 def test_a_node_says_what_it_is(cluster: ClusterHere) -> None:
-    told = [each.get("/v1/node").json() for each in cluster.nodes]
-    assert [each["role"] for each in told] == ["primary", "replica", "replica"]
-    assert {each["primary"] for each in told} == {cluster[0].url}
-    assert [each["url"] for each in told] == cluster.urls
-    assert told[0]["nodes"] == cluster.urls
+    statuses = [node.get("/v1/node").json() for node in cluster.nodes]
+    assert [status["role"] for status in statuses] == ["primary", "replica", "replica"]
+    assert {status["primary"] for status in statuses} == {cluster[0].url}
+    assert [status["url"] for status in statuses] == cluster.urls
+    assert statuses[0]["nodes"] == cluster.urls
     cluster[0].pond.create_map("m", kind="state")
     assert cluster[0].get("/v1/node").json()["position"] == 1
 
@@ -196,29 +196,33 @@ def test_what_a_node_does_is_measured(node: Served) -> None:
 def test_every_route_is_described(node: Served) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        told = make_app(node.node).openapi()
-    assert told["openapi"] == "3.0.3"
-    assert "Authorization: Bearer" in told["info"]["description"]
-    assert told == node.get("/openapi.json").json()
-    routes = [(path, method, told["paths"][path][method]) for path in told["paths"] for method in told["paths"][path]]
+        document = make_app(node.node).openapi()
+    assert document["openapi"] == "3.0.3"
+    assert "Authorization: Bearer" in document["info"]["description"]
+    assert document == node.get("/openapi.json").json()
+    routes = [
+        (path, method, document["paths"][path][method])
+        for path in document["paths"]
+        for method in document["paths"][path]
+    ]
     assert len(routes) > 25
-    plain = [f"{method} {path}" for path, method, each in routes if not each.get("tags")]
+    plain = [f"{method} {path}" for path, method, route in routes if not route.get("tags")]
     assert plain == [], "tagged"
     generated = [
         path
-        for path, method, each in routes
-        if each["summary"] == each["operationId"].partition("_v1")[0].replace("_", " ").title()
+        for path, method, route in routes
+        if route["summary"] == route["operationId"].partition("_v1")[0].replace("_", " ").title()
     ]
     assert generated == [], "a summary that somebody wrote"
-    schemas = told["components"]["schemas"]
+    schemas = document["components"]["schemas"]
     assert set(schemas["ErrorResponse"]["properties"]) == {"error", "kind", "message", "hint", "values"}
-    assert "null" not in {each.get("type") for each in _within(told) if isinstance(each.get("type"), str)}
+    assert "null" not in {schema.get("type") for schema in _within(document) if isinstance(schema.get("type"), str)}
 
 
-def _within(told: Any) -> list[dict[str, Any]]:
-    if isinstance(told, dict):
-        return [told, *(found for value in told.values() for found in _within(value))]
-    return [found for value in told for found in _within(value)] if isinstance(told, list) else []
+def _within(document: Any) -> list[dict[str, Any]]:
+    if isinstance(document, dict):
+        return [document, *(found for value in document.values() for found in _within(value))]
+    return [found for value in document for found in _within(value)] if isinstance(document, list) else []
 
 
 def test_what_routes_answer_is_what_they_say(node: Served) -> None:
@@ -227,8 +231,8 @@ def test_what_routes_answer_is_what_they_say(node: Served) -> None:
     made = node.post("/v1/maps", {"name": "m", "kind": "state"}).json()
     assert set(made) == set(schemas["MapChanged"]["properties"])
     assert set(node.get("/v1/maps/m").json()) == set(schemas["MapResponse"]["properties"])
-    told = node.pond.map("m")
-    assert set(told.definition.to_dict() | told.info()) == set(schemas["MapResponse"]["properties"]), (
+    pond_map = node.pond.map("m")
+    assert set(pond_map.definition.to_dict() | pond_map.info()) == set(schemas["MapResponse"]["properties"]), (
         "nothing is left out"
     )
     assert set(node.get("/v1/node").json()) == set(schemas["NodeResponse"]["properties"])
@@ -284,14 +288,14 @@ def test_who_waits_keeps_nobody_from_working(node: Served) -> None:
     node.pond.create_map("m", kind="state", value="long")
     position = node.pond.position()[0]
     with ThreadPoolExecutor(8) as pool:
-        waiting = [pool.submit(node.get, f"/v1/log?after={position}&wait=5") for _ in range(8)]
+        pending = [pool.submit(node.get, f"/v1/log?after={position}&wait=5") for _ in range(8)]
         answered = threading.Event()
         pool_two = ThreadPoolExecutor(1)
         working = pool_two.submit(lambda: (node.get("/v1/maps"), answered.set()))
         assert answered.wait(3), "a question is answered while eight wait"
         working.result()
         node.pond.create_map("n", kind="state", value="long")
-        assert all(each.result().json()["entries"] for each in waiting)
+        assert all(future.result().json()["entries"] for future in pending)
 
 
 # -- its beginning and its end ------------------------------------------------------------------------
@@ -306,7 +310,7 @@ def test_one_node_serves_a_folder(node: Served, serve: Callable[..., Served]) ->
     assert refused.value.kind == "pond_served"
 
 
-def test_a_port_in_use_is_told(node: Served, serve: Callable[..., Served]) -> None:
+def test_a_port_in_use_is_an_error(node: Served, serve: Callable[..., Served]) -> None:
     with pytest.raises(Unavailable) as refused:
         serve(port=node.node.settings.port)
     assert refused.value.kind == "port_in_use"
@@ -321,14 +325,14 @@ def test_a_node_must_stand_in_its_own_list(serve: Callable[..., Served]) -> None
     assert refused.value.kind == "node_not_listed"
 
 
-def test_what_is_being_asked_is_answered_before_the_end(serve: Callable[..., Served]) -> None:
+def test_open_requests_are_answered_before_the_end(serve: Callable[..., Served]) -> None:
     node = serve()
     node.pond.create_map("m", kind="state", value="long")
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(node.get, "/v1/log?after=1&wait=20")
+        pending = pool.submit(node.get, "/v1/log?after=1&wait=20")
         until_running(node)
         node.close()
-        assert waiting.result(5).status == 200, "a waiter is told that there is nothing, rather than cut off"
+        assert pending.result(5).status == 200, "a waiter gets an empty page, rather than cut off"
     with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", node.node.settings.port), 1):
         pass
 
@@ -350,7 +354,7 @@ def test_a_folder_is_served_again_with_all_it_had(serve: Callable[..., Served], 
             made = pond.create_map("m", kind="state", value="long", exist_ok=True)
             made.load([{"key": f"k{round}", "value": round}])
             pond.merge()
-            assert [made.get(f"k{each}") for each in range(round + 1)] == list(range(round + 1))
+            assert [made.get(f"k{number}") for number in range(round + 1)] == list(range(round + 1))
         node.close()
 
 

@@ -1,4 +1,4 @@
-"""Settings: where values come from, what is refused, and how they are told."""
+"""Settings: the sources of values, refused values, and their display."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def test_later_sources_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (load_settings().threads, load_settings().host) == (5, "127.0.0.1"), "one file, not two"
 
 
-def test_where_each_value_came_from_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_of_every_value_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("millpond.toml").write_text('nodes = ["http://a:1", "http://b:1"]\ntoken = "mp_secret"\n')
     monkeypatch.setenv("MILLPOND_PART_RETENTION", "14d")
-    told = {each.name: each for each in explain(port=9)}
-    assert list(told) == list(Settings.model_fields)
-    assert told["nodes"][1:4] == (["http://a:1", "http://b:1"], [], "millpond.toml")
-    assert told["part_retention"][1:4] == ("14d", "7d", "MILLPOND_PART_RETENTION")
-    assert told["port"].origin == "command line"
-    assert told["verify_interval"].value == "off"
-    assert told["max_upload_bytes"].value == "2GiB"
-    assert all(each.meaning for each in told.values())
-    assert "secret" not in str(told)
+    explained = {setting.name: setting for setting in explain(port=9)}
+    assert list(explained) == list(Settings.model_fields)
+    assert explained["nodes"][1:4] == (["http://a:1", "http://b:1"], [], "millpond.toml")
+    assert explained["part_retention"][1:4] == ("14d", "7d", "MILLPOND_PART_RETENTION")
+    assert explained["port"].origin == "command line"
+    assert explained["verify_interval"].value == "off"
+    assert explained["max_upload_bytes"].value == "2GiB"
+    assert all(setting.meaning for setting in explained.values())
+    assert "secret" not in str(explained)
     assert "secret" not in repr(load_settings())
 
 

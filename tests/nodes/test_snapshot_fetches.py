@@ -52,9 +52,9 @@ def test_processes_of_a_machine_share_one_copy(stage: Stage) -> None:
     assert len(first.files) == len(set(first.files))
     # Who comes later asks no node at all, also when there is none.
     first.down = "down"
-    asked = len(first.asked)
+    requests_before = len(first.requests)
     assert value(stage.cache().reader("m")) == 0
-    assert len(first.asked) == asked
+    assert len(first.requests) == requests_before
 
 
 def test_what_another_process_refreshed_is_taken_over(stage: Stage) -> None:
@@ -63,9 +63,9 @@ def test_what_another_process_refreshed_is_taken_over(stage: Stage) -> None:
     stage.changed(7)
     stage.later(20 * MINUTE)
     assert value(other) == 7
-    asked = len(stage.nodes[0].asked)
+    requests_before = len(stage.nodes[0].requests)
     assert value(mine) == 7
-    assert len(stage.nodes[0].asked) == asked
+    assert len(stage.nodes[0].requests) == requests_before
 
 
 def test_a_copy_that_was_damaged_here_is_fetched_again(stage: Stage) -> None:
@@ -77,7 +77,7 @@ def test_a_copy_that_was_damaged_here_is_fetched_again(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut"])
-def test_a_damaged_file_is_asked_of_the_next_node(stage: Stage, how: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_fetched_from_the_next_node(stage: Stage, how: str, caplog: pytest.LogCaptureFixture) -> None:
     first, second = stage.nodes[:2]
     spoilt: list[str] = []
 
@@ -109,11 +109,11 @@ def test_a_file_that_nobody_has_whole_is_refused(stage: Stage) -> None:
     assert value(reader) == 0
 
 
-def test_a_line_that_breaks_in_between_goes_on_at_the_next_node(stage: Stage) -> None:
+def test_a_lost_connection_goes_on_at_the_next_node(stage: Stage) -> None:
     first = stage.nodes[0]
 
     def spoil(file: str, data: bytes) -> bytes:
-        if len([each for each in first.files if each.startswith("ranges/")]) >= 2:
+        if len([file for file in first.files if file.startswith("ranges/")]) >= 2:
             first.down = "cut"
         return data
 
@@ -134,7 +134,7 @@ def test_a_node_without_room_to_freeze_is_passed_over(stage: Stage) -> None:
     assert stage.nodes[2].manifests == 1
 
 
-def test_a_snapshot_replaced_while_it_is_fetched_is_asked_for_anew(stage: Stage) -> None:
+def test_a_snapshot_replaced_while_it_is_fetched_is_requested_anew(stage: Stage) -> None:
     first = stage.nodes[0]
 
     def spoil(file: str, data: bytes) -> bytes:
@@ -220,13 +220,13 @@ with Pond(folder / "pond", create=False, clock=clock) as pond:
 """
 
 
-def child(stage: Stage, machine: str, **told: str) -> subprocess.CompletedProcess[str]:
+def child(stage: Stage, machine: str, **variables: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", CHILD, str(stage.folder), str(stage.clock.now), machine]
-    return subprocess.run(argv, env={**os.environ, **told}, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
 
 
 def check_whole(folder: Path) -> None:
-    """Whoever can see an index can read all of it."""
+    """A visible index can be read in full."""
     for place in folder.glob("*/m.*"):
         objects = FolderObjects(place)
         for found in objects.list("indexes"):
@@ -237,16 +237,16 @@ def test_a_fetch_that_is_killed_is_gone_on_with(stage: Stage) -> None:
     done = child(stage, "pilot", **{STEPS_LOG: str(stage.folder / "log")})
     assert done.returncode == 0, done.stderr
     steps = occurrences(stage.folder / "log")
-    kinds = {each.partition(":")[0] for each in steps}
+    kinds = {step.partition(":")[0] for step in steps}
     assert {"ranges.one_fetched", "ranges.fetched", "snapshot.files_fetched", "snapshot.confirmed"} <= kinds
-    chosen = [each for each in steps if not each.startswith("ranges.one_fetched")] + ["ranges.one_fetched:3"]
+    chosen = [step for step in steps if not step.startswith("ranges.one_fetched")] + ["ranges.one_fetched:3"]
     for number, step in enumerate(chosen):
         machine = f"killed{number}"
         assert child(stage, machine, **{KILL_AT: step}).returncode < 0, step
         check_whole(stage.folder / machine)
         brought = len(list((stage.folder / machine).rglob("ranges/*.arrow")))
         node = stage.nodes[0]
-        node.asked.clear()
+        node.requests.clear()
         assert value(stage.cache(node, machine=machine).reader("m"), KEYS - 1) == 0
         ranges = [file for file in node.files if file.startswith("ranges/")]
         whole = len(list((stage.folder / machine).rglob("ranges/*.arrow")))

@@ -1,4 +1,4 @@
-"""Narrowed snapshots: inside of their bounds they answer as the whole one, outside they refuse."""
+"""Snapshot subsets: inside of their bounds they answer as the whole one, outside they refuse."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 KEEP = 600_000
 
 
-def subset(objects: FolderObjects, base: SnapshotManifest, bounds: SnapshotBounds, *, now_ms: int) -> SnapshotManifest:
-    """The subset, its lease released at once."""
+def subset_manifest(
+    objects: FolderObjects, base: SnapshotManifest, bounds: SnapshotBounds, *, now_ms: int
+) -> SnapshotManifest:
+    """The manifest of a snapshot subset, its lease released at once."""
     with subsets_of_snapshots.leased_subset(objects, base, bounds, now_ms=now_ms) as leased:
         return leased.manifest
 
@@ -47,18 +49,18 @@ def frozen(objects: FolderObjects, definition: MapDefinition, model: MapModel, v
 
 def inside(bounds: SnapshotBounds, question: Question) -> bool:
     key, at = question
-    asked = key.encode() if isinstance(key, str) else key
-    lower, upper = (told.encode() if isinstance(told, str) else told for told in (bounds.lower, bounds.upper))
+    encoded = key.encode() if isinstance(key, str) else key
+    lower, upper = (bound.encode() if isinstance(bound, str) else bound for bound in (bounds.lower, bounds.upper))
     return (
-        (lower is None or asked >= lower)  # type: ignore[operator]
-        and (upper is None or asked < upper)  # type: ignore[operator]
+        (lower is None or encoded >= lower)  # type: ignore[operator]
+        and (upper is None or encoded < upper)  # type: ignore[operator]
         and (bounds.since is None or at >= bounds.since)
         and (bounds.until is None or at < bounds.until)
     )
 
 
 @st.composite
-def subset_bounds(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> SnapshotBounds:
+def some_bounds(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> SnapshotBounds:
     keyed = definition.kind.keyed
     keys = st.none() | (strategies.keys() | st.sampled_from(pools.keys) if keyed else st.sampled_from(pools.numbers))
     times = st.none() | st.sampled_from(pools.times) if definition.kind.timed else st.none()
@@ -71,7 +73,7 @@ def _ordered(low: str | int | None, high: str | int | None) -> tuple[str | int |
         return low, high
     if low == high:
         return low, None
-    return tuple(sorted((low, high), key=lambda told: told.encode() if isinstance(told, str) else told))  # type: ignore[return-value, arg-type]
+    return tuple(sorted((low, high), key=lambda bound: bound.encode() if isinstance(bound, str) else bound))  # type: ignore[return-value, arg-type]
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -81,17 +83,17 @@ def test_inside_it_answers_as_the_whole_snapshot_and_outside_it_refuses(kind: Ki
     pools = data.draw(strategies.pools(definition))
     model = MapModel(kind)
     model.put(data.draw(strategies.rows(definition, pools, most=20)))
-    bounds = data.draw(subset_bounds(definition, pools))
-    asked = data.draw(strategies.questions(definition, pools, most=20))
+    bounds = data.draw(some_bounds(definition, pools))
+    questions = data.draw(strategies.questions(definition, pools, most=20))
     with scratch_folder() as folder:
         objects = FolderObjects(folder)
         base = frozen(objects, definition, model)
-        manifest = subset(objects, base, bounds, now_ms=1)
+        manifest = subset_manifest(objects, base, bounds, now_ms=1)
         place = subset_objects(objects, bounds)
         with Snapshot.open(objects, base) as whole, Snapshot.open(place, manifest, verify=True) as part:
-            held = [question for question in asked if inside(bounds, question)]
+            held = [question for question in questions if inside(bounds, question)]
             assert bits_of(ask(part, held)) == bits_of(ask(whole, held))
-            for question in asked:
+            for question in questions:
                 if not inside(bounds, question):
                     with pytest.raises(Invalid) as refused:
                         ask(part, [question])
@@ -123,30 +125,30 @@ def test_it_holds_what_it_must_and_no_more(weather: tuple[FolderObjects, MapDefi
     base = frozen(objects, definition, model)
     bounds = snapshot_bounds(definition, ("k0010", "k0020"), (10_500, 12_000))
     assert bounds is not None
-    manifest = subset(objects, base, bounds, now_ms=1)
+    manifest = subset_manifest(objects, base, bounds, now_ms=1)
     assert manifest.groups == 10
     assert manifest.size < base.size / 20
     assert manifest.bounds == bounds
     with Snapshot.open(subset_objects(objects, bounds), manifest) as snapshot:
-        told = snapshot.lookup(["k0010", "k0019", "k0010"], [10_500, 11_999, 11_000]).to_pylist()
-        assert told == [100, 209, 110]
+        answers = snapshot.lookup(["k0010", "k0019", "k0010"], [10_500, 11_999, 11_000]).to_pylist()
+        assert answers == [100, 209, 110]
         rows = sum(len(batch.column("rows").flatten()) for batch in snapshot._open_finder().groups.batches)
         assert rows == 10 * 2
 
 
-def test_a_refusal_names_what_was_asked_and_the_bounds(
+def test_an_error_names_the_query_and_the_bounds(
     weather: tuple[FolderObjects, MapDefinition, MapModel],
 ) -> None:
     objects, definition, model = weather
     bounds = snapshot_bounds(definition, ("k0010", "k0020"), ("1970-01-01T00:00:10Z", 12_000))
     assert bounds is not None
-    manifest = subset(objects, frozen(objects, definition, model), bounds, now_ms=1)
+    manifest = subset_manifest(objects, frozen(objects, definition, model), bounds, now_ms=1)
     with Snapshot.open(subset_objects(objects, bounds), manifest) as snapshot:
         with pytest.raises(Invalid, match=r"the key is outside.*value='k0020' lower=k0010 upper=k0020"):
             snapshot.lookup(["k0010", "k0020"], 11_000)
         with pytest.raises(Invalid, match=r"the time is outside.*value=9999 lower=10000 upper=12000"):
             snapshot.lookup(["k0010", "k0011"], [11_000, 9_999])
-        # Nothing is asked by a null, nor by an entry of a dictionary that is not used.
+        # A null is no query, nor is an entry of a dictionary that is not used.
         some = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.int32()), pa.array(["zebra", "k0011"]))
         assert snapshot.lookup(some, 11_000).to_pylist() == [121, None]
         assert snapshot.lookup(pa.array(["k0011", "k0011"]), pa.array([11_000, None])).to_pylist() == [121, None]
@@ -190,17 +192,17 @@ def test_numbers_may_come_as_text() -> None:
 # -- caching and collecting ---------------------------------------------------------------------------
 
 
-def test_it_is_made_once_for_each_version(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
+def test_it_is_made_once_for_every_version(weather: tuple[FolderObjects, MapDefinition, MapModel]) -> None:
     objects, definition, model = weather
     bounds = SnapshotBounds(upper="k0100")
     base = frozen(objects, definition, model)
     steps: list[str] = []
     with listening(steps.append):
-        first = subset(objects, base, bounds, now_ms=1)
-        assert subset(objects, base, bounds, now_ms=1) == first
+        first = subset_manifest(objects, base, bounds, now_ms=1)
+        assert subset_manifest(objects, base, bounds, now_ms=1) == first
     assert steps.count("narrow.written") == 1
     model.put([(("k0001", 7), 7)])
-    second = subset(objects, frozen(objects, definition, model, 2), bounds, now_ms=2)
+    second = subset_manifest(objects, frozen(objects, definition, model, 2), bounds, now_ms=2)
     assert second.shard_version == 2
     assert second.id != first.id
 
@@ -209,12 +211,12 @@ def test_old_ones_go_with_their_base(weather: tuple[FolderObjects, MapDefinition
     objects, definition, model = weather
     bounds, other = SnapshotBounds(upper="k0100"), SnapshotBounds(upper="k0050")
     base = frozen(objects, definition, model)
-    for each in (bounds, other):
-        subset(objects, base, each, now_ms=1)
+    for chosen in (bounds, other):
+        subset_manifest(objects, base, chosen, now_ms=1)
     assert collect_subsets(objects, base, now_ms=KEEP * 2) == 0
     model.put([(("k0001", 7), 7)])
     following = frozen(objects, definition, model, 2)
-    subset(objects, following, bounds, now_ms=2)
+    subset_manifest(objects, following, bounds, now_ms=2)
     assert collect_subsets(objects, following, now_ms=3) == 0
     place = subset_objects(objects, other)
     held = Lease(place, next(list_manifests(place)).id)
@@ -229,7 +231,7 @@ def test_the_oldest_of_too_many_go(weather: tuple[FolderObjects, MapDefinition, 
     objects, definition, model = weather
     base = frozen(objects, definition, model)
     for key in range(4):
-        subset(objects, base, SnapshotBounds(upper=f"k{key}"), now_ms=1)
+        subset_manifest(objects, base, SnapshotBounds(upper=f"k{key}"), now_ms=1)
     assert collect_subsets(objects, base, now_ms=1, most=1) == 3
 
 
@@ -258,7 +260,7 @@ def test_pinning_what_is_gone_says_so(tmp_path: Path) -> None:
         pin(FolderObjects(tmp_path), "0" * 40, 1)
 
 
-def test_subsets_of_large_maps_is_arithmetic_on_columns(tmp_path: Path) -> None:
+def test_a_subset_of_a_large_map_is_arithmetic_on_columns(tmp_path: Path) -> None:
     definition = MapDefinition(
         name="m", kind=Kind.TEMPORAL_RANGED_STATE, incarnation="1" * 16, value=parse_value_type("long")
     )
@@ -273,7 +275,7 @@ def test_subsets_of_large_maps_is_arithmetic_on_columns(tmp_path: Path) -> None:
     objects = FolderObjects(tmp_path)
     base = freeze(objects, definition, [rows.cast(canonical_schema(definition))], shard_version=1, created_ms=1)
     bounds = SnapshotBounds(lower=995, upper=1015, since=15, until=25)
-    manifest = subset(objects, base, bounds, now_ms=1)
+    manifest = subset_manifest(objects, base, bounds, now_ms=1)
     assert manifest.groups == 3
     with Snapshot.open(subset_objects(objects, bounds), manifest) as snapshot:
         assert snapshot.lookup([995, 1000, 1014], [15, 20, 24]).to_pylist() == [397, 402, 406]

@@ -1,4 +1,4 @@
-"""Reading snapshots of nodes: when a node is asked, what is fetched, what is shown meanwhile, and what is kept."""
+"""Reading snapshots of nodes: requests to nodes, fetches, what is shown meanwhile, and what stays cached."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.close()
 
 
-# -- when a node is asked -----------------------------------------------------------------------------
+# -- requests to nodes --------------------------------------------------------------------------------
 
 
 def test_nothing_is_fetched_before_the_first_read(stage: Stage) -> None:
     reader = stage.cache().reader("m")
-    assert stage.nodes[0].asked == []
+    assert stage.nodes[0].requests == []
     assert value(reader, KEYS - 1) == 0
     assert stage.nodes[0].manifests == 1
 
 
-def test_a_snapshot_is_shown_without_asking_until_it_is_due(stage: Stage) -> None:
+def test_a_snapshot_is_shown_without_a_request_until_it_is_due(stage: Stage) -> None:
     reader = stage.cache().reader("m")
     assert value(reader) == 0
     stage.changed(7)
-    asked = len(stage.nodes[0].asked)
+    requests_before = len(stage.nodes[0].requests)
     stage.later(10 * MINUTE - 1)
     assert value(reader) == 0
-    assert len(stage.nodes[0].asked) == asked
+    assert len(stage.nodes[0].requests) == requests_before
 
 
 def test_one_refresh_runs_while_the_old_one_is_shown(stage: Stage) -> None:
@@ -50,12 +50,12 @@ def test_one_refresh_runs_while_the_old_one_is_shown(stage: Stage) -> None:
     stage.changed(7)
     stage.later(10 * MINUTE)
     first.held = threading.Event()
-    asked = first.manifests
+    manifests_before = first.manifests
     with ThreadPoolExecutor(5) as threads:
         assert list(threads.map(lambda _: value(reader), range(20))) == [0] * 20
     first.held.set()
     settle(reader)
-    assert first.manifests == asked + 1
+    assert first.manifests == manifests_before + 1
     assert value(reader) == 7
 
 
@@ -67,10 +67,10 @@ def test_the_same_snapshot_again_confirms_it(stage: Stage) -> None:
         stage.later(10 * MINUTE)
         assert value(reader) == 0
         settle(reader)
-        asked = first.manifests
+        manifests_before = first.manifests
         stage.later(MINUTE)
         assert value(reader) == 0
-        assert first.manifests == asked
+        assert first.manifests == manifests_before
     assert len(first.files) == files
 
 
@@ -79,19 +79,19 @@ def test_a_failed_refresh_keeps_showing_and_is_not_repeated_at_once(stage: Stage
     assert value(reader) == 0
     first.down = "connection refused"
     stage.later(11 * MINUTE)
-    asked = first.manifests
+    manifests_before = first.manifests
     for _ in range(5):
         assert value(reader) == 0
         settle(reader)
-    assert first.manifests == asked + 1
+    assert first.manifests == manifests_before + 1
     stage.later(MINUTE)
     assert value(reader) == 0
     settle(reader)
-    assert first.manifests == asked + 2
+    assert first.manifests == manifests_before + 2
     # However long they stay away.
     stage.later(1000 * MINUTE)
     assert value(reader) == 0
-    assert first.manifests == asked + 3
+    assert first.manifests == manifests_before + 3
 
 
 def test_with_nothing_to_show_it_fails_at_once_with_the_cause(stage: Stage) -> None:
@@ -101,7 +101,7 @@ def test_with_nothing_to_show_it_fails_at_once_with_the_cause(stage: Stage) -> N
     for _ in range(5):
         with pytest.raises(Unavailable, match=r"node=http://n1:1 reason=connection refused"):
             reader.snapshot()
-    assert len(first.asked) <= 1
+    assert len(first.requests) <= 1
     first.down = None
     stage.later(MINUTE)
     assert value(reader) == 0
@@ -167,11 +167,11 @@ def test_a_map_that_was_changed_before_it_was_read_is_read_fresh(stage: Stage) -
 # -- which node ---------------------------------------------------------------------------------------
 
 
-def test_the_next_node_is_asked_when_one_cannot_be_reached(stage: Stage) -> None:
+def test_the_next_node_is_tried_when_one_cannot_be_reached(stage: Stage) -> None:
     stage.nodes[0].down = "no route to host"
     assert value(stage.cache().reader("m")) == 0
     assert stage.nodes[1].manifests == 1
-    assert stage.nodes[2].asked == []
+    assert stage.nodes[2].requests == []
 
 
 def test_any_answer_is_final(stage: Stage) -> None:
@@ -180,7 +180,7 @@ def test_any_answer_is_final(stage: Stage) -> None:
     cache.fetch.store.know_pond(cache.fetch.nodes.urls, stage.pond.id)
     with pytest.raises(NotFound, match="no such map"):
         cache.reader("m").snapshot()
-    assert stage.nodes[1].asked == []
+    assert stage.nodes[1].requests == []
 
 
 def test_when_none_can_be_reached_all_are_named_with_their_reasons(stage: Stage) -> None:
@@ -238,9 +238,9 @@ def test_an_idle_reader_lets_go_and_comes_back_without_a_node(stage: Stage) -> N
     stage.later(MINUTE)
     cache.tend()
     assert reader._held is None
-    asked = len(stage.nodes[0].asked)
+    requests_before = len(stage.nodes[0].requests)
     assert value(reader) == 0
-    assert len(stage.nodes[0].asked) == asked
+    assert len(stage.nodes[0].requests) == requests_before
 
 
 def test_an_old_snapshot_goes_when_its_last_reader_lets_go(stage: Stage) -> None:
@@ -263,7 +263,7 @@ def test_an_old_snapshot_goes_when_its_last_reader_lets_go(stage: Stage) -> None
     assert value(here.reader("m"), KEYS - 1) == 0
 
 
-def test_a_thread_tends_by_itself(stage: Stage) -> None:
+def test_a_thread_refreshes_in_the_background(stage: Stage) -> None:
     cache = stage.cache(tending=True)
     collected = threading.Event()
     held = cache.reader("m").snapshot()

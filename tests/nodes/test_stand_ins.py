@@ -77,11 +77,11 @@ def test_a_task_that_reads_a_piece_goes_on_elsewhere(
     where, planned = plan(cluster, reading)
     spans = pinned_spans(where, planned, GroupSpan(), 1, settings=reading)
     assert len(spans) > 1
-    told = list(pinned_rows(where, planned, spans[0], settings=reading))
+    batches = list(pinned_rows(where, planned, spans[0], settings=reading))
     cluster[0].close()
     for span in spans[1:]:
-        told += pinned_rows(where, planned, span, settings=reading)
-    keys = [key for batch in told for key in batch.column("key").to_pylist()]
+        batches += pinned_rows(where, planned, span, settings=reading)
+    keys = [key for batch in batches for key in batch.column("key").to_pylist()]
     assert len(keys) == len(set(keys)) == KEYS
     assert (
         sum(batch.num_rows for span in spans for batch in pinned_rows(where, planned, span, settings=reading)) == KEYS
@@ -93,7 +93,7 @@ def test_when_all_others_have_moved_on_it_says_so(
     cluster: ClusterHere, remote: RemotePond, reading: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(remote, 1)
-    monkeypatch.setattr("millpond.client.snapshots.planned._stand_in", lambda *_: "")  # nobody was asked in time
+    monkeypatch.setattr("millpond.client.snapshots.planned._stand_in", lambda *_: "")  # no node was found in time
     where, planned = plan(cluster, reading)
     monkeypatch.undo()
     put(remote, 2)
@@ -103,19 +103,19 @@ def test_when_all_others_have_moved_on_it_says_so(
     assert lost.value.kind == "snapshot_lost"
 
 
-def test_what_shaped_a_map_is_told_only_when_it_is_sure(cluster: ClusterHere, remote: RemotePond) -> None:
+def test_what_shaped_a_map_is_reported_only_when_it_is_sure(cluster: ClusterHere, remote: RemotePond) -> None:
     put(remote, 1, 10)
     entry = remote.position()[0]
     other = remote.create_map("other", kind="state", value="long")
     other.load([{"key": "a", "value": 1}])
 
     def shaped() -> list[int]:
-        return [each.node.local_peer.shaped("m", each.pond.map("m").shard.version) for each in cluster.nodes]
+        return [served.node.local_peer.shaped("m", served.pond.map("m").shard.version) for served in cluster.nodes]
 
     assert shaped() == [entry] * 3
     remote.map("m").retain(before="2013-01-01T00:00Z")
-    for each in cluster.nodes:
-        each.pond.wait_applied(remote.position()[0], timeout=30)
+    for node in cluster.nodes:
+        node.pond.wait_applied(remote.position()[0], timeout=30)
     assert len(set(shaped())) == 1
     assert shaped()[0] > entry
-    assert [each.node.local_peer.shaped("m", 0) for each in cluster.nodes] == [0] * 3
+    assert [served.node.local_peer.shaped("m", 0) for served in cluster.nodes] == [0] * 3

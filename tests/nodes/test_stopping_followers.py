@@ -18,11 +18,11 @@ PATIENT = {"read_timeout": "1h", "replication_interval": "1h", "shutdown_timeout
 
 
 class Pair:
-    """A primary, and a replica that reaches it over a line that a test can hold up."""
+    """A primary, and a replica that reaches it over a proxy that a test can hold up."""
 
-    def __init__(self, serve: Callable[..., Served], line: FaultyProxy, port: int) -> None:
-        own, other = f"http://127.0.0.1:{line.port}", f"http://127.0.0.1:{free_ports(1)[0]}"
-        self.line, self.nodes = line, [own, other]
+    def __init__(self, serve: Callable[..., Served], proxy: FaultyProxy, port: int) -> None:
+        own, other = f"http://127.0.0.1:{proxy.port}", f"http://127.0.0.1:{free_ports(1)[0]}"
+        self.proxy, self.nodes = proxy, [own, other]
         self.primary = serve(port=port, url=own, nodes=self.nodes)
         self._serve = serve
 
@@ -31,14 +31,14 @@ class Pair:
         return self._serve(port=int(url.rpartition(":")[2]), url=url, nodes=self.nodes, **PATIENT)
 
     def hold(self, match: bytes, after: int = 0) -> Trouble:
-        return self.line.trouble(Trouble("hold", match=match, after=after, down=True))
+        return self.proxy.trouble(Trouble("hold", match=match, after=after, down=True))
 
 
 @pytest.fixture
 def pair(serve: Callable[..., Served]) -> Iterator[Pair]:
     [port] = free_ports(1)
-    with FaultyProxy(port) as line:
-        yield Pair(serve, line, port)
+    with FaultyProxy(port) as proxy:
+        yield Pair(serve, proxy, port)
 
 
 def at_work(*names: str) -> list[str]:
@@ -68,7 +68,7 @@ def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, ma
     assert replica.pond.position()[0] == position - 1
     with pytest.raises(Unavailable, match="does not pull"):
         follower.pull(position, SECONDS)
-    pair.line.mend()
+    pair.proxy.mend()
     follower.start()
     caught_up(replica, position)
 
@@ -89,8 +89,8 @@ def test_a_node_that_repairs_or_compares_stops(pair: Pair, ask: str) -> None:
     replica = pair.replica()
     caught_up(replica, pair.primary.pond.position()[0])
     trouble = pair.hold(b"GET /v1/maps/m/digest")
-    asking = threading.Thread(target=replica.post, args=(ask, {}), daemon=True)
-    asking.start()
+    thread = threading.Thread(target=replica.post, args=(ask, {}), daemon=True)
+    thread.start()
     assert trouble.struck.wait(SECONDS)
     replica.close()
     until(lambda: not at_work("repair"))

@@ -1,4 +1,4 @@
-"""A refusal is final and keeps its class; a broken line is tried again, and then named. Readers go on to the next."""
+"""Error responses are final and keep their class; lost connections are retried, then named. Readers try other nodes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from millpond.settings import Settings, load_settings
 from tests.nodes.acted import Stage, cut, free_port, half, refuse, say, silence
 
 
-def quick(**told: Any) -> Settings:
-    return load_settings(**{"send_part_retry_delay": "10ms", "connect_timeout": "2s", "read_timeout": "5s"} | told)
+def quick(**options: Any) -> Settings:
+    return load_settings(**{"send_part_retry_delay": "10ms", "connect_timeout": "2s", "read_timeout": "5s"} | options)
 
 
 def nobody() -> str:
@@ -49,22 +49,22 @@ def test_the_examples_hold(module: ModuleType) -> None:
 
 
 def test_a_well_answer_comes_whole() -> None:
-    with Stage(say(200, {"position": 7}, X_Told="yes")) as stage:
+    with Stage(say(200, {"position": 7}, X_Answer="yes")) as stage:
         node = Connection(stage.url, quick(token="secret"))
         answer = node.request("POST", "/v1/x", json={"a": 1}, query={"key": "é/&"})
-        assert (answer.status, answer.json(), answer.headers["x-told"]) == (200, {"position": 7}, "yes")
-        method, path, headers, body = stage.asked[0]
+        assert (answer.status, answer.json(), answer.headers["x-answer"]) == (200, {"position": 7}, "yes")
+        method, path, headers, body = stage.requests[0]
         assert (method, path, body) == ("POST", "/v1/x?key=%C3%A9%2F%26", b'{"a": 1}')
         assert headers["Authorization"] == "Bearer secret"
         assert headers["Content-Type"] == "application/json"
 
 
-def test_connections_are_kept() -> None:
+def test_connections_are_reused() -> None:
     ports = set()
 
-    def note(asked: Any) -> None:
-        ports.add(asked.client_address)
-        asked.answer(200, {})
+    def note(request: Any) -> None:
+        ports.add(request.client_address)
+        request.answer(200, {})
 
     with Stage(note) as stage:
         node = Connection(stage.url, quick())
@@ -82,18 +82,18 @@ def test_not_modified_is_an_answer() -> None:
     ("status", "cls"),
     [(400, Invalid), (401, Denied), (404, NotFound), (409, AlreadyExists), (409, Conflict), (500, Internal)],
 )
-def test_a_refusal_is_the_error_it_was_and_asked_once(status: int, cls: type[MillpondError]) -> None:
+def test_an_error_response_is_the_error_it_was_and_requested_once(status: int, cls: type[MillpondError]) -> None:
     with Stage(refuse(status, cls.__name__, "some_kind", map="m", n=3)) as stage:
         with pytest.raises(cls) as caught:
             Connection(stage.url, quick()).request("GET", "/")
-        told = caught.value
-        assert (told.kind, told.message, told.hint, told.values) == (
+        error = caught.value
+        assert (error.kind, error.message, error.hint, error.values) == (
             "some_kind", "no: some_kind", "do better", {"map": "m", "n": 3},
         )  # fmt: skip
-        assert len(stage.asked) == 1
+        assert len(stage.requests) == 1
 
 
-def test_every_error_crosses_the_line_as_itself() -> None:
+def test_every_error_crosses_the_wire_with_its_type() -> None:
     for name in errors.__all__:
         cls = getattr(errors, name)
         error = cls("what", kind="k", hint="h", file=Path("x"), n=1, names=["a", Path("b")])
@@ -105,7 +105,7 @@ def test_every_error_crosses_the_line_as_itself() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 400, 301, 405])
-def test_what_is_no_node_is_told_so(status: int) -> None:
+def test_what_is_no_node_is_an_error(status: int) -> None:
     with Stage(say(status, b"<html>hello</html>")) as stage:
         with pytest.raises(Invalid) as caught:
             Connection(stage.url, quick()).request("GET", "/v1/node")
@@ -116,20 +116,20 @@ def test_what_is_no_node_is_told_so(status: int) -> None:
     assert caught.value.kind == "not_a_node"
 
 
-def test_a_node_that_asks_for_a_moment_is_asked_again() -> None:
-    told = {"error": "Unavailable", "kind": "starting", "message": "m", "hint": None, "values": {}}
-    busy = say(503, told, Retry_After="0")
+def test_a_node_that_asks_for_a_moment_is_tried_again() -> None:
+    body = {"error": "Unavailable", "kind": "starting", "message": "m", "hint": None, "values": {}}
+    busy = say(503, body, Retry_After="0")
     with Stage(busy, busy, say(200, {})) as stage:
         assert Connection(stage.url, quick()).request("GET", "/").status == 200
     with Stage(busy) as stage:
         with pytest.raises(Unavailable, match="m") as caught:
             Connection(stage.url, quick()).request("GET", "/")
         assert caught.value.kind == "starting"
-        assert len(stage.asked) == 3
-    with Stage(say(503, told, Retry_After="3600")) as stage:
+        assert len(stage.requests) == 3
+    with Stage(say(503, body, Retry_After="3600")) as stage:
         with pytest.raises(Unavailable):
             Connection(stage.url, quick()).request("GET", "/")
-        assert len(stage.asked) == 1
+        assert len(stage.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_a_node_that_asks_for_a_moment_is_asked_again() -> None:
     [cut(), half(b"{}"), say(502, b"bad gateway"), say(504, b"")],
     ids=["reset", "cut short", "bad gateway", "gateway time-out"],
 )
-def test_a_broken_line_is_tried_again(broken: Any) -> None:
+def test_a_lost_connection_is_tried_again(broken: Any) -> None:
     with Stage(broken, broken, say(200, {"well": True})) as stage:
         assert Connection(stage.url, quick()).request("GET", "/").json() == {"well": True}
-        assert len(stage.asked) == 3
+        assert len(stage.requests) == 3
 
 
 def test_a_connection_that_was_cut_is_made_anew_at_once() -> None:
@@ -148,14 +148,14 @@ def test_a_connection_that_was_cut_is_made_anew_at_once() -> None:
         assert Connection(stage.url, quick(send_part_retry_delay="1h")).request("GET", "/").status == 200
 
 
-def test_a_line_that_stays_broken_names_node_attempts_and_reason() -> None:
+def test_a_connection_that_stays_lost_names_node_attempts_and_reason() -> None:
     with Stage(cut()) as stage:
         with pytest.raises(Unavailable, match="after 3 attempts") as caught:
             Connection(stage.url, quick()).request("GET", "/")
         assert caught.value.kind == "node_unreachable"
         assert caught.value.values["node"] == stage.url
         assert "reset" in str(caught.value.values["reason"])
-        assert len(stage.asked) == 3
+        assert len(stage.requests) == 3
     url = nobody()
     with pytest.raises(Unavailable, match=r"after 1 attempt\.") as caught:
         Connection(url, quick(send_part_attempts=1)).request("GET", "/")
@@ -178,12 +178,12 @@ def test_what_may_have_been_done_is_not_sent_twice() -> None:
     with Stage(cut()) as stage:
         with pytest.raises(Unavailable, match="may have been done"):
             Connection(stage.url, quick()).request("POST", "/", json={}, repeatable=False)
-        assert len(stage.asked) == 1
+        assert len(stage.requests) == 1
     with pytest.raises(Unavailable, match="after 3 attempts"):  # nothing was sent
         Connection(nobody(), quick()).request("POST", "/", json={}, repeatable=False)
 
 
-def test_an_event_ends_the_waiting() -> None:
+def test_an_event_ends_the_wait() -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(Unavailable, match="after 1 attempt"):
@@ -215,8 +215,8 @@ def test_connections_are_pickled_without_their_sockets() -> None:
         other = pickle.loads(pickle.dumps(node))
         assert other.request("GET", "/").json() == {"well": True}
         nodes = pickle.loads(pickle.dumps(Nodes([stage.url], quick(token="t"))))
-        assert nodes.first(lambda each: each.request("GET", "/").status) == 200
-        assert {headers["Authorization"] for _, _, headers, _ in stage.asked} == {"Bearer t"}
+        assert nodes.first(lambda connection: connection.request("GET", "/").status) == 200
+        assert {headers["Authorization"] for _, _, headers, _ in stage.requests} == {"Bearer t"}
 
 
 def _ask_in_child(node: Connection, answers: Any) -> None:
@@ -226,9 +226,9 @@ def _ask_in_child(node: Connection, answers: Any) -> None:
 def test_a_fork_opens_connections_of_its_own() -> None:
     peers = []
 
-    def note(asked: Any) -> None:
-        peers.append((asked.path, asked.client_address))
-        asked.answer(200, {})
+    def note(request: Any) -> None:
+        peers.append((request.path, request.client_address))
+        request.answer(200, {})
 
     with Stage(note) as stage:
         node = Connection(stage.url, quick())
@@ -240,12 +240,12 @@ def test_a_fork_opens_connections_of_its_own() -> None:
         assert answers.get(timeout=20) == {}
         child.join(20)
         node.request("GET", "/parent")
-        by_path = {path: {peer for told, peer in peers if told == path} for path, _ in peers}
+        by_path = {path: {peer for requested, peer in peers if requested == path} for path, _ in peers}
         assert len(by_path["/parent"]) == 1
         assert by_path["/parent"].isdisjoint(by_path["/child"])
 
 
-def test_tls_trusts_whom_it_is_told_to(tmp_path: Path) -> None:
+def test_tls_trusts_the_configured_authority(tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     file = tmp_path / "ca.pem"
@@ -265,7 +265,7 @@ def test_tls_trusts_whom_it_is_told_to(tmp_path: Path) -> None:
         assert cut.value.hint == f"does it speak TLS? then it is {url}"
 
 
-def test_one_is_told_what_to_do_about_a_node_that_is_not_there() -> None:
+def test_the_error_says_what_to_do_about_a_node_that_is_not_there() -> None:
     with Stage(say(200, {})) as stage:
         url = stage.url.replace("http:", "https:")
         with pytest.raises(Unavailable) as plain:
@@ -276,10 +276,10 @@ def test_one_is_told_what_to_do_about_a_node_that_is_not_there() -> None:
     assert closed.value.hint == "is 'millpond serve' running there, and is this its address?"
 
 
-@pytest.mark.parametrize("told", ["", "n1:7433", "ftp://n1", "http://", "http://n1:port", "http://n1?x=1"])
-def test_addresses_that_are_none_are_refused(told: str) -> None:
+@pytest.mark.parametrize("address", ["", "n1:7433", "ftp://n1", "http://", "http://n1:port", "http://n1?x=1"])
+def test_addresses_that_are_none_are_refused(address: str) -> None:
     with pytest.raises(Invalid) as caught:
-        node_urls(told)
+        node_urls(address)
     assert caught.value.kind == "node_url"
 
 
@@ -292,15 +292,15 @@ def test_readers_go_on_to_the_next_node_only_when_one_cannot_be_reached() -> Non
             with Stage(down) as first:
                 nodes = Nodes([first.url, second.url], quick())
                 assert nodes.first(lambda node: node.request("GET", "/").json()) == "second"
-                assert len(first.asked) == 1
+                assert len(first.requests) == 1
         assert Nodes([nobody(), second.url], quick()).first(lambda node: node.url) is not None
     with Stage(refuse(404, "NotFound", "map_not_found")) as first, Stage(say(200, "second")) as second:
         with pytest.raises(NotFound):
             Nodes([first.url, second.url], quick()).first(lambda node: node.request("GET", "/"))
-        assert not second.asked
+        assert not second.requests
 
 
-def test_a_node_that_was_lost_is_asked_last_for_a_while() -> None:
+def test_a_node_that_was_lost_is_tried_last_for_a_while() -> None:
     clock = ManualClock()
     with Stage(cut(), say(200, "first")) as first, Stage(say(200, "second")) as second:
         nodes = Nodes([first.url, second.url], quick(), clock=clock)
@@ -309,7 +309,7 @@ def test_a_node_that_was_lost_is_asked_last_for_a_while() -> None:
             return nodes.first(lambda node: node.request("GET", "/").json())
 
         assert [ask(), ask()] == ["second", "second"]
-        assert len(first.asked) == 1
+        assert len(first.requests) == 1
         clock.advance(60_000)
         assert [ask(), ask()] == ["first", "first"]
 
@@ -332,29 +332,29 @@ def test_who_is_not_the_primary_says_who_is_and_is_believed_once() -> None:
         with Stage(refuse(421, "Conflict", "not_primary", primary=other.url)) as replica:
             with pytest.raises(Conflict):
                 Nodes([replica.url], quick()).on_primary(lambda node: node.request("POST", "/", json={}))
-            assert (len(replica.asked), len(other.asked)) == (1, 1)
+            assert (len(replica.requests), len(other.requests)) == (1, 1)
 
 
-def test_all_nodes_are_asked_at_once_and_each_answers_for_itself() -> None:
+def test_all_nodes_are_queried_at_once_and_every_one_answers_alone() -> None:
     together = threading.Barrier(2, timeout=20)
 
-    def meet(asked: Any) -> None:
+    def meet(request: Any) -> None:
         together.wait()
-        asked.answer(200, "met")
+        request.answer(200, "met")
 
     with Stage(meet) as first, Stage(meet) as second:
         urls = [first.url, second.url, nobody()]
         outcomes = Nodes(urls, quick()).all(lambda node: node.request("GET", "/").json())
-        assert [each.node for each in outcomes] == urls
-        assert [each.value for each in outcomes] == ["met", "met", None]
+        assert [outcome.node for outcome in outcomes] == urls
+        assert [outcome.value for outcome in outcomes] == ["met", "met", None]
         assert outcomes[2].error is not None
         assert outcomes[2].error.kind == "node_unreachable"
 
 
 def test_the_list_of_nodes_is_learned_from_any_of_them() -> None:
     with Stage() as first, Stage() as second:
-        told = {"pond": "p", "nodes": [first.url, second.url], "primary": first.url}
-        first.acts, second.acts = [say(200, told)], [say(200, told)]
+        node_info = {"pond": "p", "nodes": [first.url, second.url], "primary": first.url}
+        first.acts, second.acts = [say(200, node_info)], [say(200, node_info)]
         nodes = Nodes([nobody(), second.url], quick())
         assert nodes.learn()["pond"] == "p"
         assert nodes.urls == (first.url, second.url)

@@ -54,9 +54,9 @@ class Writer:
         return part, b"".join(open_bundle_stream(Path(part.folder)))
 
     def headers(self, data: bytes, offset: int = 0, **changed: Any) -> dict[str, str]:
-        told = {"Upload-Map": self.definition.name, "Upload-Length": len(data), "Upload-Offset": offset,
+        fields = {"Upload-Map": self.definition.name, "Upload-Length": len(data), "Upload-Offset": offset,
                 "Upload-Checksum": xxhash.xxh3_128_hexdigest(data)}  # fmt: skip
-        return {name: str(value) for name, value in {**told, **changed}.items()}
+        return {name: str(value) for name, value in {**fields, **changed}.items()}
 
     def send(self, part: PartFile, data: bytes, offset: int = 0, stop: int | None = None, **changed: Any) -> Answer:
         headers = self.headers(data, offset, **changed)
@@ -65,11 +65,11 @@ class Writer:
     def state(self, part: PartFile) -> dict[str, Any]:
         return self.node.get(f"/v1/parts/{part.manifest.id}/upload").json()
 
-    def enter(self, *parts: PartFile, load: str = "load1", **told: Any) -> Answer:
-        return self.node.post("/v1/loads", {"load_id": load, "parts": [each.manifest.id for each in parts], **told})
+    def enter(self, *parts: PartFile, load: str = "load1", **options: Any) -> Answer:
+        return self.node.post("/v1/loads", {"load_id": load, "parts": [part.manifest.id for part in parts], **options})
 
     def cut(self, part: PartFile, data: bytes, stop: int) -> None:
-        """Begin an upload, and break the line when so many bytes were sent."""
+        """Begin an upload, and cut the connection when so many bytes were sent."""
         line = http.client.HTTPConnection(urlsplit(self.node.url).netloc)
         line.putrequest("PUT", f"/v1/parts/{part.manifest.id}/upload")
         for name, value in {**self.headers(data), "Content-Length": str(len(data))}.items():
@@ -107,11 +107,11 @@ def test_a_part_is_sent_entered_and_merged(writer: Writer) -> None:
     assert writer.state(part) == ABSENT
     assert writer.send(part, data).json() == HERE == writer.state(part)
     assert writer.send(part, data).json() == HERE, "sent again, nothing happens"
-    told = writer.enter(part)
-    assert (told.status, told.json()["parts"], told.json()["maps"]) == (200, 1, {"m": 50})
+    response = writer.enter(part)
+    assert (response.status, response.json()["parts"], response.json()["maps"]) == (200, 1, {"m": 50})
     assert writer.state(part)["state"] == "known"
     assert writer.send(part, data).json()["state"] == "known"
-    writer.node.pond.wait_applied(told.json()["position"])
+    writer.node.pond.wait_applied(response.json()["position"])
     assert writer.node.pond.map("m").get("k00007") == 7
     assert writer.leftovers() == []
 
@@ -125,28 +125,28 @@ def test_an_upload_goes_on_where_it_stopped(writer: Writer) -> None:
     assert writer.send(part, data, 2000).json() == HERE
 
 
-def test_a_line_that_breaks_leaves_what_came(writer: Writer) -> None:
+def test_a_lost_connection_leaves_what_came(writer: Writer) -> None:
     part, data = writer.part(count=20_000)
     writer.cut(part, data, 400_000)
     until(lambda: writer.state(part)["offset"] == 400_000)
     until(lambda: writer.send(part, data, 400_000).json() == HERE)
 
 
-def test_a_line_may_break_anywhere(writer: Writer) -> None:
-    """At the ends of every header and member, one byte before and after: what is told to have come is what came."""
+def test_a_connection_may_be_lost_anywhere(writer: Writer) -> None:
+    """At the ends of every header and member, one byte before and after: the reported offset is what came."""
     part, data = writer.part()
     ends = {at + delta for at in (*marks(data), 1000) for delta in (-1, 0, 1)}
     offset = 0
-    for stop in sorted(each for each in ends if 0 < each < len(data)):
-        told = writer.send(part, data, offset, stop).json()
-        assert (told, writer.state(part)) == ({"state": "partial", "offset": stop},) * 2
+    for stop in sorted(end for end in ends if 0 < end < len(data)):
+        state = writer.send(part, data, offset, stop).json()
+        assert (state, writer.state(part)) == ({"state": "partial", "offset": stop},) * 2
         offset = stop
     assert writer.send(part, data, offset).json() == HERE
     assert verify_part(writer.node.pond.folder / "uploads" / part.manifest.id / "part") == part.manifest
 
 
 def marks(data: bytes) -> list[int]:
-    """Where headers begin and end, and the bytes of members with them."""
+    """The offsets at which headers begin and end, and the members with them."""
     headers = [at for at in range(len(data)) if data[at : at + 4] == b"PK\3\4"]
     directory = data.index(b"PK\1\2")
     return [directory, *(place for at in headers for place in (at, at + 30, at + 30 + data[at + 26]))]
@@ -162,7 +162,7 @@ def test_bytes_of_one_bundle_are_never_continued_by_another(writer: Writer) -> N
     part, data = writer.part(source="monday")
     other, other_data = writer.part(source="tuesday")
     assert part.manifest.id == other.manifest.id
-    assert data != other_data, "the source is told in the manifest"
+    assert data != other_data, "the source is in the manifest"
     writer.send(part, data, stop=3000)
     refused = writer.send(other, other_data, 3000)
     assert (refused.status, refused.json()["values"]["offset"]) == (409, 0)
@@ -238,7 +238,7 @@ def test_an_id_is_no_path(writer: Writer) -> None:
         assert writer.node.delete(f"/v1/parts/{name}/upload").status in (400, 404)
 
 
-def test_uploads_are_forgotten_when_asked_to(writer: Writer) -> None:
+def test_uploads_are_forgotten_on_request(writer: Writer) -> None:
     part, data = writer.part()
     path = f"/v1/parts/{part.manifest.id}/upload"
     assert writer.node.delete(path).json() == {"discarded": False}
@@ -254,7 +254,7 @@ def test_many_send_the_same_part_at_once(writer: Writer) -> None:
     part, data = writer.part(count=50_000)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: writer.send(part, data), range(8)))
-    assert [each.json() for each in answers] == [HERE] * 8
+    assert [response.json() for response in answers] == [HERE] * 8
     assert verify_part(writer.node.pond.folder / "uploads" / part.manifest.id / "part") == part.manifest
 
 
@@ -274,18 +274,20 @@ def test_fifty_at_once_are_all_taken(writer: Writer) -> None:
     size = sum(len(data) for _, data in parts)
     assert size > 50 << 20
     with ThreadPoolExecutor(50) as pool:
-        assert {str(each.json()) for each in pool.map(lambda told: writer.send(*told), parts)} == {str(HERE)}
-    told = writer.enter(*(part for part, _ in parts)).json()
-    assert (told["parts"], told["rows"]) == (50, 1_500_000)
+        assert {str(response.json()) for response in pool.map(lambda arguments: writer.send(*arguments), parts)} == {
+            str(HERE)
+        }
+    result = writer.enter(*(part for part, _ in parts)).json()
+    assert (result["parts"], result["rows"]) == (50, 1_500_000)
 
 
 def test_pieces_grow_smaller_where_many_send() -> None:
     pieces = upload_routes._Pieces()
     with ExitStack() as senders:
-        told = [senders.enter_context(pieces.of_one())() for _ in range(200)]
-    assert told[0] == upload_routes.PIECE_BYTES_MAX
-    assert told[-1] == upload_routes.PIECE_BYTES_MIN
-    assert all(each * 2 * number <= upload_routes.PIECES_BYTES for number, each in enumerate(told[:100], 1))
+        sizes = [senders.enter_context(pieces.of_one())() for _ in range(200)]
+    assert sizes[0] == upload_routes.PIECE_BYTES_MAX
+    assert sizes[-1] == upload_routes.PIECE_BYTES_MIN
+    assert all(size * 2 * number <= upload_routes.PIECES_BYTES for number, size in enumerate(sizes[:100], 1))
     with pieces.of_one() as alone:
         assert alone() == upload_routes.PIECE_BYTES_MAX
 
@@ -324,8 +326,8 @@ def test_parts_keep_their_order(writer: Writer, tmp_path: Path) -> None:
     parts = [*older.finish(), *newer.finish()]
     for part in reversed(parts):
         writer.send(part, b"".join(open_bundle_stream(Path(part.folder))))
-    told = writer.enter(*parts).json()
-    writer.node.pond.wait_applied(told["position"])
+    result = writer.enter(*parts).json()
+    writer.node.pond.wait_applied(result["position"])
     assert writer.node.pond.map("m").get("k") == 2
 
 
@@ -344,9 +346,9 @@ def test_two_loads_of_the_same_data_at_once_bring_it_once(writer: Writer) -> Non
     part, data = writer.part()
     writer.send(part, data)
     with ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda n: writer.enter(part, load=f"load{n}").json(), range(8)))
-    assert sorted(each["parts"] for each in told) == [0] * 7 + [1]
-    assert sorted(each["duplicate_parts"] for each in told) == [0] + [1] * 7
+        results = list(pool.map(lambda n: writer.enter(part, load=f"load{n}").json(), range(8)))
+    assert sorted(result["parts"] for result in results) == [0] * 7 + [1]
+    assert sorted(result["duplicate_parts"] for result in results) == [0] + [1] * 7
 
 
 def test_an_epoch_of_a_stream_is_entered_once(writer: Writer) -> None:
@@ -391,22 +393,22 @@ def run_child(folder: Path, log: Path, kill: str | None = None) -> int:
 
 def test_a_crash_at_any_step_leaves_what_can_be_continued(tmp_path: Path) -> None:
     assert run_child(tmp_path / "whole", tmp_path / "steps") == 0
-    steps = [each for each in occurrences(tmp_path / "steps") if each.startswith(("receive.", "upload."))]
-    names = {each.partition(":")[0] for each in steps}
+    steps = [step for step in occurrences(tmp_path / "steps") if step.startswith(("receive.", "upload."))]
+    names = {step.partition(":")[0] for step in steps}
     assert {"receive.began", "receive.written", "receive.whole", "receive.unpacked", "receive.here"} <= names
     for number, step in enumerate(steps):
         folder = tmp_path / f"killed{number}"
         assert run_child(folder, tmp_path / f"steps{number}", step) == -signal.SIGKILL, step
         uploading.main(folder)
-        told = json.loads((folder / "told.json").read_text())
-        assert told["state"] == "known", step
-        assert told["values"] == [0, 1999], step
-        assert told["left"] == [], step
+        report = json.loads((folder / "report.json").read_text())
+        assert report["state"] == "known", step
+        assert report["values"] == [0, 1999], step
+        assert report["left"] == [], step
 
 
 def test_errors_keep_their_class_on_the_way(writer: Writer) -> None:
     part, data = writer.part()
     writer.send(part, data, stop=10)
-    told = writer.send(part, data, 5).json()
-    assert told["error"] == Conflict.__name__
-    assert told["hint"]
+    response = writer.send(part, data, 5).json()
+    assert response["error"] == Conflict.__name__
+    assert response["hint"]

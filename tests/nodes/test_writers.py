@@ -26,7 +26,7 @@ from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.settings import Settings, load_settings
 from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 from millpond.testing.rows import canonical_of
-from tests.nodes.acted import Asked, Stage, free_port, refuse, say
+from tests.nodes.acted import ActedRequest, Stage, free_port, refuse, say
 from tests.nodes.conftest import free_ports
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16)
 
 
-def quick(**told: Any) -> Settings:
-    return load_settings(**{"send_part_retry_delay": "10ms", "connect_timeout": "2s", "read_timeout": "5s"} | told)
+def quick(**options: Any) -> Settings:
+    return load_settings(**{"send_part_retry_delay": "10ms", "connect_timeout": "2s", "read_timeout": "5s"} | options)
 
 
 def sealed(folder: Path, count: int = 1, rows: int = 10) -> list[PartFile]:
@@ -51,53 +51,53 @@ def sealed(folder: Path, count: int = 1, rows: int = 10) -> list[PartFile]:
 
 
 class Receiver:
-    """A node as far as uploads go: it keeps what it gets, and may be told to break off."""
+    """A node as far as uploads go: it keeps what it gets, and may be made to break off."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, bytes] = {}
+        self.received: dict[str, bytes] = {}
         self.whole: set[str] = set()
         self.loads: list[dict[str, Any]] = []
         self.breaks_after: list[int] = []
         self.checksums: dict[str, str] = {}
         self.hears_of_maps = True
 
-    def __call__(self, asked: Asked) -> None:
-        part = asked.path.split("/")[3] if asked.path.startswith("/v1/parts/") else ""
-        if asked.command == "GET":
-            return asked.answer(200, self.state(part) if part else {"position": 1})
-        if asked.command == "PUT":
+    def __call__(self, request: ActedRequest) -> None:
+        part = request.path.split("/")[3] if request.path.startswith("/v1/parts/") else ""
+        if request.command == "GET":
+            return request.answer(200, self.state(part) if part else {"position": 1})
+        if request.command == "PUT":
             if not self.hears_of_maps:
-                asked.rfile.read(int(asked.headers["Content-Length"]))
-                return refuse(404, "NotFound", "map_not_found", map="m")(asked)
-            return self.put(asked, part)
+                request.rfile.read(int(request.headers["Content-Length"]))
+                return refuse(404, "NotFound", "map_not_found", map="m")(request)
+            return self.put(request, part)
         self.hears_of_maps = True
-        if asked.path == "/v1/loads":
-            told = json.loads(asked.rfile.read(int(asked.headers["Content-Length"])))
-            self.loads.append(told)
-            return asked.answer(
-                200, {"load": told["load_id"], "parts": len(told["parts"]), "duplicate_parts": 0, "position": 1}
+        if request.path == "/v1/loads":
+            body = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
+            self.loads.append(body)
+            return request.answer(
+                200, {"load": body["load_id"], "parts": len(body["parts"]), "duplicate_parts": 0, "position": 1}
             )
-        asked.rfile.read(int(asked.headers.get("Content-Length") or 0))
-        return asked.answer(200, {"position": 1})
+        request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        return request.answer(200, {"position": 1})
 
     def state(self, part: str) -> dict[str, Any]:
         if part in self.whole:
-            return {"state": "here", "offset": len(self.kept[part])}
-        have = len(self.kept.get(part, b""))
+            return {"state": "here", "offset": len(self.received[part])}
+        have = len(self.received.get(part, b""))
         return {"state": "partial" if have else "absent", "offset": have}
 
-    def put(self, asked: Asked, part: str) -> None:
-        length, offset = int(asked.headers["Content-Length"]), int(asked.headers["Upload-Offset"])
-        assert offset == len(self.kept.get(part, b""))
-        self.checksums[part] = asked.headers["Upload-Checksum"]
+    def put(self, request: ActedRequest, part: str) -> None:
+        length, offset = int(request.headers["Content-Length"]), int(request.headers["Upload-Offset"])
+        assert offset == len(self.received.get(part, b""))
+        self.checksums[part] = request.headers["Upload-Checksum"]
         room = self.breaks_after.pop(0) if self.breaks_after else length
-        body = asked.rfile.read(min(length, room))
-        self.kept[part] = self.kept.get(part, b"") + body
+        body = request.rfile.read(min(length, room))
+        self.received[part] = self.received.get(part, b"") + body
         if len(body) < length:
-            return asked.hang_up()
-        assert len(self.kept[part]) == int(asked.headers["Upload-Length"])
+            return request.hang_up()
+        assert len(self.received[part]) == int(request.headers["Upload-Length"])
         self.whole.add(part)
-        return asked.answer(200, {"state": "here"})
+        return request.answer(200, {"state": "here"})
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def receivers() -> Iterator[list[tuple[Receiver, str]]]:
 
 @pytest.fixture(autouse=True)
 def _bodies_are_read_by_the_act(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Asked, "reads", False)
+    monkeypatch.setattr(ActedRequest, "reads", False)
 
 
 # -- 1: every part to every node ----------------------------------------------------------------------
@@ -121,29 +121,31 @@ def _bodies_are_read_by_the_act(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_node_gets_every_bundle_whole(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
     parts = sealed(tmp_path, 4)
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     upload_parts(
-        Nodes([url for _, url in receivers], quick()), parts, advance=lambda count, total: told.append((count, total))
+        Nodes([url for _, url in receivers], quick()),
+        parts,
+        advance=lambda count, total: progress.append((count, total)),
     )
     for part in parts:
         whole = b"".join(open_bundle_stream(Path(part.folder)))
         for receiver, _ in receivers:
-            assert receiver.kept[part.manifest.id] == whole
+            assert receiver.received[part.manifest.id] == whole
             assert receiver.checksums[part.manifest.id] == xxhash.xxh3_128_hexdigest(whole)
     size = 3 * sum(bundle_size(Path(part.folder)) for part in parts)
-    assert sum(count for count, _ in told) == size
-    assert {total for _, total in told} == {size}
+    assert sum(count for count, _ in progress) == size
+    assert {total for _, total in progress} == {size}
 
 
-def test_an_upload_goes_on_where_the_line_broke(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+def test_an_upload_goes_on_where_the_connection_was_lost(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
     (part,) = sealed(tmp_path)
     receiver, url = receivers[0]
     # more breaks than attempts: each got further, so it goes on
     receiver.breaks_after = [5_000, 3_000, 1_000, 2_000, 4_000]
-    told: list[int] = []
-    upload_parts(Nodes(url, quick()), [part], advance=lambda count, _: told.append(count))
-    assert receiver.kept[part.manifest.id] == b"".join(open_bundle_stream(Path(part.folder)))
-    assert sum(told) == bundle_size(Path(part.folder))
+    progress: list[int] = []
+    upload_parts(Nodes(url, quick()), [part], advance=lambda count, _: progress.append(count))
+    assert receiver.received[part.manifest.id] == b"".join(open_bundle_stream(Path(part.folder)))
+    assert sum(progress) == bundle_size(Path(part.folder))
 
 
 def test_an_upload_that_gets_no_further_ends(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
@@ -161,9 +163,9 @@ def test_what_a_node_has_is_not_sent_again(receivers: list[tuple[Receiver, str]]
     upload_parts(nodes, parts)
     for receiver, _ in receivers:
         receiver.breaks_after = [0] * 9
-    told: list[int] = []
-    upload_parts(nodes, parts, advance=lambda count, _: told.append(count))
-    assert sum(told) == 3 * sum(bundle_size(Path(part.folder)) for part in parts)
+    progress: list[int] = []
+    upload_parts(nodes, parts, advance=lambda count, _: progress.append(count))
+    assert sum(progress) == 3 * sum(bundle_size(Path(part.folder)) for part in parts)
 
 
 def test_a_node_that_is_down_fails_the_load_and_is_named(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
@@ -177,13 +179,13 @@ def test_a_node_that_is_down_fails_the_load_and_is_named(receivers: list[tuple[R
     assert receivers[0][0].loads == []
 
 
-def test_a_refusal_is_asked_once_and_named(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+def test_an_error_response_is_requested_once_and_named(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
     with Stage(refuse(507, "Unavailable", "disk_full", file="/x")) as full:
         with pytest.raises(Unavailable) as caught:
             upload_parts(Nodes([receivers[0][1], full.url], quick()), sealed(tmp_path))
         assert caught.value.kind == "load_not_everywhere"
         assert f"{full.url}: no: disk_full (file=/x)" in str(caught.value)
-        assert len(full.asked) == 1
+        assert len(full.requests) == 1
 
 
 def test_what_every_node_refuses_alike_is_that_error(tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ def test_what_every_node_refuses_alike_is_that_error(tmp_path: Path) -> None:
         upload_parts(Nodes(only.url, quick()), sealed(tmp_path / "again"))
 
 
-def test_a_node_that_has_not_heard_of_the_map_is_told(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+def test_a_node_that_has_not_heard_of_the_map_is_named(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
     late = receivers[1][0]
     late.hears_of_maps = False
     upload_parts(Nodes([url for _, url in receivers], quick()), sealed(tmp_path))
@@ -213,18 +215,18 @@ def test_when_one_fails_the_others_stop(tmp_path: Path, monkeypatch: pytest.Monk
     begun, refused = threading.Event(), threading.Event()
     received: list[int] = []
 
-    def slow(asked: Asked) -> None:
-        if asked.command == "GET":
-            return asked.answer(200, {"state": "absent", "offset": 0})
+    def slow(request: ActedRequest) -> None:
+        if request.command == "GET":
+            return request.answer(200, {"state": "absent", "offset": 0})
         begun.set()
         refused.wait(20)
-        while piece := asked.rfile.read1(1 << 20):
+        while piece := request.rfile.read1(1 << 20):
             received.append(len(piece))
-        return asked.hang_up()
+        return request.hang_up()
 
-    def refusing(asked: Asked) -> None:
+    def refusing(request: ActedRequest) -> None:
         begun.wait(20)
-        refuse(500, "Internal", "unexpected")(asked)
+        refuse(500, "Internal", "unexpected")(request)
         refused.set()
 
     with Stage(slow) as one, Stage(refusing) as other:
@@ -241,12 +243,12 @@ def test_a_load_is_entered_at_the_primary_with_an_id_of_the_writers(
     receivers: list[tuple[Receiver, str]], tmp_path: Path
 ) -> None:
     parts = sealed(tmp_path, 2)
-    told = enter_load(
+    result = enter_load(
         Nodes([url for _, url in receivers], quick()), parts, load_id="abc", clock=ManualClock(), source="s",
         rejected=4, stream=("q", 7),
     )  # fmt: skip
-    assert (told.load, told.rows, told.parts, told.rejected, told.position) == ("abc", 20, 2, 4, 1)
-    assert told.maps == {"m": 20}
+    assert (result.load, result.rows, result.parts, result.rejected, result.position) == ("abc", 20, 2, 4, 1)
+    assert result.maps == {"m": 20}
     assert receivers[0][0].loads == [
         {"load_id": "abc", "parts": [part.manifest.id for part in parts], "source": "s", "rejected": 4,
          "stream": ["q", 7]}
@@ -254,12 +256,12 @@ def test_a_load_is_entered_at_the_primary_with_an_id_of_the_writers(
     assert receivers[1][0].loads == receivers[2][0].loads == []
 
 
-def test_an_answer_that_was_lost_is_asked_for_with_the_same_id(tmp_path: Path) -> None:
+def test_an_answer_that_was_lost_is_requested_with_the_same_id(tmp_path: Path) -> None:
     ids: list[str] = []
 
-    def lost(asked: Asked) -> None:
-        ids.append(json.loads(asked.rfile.read(int(asked.headers["Content-Length"])))["load_id"])
-        asked.hang_up()
+    def lost(request: ActedRequest) -> None:
+        ids.append(json.loads(request.rfile.read(int(request.headers["Content-Length"])))["load_id"])
+        request.hang_up()
 
     with Stage(lost) as primary:
         with pytest.raises(Unavailable) as caught:
@@ -277,32 +279,32 @@ def test_a_replica_that_stays_behind_is_named_and_who_has_it_too(
         nodes = Nodes([*urls[:2], behind.url], quick())
         with pytest.raises(Unavailable) as caught:
             enter_load(nodes, sealed(tmp_path), load_id="abc", clock=SystemClock())
-        told = caught.value
-        assert told.kind == "load_behind"
-        assert told.values["entered"] == f"{urls[0]}, {urls[1]}"
-        assert behind.url in str(told.values["failed"])
-        assert "primary_unreachable" in str(told.values["failed"])
-        assert "safe" in str(told.hint)
+        error = caught.value
+        assert error.kind == "load_behind"
+        assert error.values["entered"] == f"{urls[0]}, {urls[1]}"
+        assert behind.url in str(error.values["failed"])
+        assert "primary_unreachable" in str(error.values["failed"])
+        assert "safe" in str(error.hint)
 
 
-def test_a_node_that_is_still_working_is_asked_again(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
+def test_a_node_that_is_still_working_is_tried_again(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
     slow = refuse(503, "Unavailable", "merge_slow")
-    read = lambda act: lambda asked: (asked.rfile.read(int(asked.headers["Content-Length"])), act(asked))  # noqa: E731
+    read = lambda act: lambda request: (request.rfile.read(int(request.headers["Content-Length"])), act(request))  # noqa: E731
     with Stage(read(slow), read(slow), read(slow), read(slow), read(say(200, {"position": 1}))) as replica:
-        told = enter_load(
+        result = enter_load(
             Nodes([receivers[0][1], replica.url], quick()), sealed(tmp_path), load_id="abc", clock=SystemClock(),
             synchronise=True,
         )  # fmt: skip
-        assert told.synchronised
-        assert len(replica.asked) == 5
+        assert result.synchronised
+        assert len(replica.requests) == 5
 
 
-def test_uploads_nobody_wants_are_taken_back_where_that_can_be_told(
+def test_uploads_nobody_wants_are_taken_back_where_that_is_known(
     receivers: list[tuple[Receiver, str]],
 ) -> None:
     with Stage(say(200, {})) as one:
         discard_parts(Nodes([one.url, f"http://127.0.0.1:{free_port()}"], quick()), ["a", "b"])
-        assert [(method, path) for method, path, _, _ in one.asked] == [
+        assert [(method, path) for method, path, _, _ in one.requests] == [
             ("DELETE", "/v1/parts/a/upload"), ("DELETE", "/v1/parts/b/upload"),
         ]  # fmt: skip
 
@@ -315,7 +317,7 @@ def rows(count: int, offset: int = 0) -> pa.Table:
 
 
 def leftovers(folder: Path) -> list[str]:
-    return [each.name for each in folder.iterdir()]
+    return [path.name for path in folder.iterdir()]
 
 
 @pytest.fixture
@@ -329,10 +331,10 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_load_is_on_all_nodes_and_nothing_stays_behind(cluster: ClusterHere, scratch: Path) -> None:
     with millpond.open(cluster.url, synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="long")
-        told = made.load(rows(1000))
-        assert told.synchronised
-        assert told.position == cluster[0].pond.position()[0]
-        assert [each.pond.map("m").get("k7") for each in cluster.nodes] == [7, 7, 7]
+        result = made.load(rows(1000))
+        assert result.synchronised
+        assert result.position == cluster[0].pond.position()[0]
+        assert [node.pond.map("m").get("k7") for node in cluster.nodes] == [7, 7, 7]
         with pytest.raises(Invalid):
             made.load(pa.table({"key": ["a"], "value": ["text"]}))
         assert leftovers(scratch) == []
@@ -344,7 +346,7 @@ def test_without_synchronise_a_load_is_merged_by_and_by(cluster: ClusterHere) ->
     with millpond.open(cluster.urls[2]) as pond:
         pond.create_map("m", kind="state", value="long").load(rows(10))
         pond.merge()
-        assert [each.pond.map("m").get("k7") for each in cluster.nodes] == [7, 7, 7]
+        assert [node.pond.map("m").get("k7") for node in cluster.nodes] == [7, 7, 7]
 
 
 def test_a_load_with_a_node_down_is_on_no_node_and_repeated_well(
@@ -360,11 +362,11 @@ def test_a_load_with_a_node_down_is_on_no_node_and_repeated_well(
         assert caught.value.kind == "load_not_everywhere"
         assert down.url in str(caught.value)
         assert leftovers(scratch) == []
-        assert [each.pond.map("m").get("k7") for each in cluster.nodes[:2]] == [None, None]
+        assert [node.pond.map("m").get("k7") for node in cluster.nodes[:2]] == [None, None]
         cluster.nodes[2] = serve(**settings)
-        told = made.load(rows(10))
-        assert (told.parts, told.duplicate_parts) == (1, 0)
-        assert [each.pond.map("m").get("k7") for each in cluster.nodes] == [7, 7, 7]
+        result = made.load(rows(10))
+        assert (result.parts, result.duplicate_parts) == (1, 0)
+        assert [node.pond.map("m").get("k7") for node in cluster.nodes] == [7, 7, 7]
 
 
 def test_an_answer_cut_after_the_load_was_entered_enters_it_once(node: Served) -> None:
@@ -373,10 +375,10 @@ def test_an_answer_cut_after_the_load_was_entered_enters_it_once(node: Served) -
         made = pond.create_map("m", kind="state", value="long")
         pond.nodes.connections[:] = Nodes(line.url, quick()).connections
         line.trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
-        told = made.load(rows(10))
-        assert (told.parts, told.duplicate_parts) == (1, 0)
+        result = made.load(rows(10))
+        assert (result.parts, result.duplicate_parts) == (1, 0)
         entered = [entry for entry in node.pond.entries(0) if entry.kind == "load"]
-        assert [entry.body["load"] for entry in entered] == [told.load]
+        assert [entry.body["load"] for entry in entered] == [result.load]
         assert made.get("k7") == 7
 
 
@@ -395,12 +397,12 @@ def test_a_replica_lost_after_the_load_was_entered_is_named_and_catches_up(serve
             assert caught.value.values["entered"] == urls[0]
             assert str(caught.value.values["failed"]).startswith(urls[1])
             lines[1].mend()
-            told = made.load(rows(10))
-            assert (told.parts, told.duplicate_parts) == (0, 1)
-            assert [each.pond.map("m").get("k7") for each in served] == [7, 7]
+            result = made.load(rows(10))
+            assert (result.parts, result.duplicate_parts) == (0, 1)
+            assert [node.pond.map("m").get("k7") for node in served] == [7, 7]
 
 
-def test_a_line_cut_in_mid_upload_goes_on(node: Served) -> None:
+def test_a_connection_cut_in_mid_upload_goes_on(node: Served) -> None:
     port = int(node.url.rpartition(":")[2])
     with FaultyProxy(port) as line, millpond.open(node.url, synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="string")
@@ -425,13 +427,13 @@ def test_the_same_data_from_many_writers_at_once_is_one_load(cluster: ClusterHer
                 failed.append(error)
 
         writers = [threading.Thread(target=write) for _ in range(6)]
-        for each in writers:
-            each.start()
-        for each in writers:
-            each.join(60)
+        for thread in writers:
+            thread.start()
+        for thread in writers:
+            thread.join(60)
         assert not failed
-        assert sorted(told.parts for told in results) == [0] * 5 + [1]
-        assert [each.pond.map("m").info()["rows"] for each in cluster.nodes] == [5000] * 3
+        assert sorted(result.parts for result in results) == [0] * 5 + [1]
+        assert [node.pond.map("m").info()["rows"] for node in cluster.nodes] == [5000] * 3
 
 
 def test_an_empty_load_asks_no_node(monkeypatch: pytest.MonkeyPatch, node: Served) -> None:

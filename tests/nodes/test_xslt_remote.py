@@ -34,8 +34,8 @@ def test_a_stylesheet_asks_a_node(node: Served) -> None:
         pond.create_map("team", kind="ranged_state").load([{"key_start": 500, "key_end": 599, "value": "Red"}])
         node.node.scheduler.run("merge")
         transform = etree.XSLT(etree.XML(STYLESHEET), extensions=xslt.functions(pond))
-        told = etree.tostring(transform(etree.XML("<r/>"))).decode()
-        assert told == '<all xmlns:stroom="stroom">web-7<Site>Leeds</Site>Red</all>'
+        output = etree.tostring(transform(etree.XML("<r/>"))).decode()
+        assert output == '<all xmlns:stroom="stroom">web-7<Site>Leeds</Site>Red</all>'
         node.close()
         with pytest.raises(Unavailable):
             transform(etree.XML("<r/>"))

@@ -62,12 +62,12 @@ def main(folder: Path) -> None:
                 "load", [part.manifest.id], source="", rejected=0, stream=None, allowed=lambda _: None
             )
         pond.merge()
-        told = {
+        report = {
             "state": receiver.state(part.manifest.id).state,
             "values": [pond.map("m").get("k00000"), pond.map("m").get("k01999")],
-            "left": [str(each) for each in receiver.folder.rglob("*") if each.is_file()],
+            "left": [str(path) for path in receiver.folder.rglob("*") if path.is_file()],
         }
-        (folder / "told.json").write_text(json.dumps(told))
+        (folder / "report.json").write_text(json.dumps(report))
 
 
 if __name__ == "__main__":
