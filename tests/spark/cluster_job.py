@@ -1,4 +1,6 @@
-"""What `test_cluster.py` submits to a real cluster: loads and enriches, with a task that fails the first time."""
+"""The job that `test_cluster.py` submits to a real cluster: loads and enriches, with a task that fails the first
+time.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,13 @@ def main(folder: str, answer: str) -> None:
     )
     enriched = mp.enrich(events, map="numbers", key="key", at="at", into="number")
     enriched.createOrReplaceTempView("enriched")
-    asked = session.sql("select *, get_state('numbers', key, at) as again from enriched")
-    told: dict[str, Any] = {
+    looked_up = session.sql("select *, get_state('numbers', key, at) as again from enriched")
+    report: dict[str, Any] = {
         "executors": len(session.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1,
         "rows": session.read.format("millpond").option("map", "numbers").load().count(),
-        "answers": [[row.key, row.at.timestamp(), row.number, row.again] for row in asked.collect()],
+        "answers": [[row.key, row.at.timestamp(), row.number, row.again] for row in looked_up.collect()],
     }
-    Path(answer).write_text(json.dumps(told))
+    Path(answer).write_text(json.dumps(report))
     session.stop()
 
 

@@ -1,4 +1,5 @@
-"""What `test_stream_kills.py` runs: a query from a folder of files into a map, all of whose processes die at a step.
+"""The job that `test_stream_kills.py` runs: a query from a folder of files into a map, all of whose processes die at
+a step.
 
     stream_job.py <folder with pond/, source/, checkpoint/> [<step to die at>[:<occurrence>]]
 

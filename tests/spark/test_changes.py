@@ -1,4 +1,4 @@
-"""What is loaded into a map, read as a stream: each change once, in the order of the log, also from a checkpoint."""
+"""The changes of a map, read as a stream: each once, in the order of the log, also from a checkpoint."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def loaded(numbers: Map, *batches: dict[str, int]) -> None:
 
 
 def changes(spark: SparkSession, pond: Pond, **options: object) -> DataFrame:
-    told = {"pond": str(pond.folder), "map": "numbers"} | {name: str(value) for name, value in options.items()}
-    return spark.readStream.format("millpond").options(**told).load()
+    parameters = {"pond": str(pond.folder), "map": "numbers"} | {name: str(value) for name, value in options.items()}
+    return spark.readStream.format("millpond").options(**parameters).load()
 
 
 def drained(frame: DataFrame, checkpoint: Path) -> list[list[tuple[Any, ...]]]:
     """The rows of each micro-batch until there are no more."""
-    told: list[list[tuple[Any, ...]]] = []
+    batches: list[list[tuple[Any, ...]]] = []
 
     def take(batch: DataFrame, _epoch: int) -> None:
-        told.append([tuple(row) for row in batch.collect()])
+        batches.append([tuple(row) for row in batch.collect()])
 
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start().awaitTermination()
-    return told
+    return batches
 
 
 def test_changes_come_in_order_and_once(spark: SparkSession, pond: Pond, numbers: Map, tmp_path: Path) -> None:
@@ -70,12 +70,12 @@ def test_changes_come_in_order_and_once(spark: SparkSession, pond: Pond, numbers
 
 
 def reader(pond: Pond, **options: object) -> ChangesReader:
-    told = {"pond": str(pond.folder), "map": "numbers"} | {name: str(value) for name, value in options.items()}
-    source = MapSource(told)
+    parameters = {"pond": str(pond.folder), "map": "numbers"} | {name: str(value) for name, value in options.items()}
+    source = MapSource(parameters)
     return source.streamReader(source.schema())
 
 
-def test_a_query_starts_where_it_is_told(pond: Pond, numbers: Map) -> None:
+def test_a_query_starts_at_the_given_position(pond: Pond, numbers: Map) -> None:
     loaded(numbers, {"a": 1}, {"a": 2})
     last, _ = pond.position()
     assert rows_after(reader(pond)) == [("a", 1), ("a", 2)]
@@ -85,16 +85,16 @@ def test_a_query_starts_where_it_is_told(pond: Pond, numbers: Map) -> None:
         reader(pond, startingPosition="first")
 
 
-def rows_after(told: ChangesReader, start: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+def rows_after(changes_reader: ChangesReader, start: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
     """The rows that a new query would read first."""
-    start = told.initialOffset() if start is None else start
-    end = told.latestOffset(start, told.getDefaultReadLimit())
-    batches = [batch for part in told.partitions(start, end) for batch in told.read(part)]
-    told.stop()
+    start = changes_reader.initialOffset() if start is None else start
+    end = changes_reader.latestOffset(start, changes_reader.getDefaultReadLimit())
+    batches = [batch for part in changes_reader.partitions(start, end) for batch in changes_reader.read(part)]
+    changes_reader.stop()
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-def test_a_dropped_map_is_not_told_of(pond: Pond, numbers: Map) -> None:
+def test_a_dropped_map_is_not_reported(pond: Pond, numbers: Map) -> None:
     loaded(numbers, {"a": 1})
     start = reader(pond).initialOffset()
     pond.drop_map("numbers")
@@ -104,16 +104,16 @@ def test_a_dropped_map_is_not_told_of(pond: Pond, numbers: Map) -> None:
 
 
 def test_a_map_made_anew_in_another_form_is_read_or_refused(pond: Pond, numbers: Map) -> None:
-    told = reader(pond)
-    start = told.initialOffset()
+    changes_reader = reader(pond)
+    start = changes_reader.initialOffset()
     pond.drop_map("numbers")
     loaded(pond.create_map("numbers", kind="state", value="long", scheme="lookup"), {"b": 2})
-    assert rows_after(told, start) == [("b", 2)]
+    assert rows_after(changes_reader, start) == [("b", 2)]
     pond.drop_map("numbers")
     anew = pond.create_map("numbers", kind="state", value="string")
     anew.load([{"key": "c", "value": "3"}])
     with pytest.raises(millpond.Conflict, match=r"made anew.*found=state of string.*new checkpointLocation"):
-        rows_after(told, start)
+        rows_after(changes_reader, start)
     assert rows_after(reader(pond)) == [("c", "3")]
 
 
@@ -125,18 +125,20 @@ def test_a_quiet_map_follows_the_log(pond: Pond, numbers: Map) -> None:
             return self.passed
 
     source = MapSource({"pond": str(pond.folder), "map": "numbers"})
-    told = source.streamReader(source.schema())
-    told.clock = clock = Clock()
-    told._reported_at = 0.0
-    start = told.initialOffset()
+    changes_reader = source.streamReader(source.schema())
+    changes_reader.clock = clock = Clock()
+    changes_reader._reported_at = 0.0
+    start = changes_reader.initialOffset()
     loaded(pond.create_map("other", kind="state", value="long"), {"x": 1})
-    assert told.latestOffset(start, told.getDefaultReadLimit()) == start
+    assert changes_reader.latestOffset(start, changes_reader.getDefaultReadLimit()) == start
     clock.passed = timedelta(minutes=11).total_seconds()
-    assert told.latestOffset(start, told.getDefaultReadLimit())["position"] == pond.position()[0]
-    told.stop()
+    assert changes_reader.latestOffset(start, changes_reader.getDefaultReadLimit())["position"] == pond.position()[0]
+    changes_reader.stop()
 
 
-def test_what_is_kept_no_more_is_an_error(spark: SparkSession, pond: Pond, numbers: Map, tmp_path: Path) -> None:
+def test_a_position_no_longer_retained_is_an_error(
+    spark: SparkSession, pond: Pond, numbers: Map, tmp_path: Path
+) -> None:
     checkpoint = tmp_path / "checkpoint"
     loaded(numbers, {"a": 1})
     assert drained(changes(spark, pond), checkpoint) == [[("a", 1)]]

@@ -39,16 +39,16 @@ def flights(weather: Shell) -> Shell:  # noqa: F811 - the fixture
 
 
 def test_events_are_enriched_as_of_their_time(flights: Shell) -> None:
-    told = flights(*ENRICH, "--out", "out.parquet", "--json").object
-    assert told["rows"] == 3
-    assert told["lookups"] == [{"map": "weather", "column": "weather", "found": 2, "share": pytest.approx(2 / 3)}]
+    report = flights(*ENRICH, "--out", "out.parquet", "--json").object
+    assert report["rows"] == 3
+    assert report["lookups"] == [{"map": "weather", "column": "weather", "found": 2, "share": pytest.approx(2 / 3)}]
     rows = parquet.read_table("out.parquet").to_pylist()
     assert [row["weather"] for row in rows] == [JFK, {"temp": 34.0, "wind_speed": 18.4}, None]
     assert rows[0]["departure"].isoformat() == "2013-02-08T18:42:00+00:00"
     assert sorted(path.name for path in Path().glob("*out*")) == ["out.parquet"]
 
 
-def test_several_maps_are_asked_at_once_and_text_stays_text(flights: Shell) -> None:
+def test_several_maps_are_queried_at_once_and_text_stays_text(flights: Shell) -> None:
     flights(
         "enrich", "flights.csv", "--with", "weather on origin at departure", "--with", "planes on tail as plane",
         "--null", "NA", "--out", "out.jsonl",
@@ -58,14 +58,14 @@ def test_several_maps_are_asked_at_once_and_text_stays_text(flights: Shell) -> N
     assert rows[0]["weather"] == JFK
 
 
-def test_csv_gets_a_column_for_each_field(flights: Shell) -> None:
+def test_csv_gets_a_column_for_every_field(flights: Shell) -> None:
     flights(*ENRICH, "--out", "out.csv")
     head, first, *_ = Path("out.csv").read_text().replace('"', "").splitlines()
     assert head == "flight,tail,origin,departure,scheduled,weather_temp,weather_wind_speed"
     assert first == "1545,007,JFK,2013-02-08T18:42:00Z,2013-02-08T18:42:00,32,24.2"
 
 
-def test_a_folder_keeps_a_file_of_each_task(flights: Shell) -> None:
+def test_a_folder_keeps_a_file_of_every_task(flights: Shell) -> None:
     flights(*ENRICH, "--flat", "--out", "out/")
     (row, *_) = parquet.read_table("out").to_pylist()
     assert (row["weather_temp"], row["weather_wind_speed"]) == (32.0, 24.2)
@@ -80,7 +80,7 @@ def test_times_without_a_zone_need_one(flights: Shell) -> None:
     assert parquet.read_table("out.parquet").to_pylist()[2]["weather"] == {"temp": 33.1, "wind_speed": 20.7}
 
 
-def test_mistakes_are_told_before_the_work(flights: Shell) -> None:
+def test_mistakes_are_reported_before_the_work(flights: Shell) -> None:
     Path("flights.xyz").write_text(FLIGHTS)
     for words, hint, code in [
         ((*ENRICH, "--out", "out.docx"), ".parquet", 5),
@@ -127,11 +127,11 @@ def test_spark_and_one_process_answer_alike(millpond: Shell) -> None:  # noqa: F
         millpond("load", kind, "rows.csv")
         lookups += ["--with", f"{kind} on {on}"]
     for suffix in ("parquet", "csv", "jsonl"):
-        told = {}
+        found = {}
         for where in ("--spark", "--no-spark"):
             out = f"out{where}.{suffix}"
-            told[where] = millpond("enrich", "events.csv", *lookups, where, "--out", out, "--json").object["lookups"]
-        assert told["--spark"] == told["--no-spark"]
+            found[where] = millpond("enrich", "events.csv", *lookups, where, "--out", out, "--json").object["lookups"]
+        assert found["--spark"] == found["--no-spark"]
         if suffix == "parquet":
             here, there = (parquet.read_table(f"out{where}.parquet") for where in ("--no-spark", "--spark"))
             assert here.to_pylist() == there.to_pylist()
@@ -168,8 +168,8 @@ def test_spark_loads_what_one_process_loads(flights: Shell, spark: SparkSession)
     flights("create", "again", "--kind", "temporal_state", "--value", "temp double, wind_speed double")
     clock = SystemClock()
     began = clock.monotonic()
-    told = flights("load", "again", "weather.csv", "--key", "airport", "--spark", "--json").object
-    assert told["seconds"] > (clock.monotonic() - began) / 2, "it is what the user waited, not what adopting took"
-    assert told["maps"] == {"again": 3}
+    report = flights("load", "again", "weather.csv", "--key", "airport", "--spark", "--json").object
+    assert report["seconds"] > (clock.monotonic() - began) / 2, "it is what the user waited, not what adopting took"
+    assert report["maps"] == {"again": 3}
     assert flights("scan", "again", "--json").out == flights("scan", "weather", "--json").out
     assert spark.range(1).count() == 1, "the session goes on"

@@ -27,7 +27,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def environment(scratch: Path) -> dict[str, str]:
-    """What every process of the cluster is told: this Python, these sources, little memory."""
+    """The environment of every process of the cluster: this Python, these sources, little memory."""
     sources = str(Path(millpond.__file__).parents[1])
     return os.environ | {
         "SPARK_HOME": str(SPARK), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": sources,
@@ -106,10 +106,10 @@ def test_a_submitted_application_loads_and_enriches(tmp_path: Path) -> None:
     with cluster(tmp_path) as url:
         submit(tmp_path, url, str(Path(__file__).with_name("cluster_job.py")), str(tmp_path / "pond"), str(answer))
     assert answer.with_suffix(".failed").exists()
-    told = json.loads(answer.read_text())
-    assert (told["executors"], told["rows"]) == (2, 20_000)
-    wrong = [row for row in told["answers"] if not row[2] == row[3] == expected(row[0], row[1])]
-    assert (wrong, len(told["answers"])) == ([], 5_000)
+    report = json.loads(answer.read_text())
+    assert (report["executors"], report["rows"]) == (2, 20_000)
+    wrong = [row for row in report["answers"] if not row[2] == row[3] == expected(row[0], row[1])]
+    assert (wrong, len(report["answers"])) == ([], 5_000)
     with millpond.open(tmp_path / "pond") as pond:
         assert pond.map("numbers").get("k7", at="2013-01-01T12:00Z") == 19_007
         assert list((pond.folder / "writer").iterdir()) == []

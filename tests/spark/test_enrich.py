@@ -55,9 +55,9 @@ def plan_of(frame: DataFrame) -> str:
 
 def test_several_lookups_take_one_pass_and_no_shuffle(flights: DataFrame, known: Pond) -> None:
     enriched = mp.enrich(flights, LOOKUPS, pond=known)
-    told = [{name: plain(value) for name, value in row.asDict().items()} for row in enriched.collect()]
+    rows = [{name: plain(value) for name, value in row.asDict().items()} for row in enriched.collect()]
     flown = {"start": moment(START_MS), "end": moment(START_MS)}
-    assert [{name: row[name] for name in ("weather", "built", "blocks", "airborne")} for row in told] == [
+    assert [{name: row[name] for name in ("weather", "built", "blocks", "airborne")} for row in rows] == [
         {"weather": {"temp": 39.5, "seen": moment(START_MS)}, "built": "1999", "blocks": 2, "airborne": flown},
         {"weather": {"temp": 1.0, "seen": moment(START_MS + 5)}, "built": "2013", "blocks": 1, "airborne": None},
         {"weather": None, "built": None, "blocks": None, "airborne": None},
@@ -75,7 +75,7 @@ def test_answers_are_typed(flights: DataFrame, known: Pond) -> None:
     ]  # fmt: skip
 
 
-def test_only_what_is_asked_with_is_sent(flights: DataFrame, known: Pond) -> None:
+def test_only_the_columns_of_the_query_are_sent(flights: DataFrame, known: Pond) -> None:
     plan = plan_of(mp.enrich(flights, LOOKUPS[:3:2], pond=known).drop("tailnum"))
     [call] = [line for line in plan.splitlines() if "ArrowEvalPython [" in line]
     assert call.count("#") == 5  # origin, hour, flight; the answer, twice
@@ -132,7 +132,7 @@ def test_wrong_questions_are_refused_at_once(spark: SparkSession, flights: DataF
         "timestamp_ntz '2013-01-01 00:00:00' naive, "
         "date '2013-01-01' day, 'JFK' key"
     )
-    for told, kind in [
+    for lookup, kind in [
         (mp.Lookup("weather", "list", "day"), "key_type"),
         (mp.Lookup("weather", "day", "list"), "time_type"),
         (mp.Lookup("weather", "stamp"), "key_type"),
@@ -146,10 +146,10 @@ def test_wrong_questions_are_refused_at_once(spark: SparkSession, flights: DataF
         (mp.Lookup("weather", "key", on_invalid="null"), "on_invalid"),  # type: ignore[arg-type]
     ]:
         if kind is None:
-            mp.enrich(odd, told, pond=known)  # whether the text is a number, only its rows can tell
+            mp.enrich(odd, lookup, pond=known)  # whether the text is a number, only its rows can tell
             continue
         with pytest.raises(Invalid) as caught:
-            mp.enrich(odd, told, pond=known)
+            mp.enrich(odd, lookup, pond=known)
         assert caught.value.kind == kind
     assert _refused(odd, known, "key", "naive") == {"map": "weather", "column": "naive", "type": "timestamp_ntz"}
     with pytest.raises(NotFound):
@@ -167,13 +167,13 @@ def _refused(frame: DataFrame, pond: Pond, key: str, at: str) -> dict[str, objec
 def test_a_value_that_is_no_key_or_time_is_an_error_or_a_miss(spark: SparkSession, known: Pond) -> None:
     rows = spark.createDataFrame([("60", "JFK", str(START_MS)), ("sixty", "JFK", "soon"), (None, "JFK", None)],
                                  "block string, origin string, hour string")  # fmt: skip
-    for lookup, told in [
+    for lookup, message in [
         (mp.Lookup("blocks", "block"), "the key is not a whole number. map=blocks column=block key='sixty'"),
         (mp.Lookup("weather", "origin", "hour"), "time is not understood. map=weather column=hour time='soon'"),
     ]:
         with pytest.raises(PySparkException) as caught:
             mp.enrich(rows, lookup, pond=known).collect()
-        assert told in str(caught.value)
+        assert message in str(caught.value)
         assert "on_invalid='miss'" in str(caught.value)
     both = [mp.Lookup("blocks", "block", on_invalid="miss"), mp.Lookup("weather", "origin", "hour", on_invalid="miss")]
     answered = mp.enrich(rows, both, pond=known).collect()
@@ -200,18 +200,18 @@ def session(spark: SparkSession, flights: DataFrame, known: Pond) -> SparkSessio
 
 
 def test_get_state_is_typed_and_takes_one_pass(session: SparkSession) -> None:
-    told = session.sql("""
+    frame = session.sql("""
         select origin, get_state('weather', origin, hour).temp as temp, get_state('planes', tailnum) as built,
                get_state('BLOCKS', flight) as block, get_state('airborne', tailnum, hour) is not null as flying
         from flights
     """)
-    assert [field.dataType.simpleString() for field in told.schema.fields][1:] == [
+    assert [field.dataType.simpleString() for field in frame.schema.fields][1:] == [
         "double", "string", "bigint", "boolean",
     ]  # fmt: skip
-    assert [tuple(row) for row in told.collect()] == [
+    assert [tuple(row) for row in frame.collect()] == [
         ("JFK", 39.5, "1999", 2, True), ("EWR", 1.0, "2013", 1, False), ("LGA", None, None, None, False),
     ]  # fmt: skip
-    assert plan_of(told).count("ArrowEvalPython [") == 1
+    assert plan_of(frame).count("ArrowEvalPython [") == 1
 
 
 def test_get_state_may_stand_anywhere(session: SparkSession, known: Pond) -> None:

@@ -32,11 +32,11 @@ def a_pond(folder: Path) -> millpond.Pond:
 
 
 def rows(pond: millpond.Pond) -> dict[str, Any]:
-    return {each.name: rows_of(each) for each in pond.maps()}
+    return {pond_map.name: rows_of(pond_map) for pond_map in pond.maps()}
 
 
-def rows_of(each: millpond.Map) -> list[str]:
-    with each.shard.view() as view:
+def rows_of(pond_map: millpond.Map) -> list[str]:
+    with pond_map.shard.view() as view:
         return sorted(repr(row) for batch in view.read_rows() for row in batch.to_pylist())
 
 
@@ -44,7 +44,7 @@ def both(
     spark: SparkSession, tmp_path: Path, files: list[Path], map_name: str | None, **options: Any
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Load here and with Spark; the rejects and the rows, which agree."""
-    told = []
+    loaded = []
     for how in ("here", "spark"):
         rejects = tmp_path / f"{how}.jsonl"
         with a_pond(tmp_path / f"pond-{how}") as pond:
@@ -54,9 +54,9 @@ def both(
                 result = load_files(spark, files, pond, map_name, rejects=rejects, piece_bytes=PIECE_BYTES, **options)
             lines = [json.loads(line) for line in rejects.read_text().splitlines()]
             assert result.rejected == len(lines)
-            told.append((lines, rows(pond)))
-    assert told[0] == told[1]
-    return told[0]
+            loaded.append((lines, rows(pond)))
+    assert loaded[0] == loaded[1]
+    return loaded[0]
 
 
 def weather_lines(count: int) -> list[dict[str, Any]]:
@@ -82,19 +82,19 @@ def test_csv_is_cut_between_records(spark: SparkSession, tmp_path: Path) -> None
     file = tmp_path / "w.csv"
     file.write_text("\n".join(lines))
     rejects, loaded = both(spark, tmp_path, [file], "weather", columns=COLUMNS, max_rejects=10)
-    assert [each["row"] for each in rejects] == [6, 103, 151, 201, 298, 302, 396]
+    assert [reject["row"] for reject in rejects] == [6, 103, 151, 201, 298, 302, 396]
     assert len(loaded["weather"]) == 395
 
 
 def test_json_lines_and_several_files(spark: SparkSession, tmp_path: Path) -> None:
     files = []
     for number in range(2):
-        told = [json.dumps(row) for row in weather_lines(150 + number)]
-        told[20] = "{"
+        texts = [json.dumps(row) for row in weather_lines(150 + number)]
+        texts[20] = "{"
         files.append(tmp_path / f"w{number}.jsonl")
-        files[-1].write_text("\n".join(told))
+        files[-1].write_text("\n".join(texts))
     rejects, _ = both(spark, tmp_path, files, "weather", columns=COLUMNS, max_rejects=2)
-    assert [(each["source"], each["row"]) for each in rejects] == [(str(file), 21) for file in files]
+    assert [(reject["source"], reject["row"]) for reject in rejects] == [(str(file), 21) for file in files]
 
 
 def test_parquet_is_cut_between_row_groups(spark: SparkSession, tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_xml_feeds_many_maps(spark: SparkSession, tmp_path: Path) -> None:
     files = []
     for number in range(3):
         records = "\n".join(
-            f"<reference><map>city</map><key>{number}-{each}</key><value>v</value></reference>"
-            f"<reference><map>blocks</map><from>{each}</from><to>{each + number}</to><value>b</value></reference>"
-            for each in range(20)
+            f"<reference><map>city</map><key>{number}-{item}</key><value>v</value></reference>"
+            f"<reference><map>blocks</map><from>{item}</from><to>{item + number}</to><value>b</value></reference>"
+            for item in range(20)
         )
         files.append(tmp_path / f"r{number}.xml")
         files[-1].write_text(
@@ -121,8 +121,8 @@ def test_xml_feeds_many_maps(spark: SparkSession, tmp_path: Path) -> None:
             "<reference><map>nowhere</map></reference>\n</referenceData>"
         )
     rejects, loaded = both(spark, tmp_path, files, None, max_rejects=3)
-    assert [each["row"] for each in rejects] == [23, 23, 23]
-    assert {name: len(told) for name, told in loaded.items()} == {
+    assert [reject["row"] for reject in rejects] == [23, 23, 23]
+    assert {name: len(rows) for name, rows in loaded.items()} == {
         "airborne": 3, "blocks": 20 * 3, "city": 60, "weather": 0,
     }  # fmt: skip
 

@@ -32,8 +32,8 @@ class Hasty(SystemClock):
         return self.passed
 
 
-def test_who_has_merged_less_is_not_asked(cluster: ClusterHere) -> None:
-    """Another node told how far the map is; the one that answers now must not hide what came by then."""
+def test_a_node_that_has_merged_less_is_not_queried(cluster: ClusterHere) -> None:
+    """Another node reported how far the map is; the one that answers now must not hide what came by then."""
     with millpond.open(cluster.url) as pond:
         numbers = pond.create_map("numbers", kind="state", value="long")
         cluster[2].node.merger.stop()
@@ -42,13 +42,13 @@ def test_who_has_merged_less_is_not_asked(cluster: ClusterHere) -> None:
         cluster[0].pond.wait_applied(position)
 
     def followed(*order: int) -> FollowedMap:
-        told = FollowedMap(Place(cluster.url), numbers.definition, Hasty())
-        nodes = told.log._nodes  # type: ignore[attr-defined]
+        followed_map = FollowedMap(Place(cluster.url), numbers.definition, Hasty())
+        nodes = followed_map.log._nodes  # type: ignore[attr-defined]
         nodes.connections = [nodes.connections[number] for number in order]
-        return told
+        return followed_map
 
     assert followed(2, 0, 1).log.applied() == position - 1
-    assert [(each.position, each.rows) for each in followed(2, 0, 1).changes(0, position)] == [(position, 1)]
+    assert [(change.position, change.rows) for change in followed(2, 0, 1).changes(0, position)] == [(position, 1)]
     with pytest.raises(millpond.Unavailable, match="not to"):
         followed(2).changes(0, position)
 
@@ -68,6 +68,6 @@ def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatc
 def test_an_option_wins_over_the_session() -> None:
     default = Place("/ponds/weather")
     assert pond_option({}, default, Rights()) is default
-    assert pond_option({"path": "http://n1:7433"}, default, Rights("told")) == Place("http://n1:7433", Rights("told"))
+    assert pond_option({"path": "http://n1:7433"}, default, Rights("given")) == Place("http://n1:7433", Rights("given"))
     with pytest.raises(millpond.Invalid, match="no pond is named"):
         pond_option({}, None, Rights())

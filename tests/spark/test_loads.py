@@ -40,8 +40,8 @@ def numbers(pond: Pond) -> Map:
 
 
 def writer(frame: DataFrame, pond: Pond, **options: object) -> DataFrameWriter:
-    told = {"pond": str(pond.folder), "map": "numbers"} | {name: str(value) for name, value in options.items()}
-    return frame.write.format("millpond").options(**told).mode("append")
+    parameters = {"pond": str(pond.folder), "map": "numbers"} | {name: str(value) for name, value in options.items()}
+    return frame.write.format("millpond").options(**parameters).mode("append")
 
 
 def counted(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
@@ -49,7 +49,7 @@ def counted(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
 
 
 def left_behind(pond: Pond) -> list[str]:
-    """What lies in the folders that a load passes through: all of `writer`, files of the others."""
+    """The files left in the folders that a load passes through: all of `writer`, files of the others."""
     folders = ("receive", "staging", "merging", "quarantine")
     files = [file for folder in folders for file in (pond.folder / folder).rglob("*") if file.is_file()]
     return sorted(str(file) for file in [*files, *(pond.folder / "writer").rglob("*")])
@@ -86,8 +86,8 @@ def an_attempt(numbers: Map, job: StagingDir, task: int, rows: int = 10) -> Call
     attempt = Attempt(job, 0, task)
     batch = pa.RecordBatch.from_pydict({"key": [f"k{n}" for n in range(rows)], "value": list(range(rows))})
 
-    def take(each: Attempt) -> None:
-        each.take(batch, numbers.definition)
+    def take(attempt: Attempt) -> None:
+        attempt.take(batch, numbers.definition)
 
     return lambda: run_attempt(attempt, take)
 
@@ -152,11 +152,13 @@ def test_partitions_come_in_order_and_later_rows_win(spark: SparkSession, pond: 
 def test_another_process_sees_what_was_loaded(spark: SparkSession, pond: Pond, numbers: Map) -> None:
     result = mp.load(counted(spark, 100), pond, "numbers", source="counted")
     assert (result.rows, result.rejected, result.parts, result.maps) == (100, 0, 2, {"numbers": 100})
-    told = subprocess.run([sys.executable, "-c", _OPEN, str(pond.folder)], capture_output=True, text=True, check=True)
-    assert told.stdout == "7\n"
+    process = subprocess.run(
+        [sys.executable, "-c", _OPEN, str(pond.folder)], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == "7\n"
 
 
-def test_the_same_rows_again_are_one_part_unless_told(spark: SparkSession, pond: Pond, numbers: Map) -> None:
+def test_the_same_rows_again_are_one_part_by_default(spark: SparkSession, pond: Pond, numbers: Map) -> None:
     one, other = spark.sql("select 'a' key, 1L value"), spark.sql("select 'a' key, 2L value")
     writer(one, pond, freeze="false").save()
     mp.load(other, pond, "numbers", freeze=False)
@@ -182,11 +184,11 @@ def test_rejects_are_written_down(spark: SparkSession, pond: Pond, numbers: Map,
 
     result = mp.load(frame, pond, "numbers", max_rejects=10, rejects=tmp_path / "rejects.jsonl")
     assert (result.rows, result.rejected) == (90, 10)
-    told = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
-    assert [(each["source"], each["row"], each["record"]["value"]) for each in told] == [
+    rejected = [json.loads(line) for line in (tmp_path / "rejects.jsonl").read_text().splitlines()]
+    assert [(reject["source"], reject["row"], reject["record"]["value"]) for reject in rejected] == [
         (f"partition {n // 50}", n % 50, n) for n in range(3, 100, 10)
     ]
-    assert {each["reason"] for each in told} == {"key is missing"}
+    assert {reject["reason"] for reject in rejected} == {"key is missing"}
 
 
 def test_an_attempt_stops_when_there_is_no_hope(pond: Pond, numbers: Map) -> None:
@@ -195,10 +197,10 @@ def test_an_attempt_stops_when_there_is_no_hope(pond: Pond, numbers: Map) -> Non
     batch = pa.RecordBatch.from_pydict({"key": [None, "a", None, None], "value": [1, 2, 3, 4]})
     attempt.take(batch, numbers.definition)
     assert attempt.hopeless
-    told = attempt.finish()
-    assert (told.parts, told.rejected) == ((), 3)
+    task_parts = attempt.finish()
+    assert (task_parts.parts, task_parts.rejected) == ((), 3)
     with pytest.raises(Invalid) as caught:
-        adopt(pond, job, [told], LoadSettings(max_rejects=2))
+        adopt(pond, job, [task_parts], LoadSettings(max_rejects=2))
     assert caught.value.kind == "too_many_rejects"
     assert left_behind(pond) == []
 

@@ -36,22 +36,22 @@ def remote(cluster: ClusterHere) -> Iterator[RemotePond]:
 
 
 def written(frame: DataFrame, url: str, **options: object) -> None:
-    told = {"pond": url, "map": "numbers", "synchronise": "true"} | {
+    parameters = {"pond": url, "map": "numbers", "synchronise": "true"} | {
         name: str(value) for name, value in options.items()
     }
-    frame.write.format("millpond").options(**told).mode("append").save()
+    frame.write.format("millpond").options(**parameters).mode("append").save()
 
 
 def everywhere(cluster: ClusterHere, key: str, at: str | None = None) -> list[Any]:
-    return [each.pond.map("numbers").get(key, at=at) for each in cluster.nodes]
+    return [node.pond.map("numbers").get(key, at=at) for node in cluster.nodes]
 
 
 def uploads(cluster: ClusterHere) -> list[str]:
     """Parts that lie on nodes and were not entered."""
-    return sorted(each.name for node in cluster.nodes for each in (node.pond.folder / "uploads").glob("[!.]*"))
+    return sorted(path.name for node in cluster.nodes for path in (node.pond.folder / "uploads").glob("[!.]*"))
 
 
-def test_a_map_on_nodes_is_loaded_read_and_asked(
+def test_a_map_on_nodes_is_loaded_read_and_queried(
     spark: SparkSession, cluster: ClusterHere, remote: RemotePond, tmp_path: Path
 ) -> None:
     remote.create_map("numbers", kind="temporal_state", value="long")
@@ -105,7 +105,7 @@ def test_a_load_that_is_given_up_leaves_nothing_on_nodes(
 
 def test_a_token_goes_with_the_session_to_its_tasks(spark: SparkSession, serve: Callable[..., Served]) -> None:
     rights = {"writes": {"write": ["numbers"]}, "reads": {"read": ["numbers"]}, "rules": {"admin": ["*"]}}
-    tokens = [{"name": name, "sha256": hash_token(name), "rights": told} for name, told in rights.items()]
+    tokens = [{"name": name, "sha256": hash_token(name), "rights": granted} for name, granted in rights.items()]
     url = serve(tokens=tokens).url
     with millpond.open(url, token="rules") as pond:
         pond.create_map("numbers", kind="state", value="long")
@@ -141,8 +141,8 @@ def test_streams_into_nodes_and_out_of_them(
     source.add({"key": "a", "value": 2}, {"key": "b", "value": 2})
 
     def drain() -> None:
-        told = {"pond": cluster[0].url, "map": "numbers", "synchronise": "true"}
-        query = source.frame().writeStream.format("millpond").options(**told)
+        parameters = {"pond": cluster[0].url, "map": "numbers", "synchronise": "true"}
+        query = source.frame().writeStream.format("millpond").options(**parameters)
         query = query.option("checkpointLocation", str(tmp_path / "in")).trigger(availableNow=True)
         query.start().awaitTermination()
 

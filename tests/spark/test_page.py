@@ -1,4 +1,4 @@
-"""What `docs/spark.md` shows runs as it stands, and it names every option there is."""
+"""The examples of `docs/spark.md` run as they stand, and it names every option there is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_page_runs(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "incoming").mkdir()
     (tmp_path / "incoming" / "planes.json").write_text('{"key": "N14230", "value": "AIRBUS A320-214"}\n')
-    code = "\n".join(each.text for each in snippets("docs/spark.md") if each.language == "python")
+    code = "\n".join(snippet.text for snippet in snippets("docs/spark.md") if snippet.language == "python")
     # Spark begins relative paths where its session was started, which is not here.
     code = re.sub(r'"(incoming|changes|checkpoints/\w+)"', rf'"{tmp_path}/\1"', code)
     try:

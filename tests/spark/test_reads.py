@@ -74,8 +74,8 @@ def pushing(spark: SparkSession) -> SparkSession:
 
 
 def read(spark: SparkSession, pond: millpond.Pond, name: str, **options: object) -> DataFrame:
-    told = {"pond": str(pond.folder), "map": name} | {option: str(value) for option, value in options.items()}
-    return spark.read.format("millpond").options(**told).load()
+    parameters = {"pond": str(pond.folder), "map": name} | {option: str(value) for option, value in options.items()}
+    return spark.read.format("millpond").options(**parameters).load()
 
 
 def plan_of(frame: DataFrame) -> str:
@@ -91,7 +91,7 @@ def test_columns_are_typed_and_all_rows_come(spark: SparkSession, loaded: millpo
     assert frame.select("key").distinct().count() == KEYS
 
 
-def test_one_task_for_each_group_of_ranges(spark: SparkSession, loaded: millpond.Pond) -> None:
+def test_one_task_for_every_group_of_ranges(spark: SparkSession, loaded: millpond.Pond) -> None:
     frame = read(spark, loaded, "nets", partitions=3)
     assert 2 <= frame.rdd.getNumPartitions() <= 4
     assert (frame.count(), frame.selectExpr("sum(value)").first()[0]) == (KEYS, sum(range(400, KEYS * 10, 10)) - 40)
@@ -101,8 +101,8 @@ def test_wanted_columns_alone_are_read(spark: SparkSession, loaded: millpond.Pon
     frame = read(spark, loaded, "states", columns="count, key")
     assert frame.columns == ["count", "key"]
     assert sorted(frame.where("count < 3").collect()) == [(1, "k1"), (2, "k2")]
-    told = spark.read.schema("temp double, key string").format("millpond")
-    shown = told.option("pond", str(loaded.folder)).option("map", "states").load()
+    reader = spark.read.schema("temp double, key string").format("millpond")
+    shown = reader.option("pond", str(loaded.folder)).option("map", "states").load()
     assert shown.where("key = 'k9'").collect() == [(9 / 8, "k9")]
 
 
@@ -118,9 +118,9 @@ def test_wanted_columns_alone_are_read(spark: SparkSession, loaded: millpond.Pon
 def test_what_is_not_there_is_refused(
     spark: SparkSession, loaded: millpond.Pond, options: dict[str, str], schema: str | None, said: str
 ) -> None:
-    told = spark.read.format("millpond").options(pond=str(loaded.folder), map="states", **options)
+    reader = spark.read.format("millpond").options(pond=str(loaded.folder), map="states", **options)
     with pytest.raises(PySparkException, match=said):
-        (told if schema is None else told.schema(schema)).load().collect()
+        (reader if schema is None else reader.schema(schema)).load().collect()
 
 
 # -- conditions ---------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ def rows_read(pond: millpond.Pond, name: str, where: str) -> int:
     return sum(batch.num_rows for part in reader.partitions() for batch in looked_at(pond, reader, part))
 
 
-def test_one_frame_may_be_asked_many_times(spark: SparkSession, loaded: millpond.Pond) -> None:
-    """What Spark pushes down for one query it would keep for the next."""
+def test_one_frame_may_be_queried_many_times(spark: SparkSession, loaded: millpond.Pond) -> None:
+    """Filters that Spark pushes down for one query must not stay for the next."""
     frame = read(spark, loaded, "nets")
     low, high = frame.where("key_start < 100"), frame.where("key_start >= 200 and key_start < 300")
     assert (low.count(), high.count(), low.union(high).count(), frame.count()) == (10, 10, 20, KEYS)
@@ -169,7 +169,7 @@ PUSHED = [
     "count is not null and note like 'note 1%' and count < 50",
     "key like 'k3999%'",
 ]
-KEPT_BY_SPARK = [
+LEFT_TO_SPARK = [
     "temp > 4998.8", "temp = 1.5", "isnan(temp) and count < 30", "note <> 'note 3' and count < 30",
     "count < 3 or count > 39998", "length(note) = 6 and count < 20", "not (note is null) and count < 10",
     "key between 'k39996' and 'k39998'",
@@ -177,24 +177,24 @@ KEPT_BY_SPARK = [
 
 
 def test_filters_keep_what_spark_keeps(spark: SparkSession, pushing: SparkSession, loaded: millpond.Pond) -> None:
-    """Spark is asked the same of the same rows in its own memory."""
+    """Spark gets the same query on the same rows in its own memory."""
     rows = spark.createDataFrame(read(spark, loaded, "states").toArrow())
-    for condition in PUSHED + KEPT_BY_SPARK:
-        told, wanted = read(pushing, loaded, "states", pushdown="true").where(condition), rows.where(condition)
-        assert repr(sorted(told.collect(), key=repr)) == repr(sorted(wanted.collect(), key=repr)), condition
+    for condition in PUSHED + LEFT_TO_SPARK:
+        pushed, wanted = read(pushing, loaded, "states", pushdown="true").where(condition), rows.where(condition)
+        assert repr(sorted(pushed.collect(), key=repr)) == repr(sorted(wanted.collect(), key=repr)), condition
         if condition in PUSHED:
-            assert "Filter (" not in plan_of(told), condition
+            assert "Filter (" not in plan_of(pushed), condition
 
 
 def test_filters_on_ranges(pushing: SparkSession, loaded: millpond.Pond) -> None:
     frame = read(pushing, loaded, "nets", pushdown="true")
-    told = frame.where("key_start >= 380 and key_start < 420 and key_end > 387")
-    assert "Filter (" not in plan_of(told)
-    assert sorted(told.collect()) == [(390, 397, -1), (400, 407, 400), (410, 417, 410)]
+    filtered = frame.where("key_start >= 380 and key_start < 420 and key_end > 387")
+    assert "Filter (" not in plan_of(filtered)
+    assert sorted(filtered.collect()) == [(390, 397, -1), (400, 407, 400), (410, 417, 410)]
 
 
 def rows_looked_at(pond: millpond.Pond, name: str, *filters: Filter) -> tuple[int, int, list[Filter]]:
-    """How many rows are taken out of files for these filters, by how many tasks; and the filters Spark applies."""
+    """The number of rows taken out of files for these filters, and of tasks; and the filters left to Spark."""
     source = MapSource({"pond": str(pond.folder), "map": name, "pushdown": "true"})
     reader = source.reader(source.schema())
     assert isinstance(reader, PushingReader)
@@ -223,8 +223,8 @@ def test_ranges_are_cut_by_where_they_start(loaded: millpond.Pond) -> None:
 
 
 def test_what_arrow_judges_otherwise_stays_with_spark(loaded: millpond.Pond) -> None:
-    kept = [GreaterThan(("temp",), 1.0), Not(EqualTo(("note",), "note 3"))]
-    assert rows_looked_at(loaded, "states", *kept, EqualTo(("key",), "k4")) == (2, 1, kept)
+    remaining = [GreaterThan(("temp",), 1.0), Not(EqualTo(("note",), "note 3"))]
+    assert rows_looked_at(loaded, "states", *remaining, EqualTo(("key",), "k4")) == (2, 1, remaining)
 
 
 def test_an_empty_map_is_an_empty_frame(spark: SparkSession, pond: millpond.Pond) -> None:

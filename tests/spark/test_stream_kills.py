@@ -68,11 +68,11 @@ def run(scratch: Path, kill_at: str = "") -> bool:
 
 def check(pond: Pond) -> None:
     """Nothing is lost, doubled or out of order."""
-    told = [entry.body for entry in pond.entries(0) if entry.kind == "load"]
-    assert [load["stream"][1] for load in told] == list(range(EPOCHS))
-    assert len({load["stream"][0] for load in told}) == 1
+    loads = [entry.body for entry in pond.entries(0) if entry.kind == "load"]
+    assert [load["stream"][1] for load in loads] == list(range(EPOCHS))
+    assert len({load["stream"][0] for load in loads}) == 1
     numbers = pond.map("numbers")
-    assert [sum(part["rows"] for part in load["parts"]) for load in told] == [ROWS - epoch for epoch in range(EPOCHS)]
+    assert [sum(part["rows"] for part in load["parts"]) for load in loads] == [ROWS - epoch for epoch in range(EPOCHS)]
     latest = {f"k{n}": min(n, EPOCHS - 1) * ROWS + n for n in range(ROWS)}
     rows = numbers.scan().read_all().to_pylist()
     assert {row["key"]: row["value"] for row in rows} == latest

@@ -54,9 +54,11 @@ def source(spark: SparkSession, tmp_path: Path) -> Source:
 
 def drain(frame: DataFrame, pond: Pond, checkpoint: Path, mode: str = "append", **options: object) -> None:
     """Write all that is there, then stop."""
-    told = {"pond": str(pond.folder), "map": "numbers", "checkpointLocation": str(checkpoint)}
-    told |= {name: str(value) for name, value in options.items()}
-    query = frame.writeStream.format("millpond").options(**told).outputMode(mode).trigger(availableNow=True).start()
+    parameters = {"pond": str(pond.folder), "map": "numbers", "checkpointLocation": str(checkpoint)}
+    parameters |= {name: str(value) for name, value in options.items()}
+    query = (
+        frame.writeStream.format("millpond").options(**parameters).outputMode(mode).trigger(availableNow=True).start()
+    )
     query.awaitTermination()
 
 
@@ -67,16 +69,16 @@ def loads(pond: Pond) -> list[dict[str, Any]]:
 # -- into a map ---------------------------------------------------------------------------------------
 
 
-def test_each_epoch_is_a_load_and_is_read_at_once(spark: SparkSession, pond: Pond, numbers: Map, source: Source,
+def test_every_epoch_is_a_load_and_is_read_at_once(spark: SparkSession, pond: Pond, numbers: Map, source: Source,
                                                   tmp_path: Path) -> None:  # fmt: skip
     source.add({"key": "a", "value": 1})
     source.add({"key": "a", "value": 2}, {"key": "b", "value": 2})
     source.add({"key": "a", "value": 1})
     drain(source.frame(), pond, tmp_path / "checkpoint")
     assert (numbers.get("a"), numbers.get("b")) == (1, 2), "what came before comes again, and wins again"
-    told = [load["stream"] for load in loads(pond)]
-    assert [epoch for _, epoch in told] == [0, 1, 2]
-    assert len({query for query, _ in told}) == 1
+    streams = [load["stream"] for load in loads(pond)]
+    assert [epoch for _, epoch in streams] == [0, 1, 2]
+    assert len({query for query, _ in streams}) == 1
     assert left_behind(pond) == []
 
     # The same checkpoint goes on; an epoch without rows is no load.
@@ -105,7 +107,7 @@ def test_an_epoch_that_spark_forgot_is_not_entered_again(
     assert left_behind(pond) == []
 
 
-def test_a_query_that_feeds_two_maps_feeds_each_once(
+def test_a_query_that_feeds_two_maps_feeds_both_once(
     spark: SparkSession, pond: Pond, numbers: Map, source: Source, tmp_path: Path
 ) -> None:
     """It dies after the first map took an epoch, and again after the second did."""
@@ -134,7 +136,7 @@ def test_a_query_that_feeds_two_maps_feeds_each_once(
     doubles.load([{"key": "a", "value": -2}])
     dies[:] = [False, False]
     run()
-    assert [(each.get("a"), each.get("b")) for each in (numbers, doubles)] == [(-1, 2), (-2, 4)]
+    assert [(pond_map.get("a"), pond_map.get("b")) for pond_map in (numbers, doubles)] == [(-1, 2), (-2, 4)]
     assert len(loads(pond)) == 4
     with pytest.raises(Invalid, match="no query is running"):
         mp.load(spark.sql("select 'a' key, 1L value"), pond, "numbers", epoch=1)
@@ -171,8 +173,8 @@ def test_rejects_are_counted_and_written_by_epoch(
     assert left_behind(pond) == []
     drain(source.frame(), pond, tmp_path / "checkpoint", **(options | {"max_rejects": 2}))
     assert numbers.get("c") == 3
-    told = [epoch_rejects(str(rejects), epoch) for epoch in (1, 2)]
-    assert sorted(str(file) for file in tmp_path.glob("*.jsonl")) == told
+    files = [epoch_rejects(str(rejects), epoch) for epoch in (1, 2)]
+    assert sorted(str(file) for file in tmp_path.glob("*.jsonl")) == files
     lines = [json.loads(line) for line in (tmp_path / "rejects-000002.jsonl").read_text().splitlines()]
     assert [(line["reason"], line["record"]["value"]) for line in lines] == [("key is missing", n) for n in (3, 4)]
     assert [load["rejected"] for load in loads(pond)] == [0, 1, 2]

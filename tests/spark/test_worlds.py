@@ -1,4 +1,4 @@
-"""Every kind of map, loaded through Spark and asked through Spark, answers as the model does."""
+"""Every kind of map, loaded through Spark and queried through Spark, answers as the model does."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def write(frame: DataFrame, pond: Pond, name: str) -> None:
     frame.write.format("millpond").option("pond", str(pond.folder)).option("map", name).mode("append").save()
 
 
-@pytest.mark.parametrize("told", WORLDS)
-def test_loaded_and_asked_through_spark(spark: SparkSession, pond: Pond, told: MapDefinition) -> None:
-    world = World(told, seed=len(told.name))
-    made = create(pond, told)
-    write(spark.createDataFrame(world.table()), pond, told.name)
+@pytest.mark.parametrize("definition", WORLDS)
+def test_loaded_and_queried_through_spark(spark: SparkSession, pond: Pond, definition: MapDefinition) -> None:
+    world = World(definition, seed=len(definition.name))
+    made = create(pond, definition)
+    write(spark.createDataFrame(world.table()), pond, definition.name)
 
     questions = world.questions()
-    asked = spark.createDataFrame(questions).repartition(2)
-    enriched = mp.enrich(asked, pond=pond, map=told.name, key="asked", at="moment", into="answer")
+    frame = spark.createDataFrame(questions).repartition(2)
+    enriched = mp.enrich(frame, pond=pond, map=definition.name, key="wanted", at="moment", into="answer")
     answers = [plain(row.answer) for row in enriched.orderBy("number").collect()]
     assert answers == world.answers(questions)
     assert sum(answer is not None for answer in answers) > 50
 
-    read = spark.read.format("millpond").option("pond", str(pond.folder)).option("map", told.name).load()
-    shown = read.toArrow().cast(presented_schema(told))  # Spark holds times in microseconds
-    assert presented_rows(told, shown) == presented(told, world.model.scan())
+    read = spark.read.format("millpond").option("pond", str(pond.folder)).option("map", definition.name).load()
+    shown = read.toArrow().cast(presented_schema(definition))  # Spark holds times in microseconds
+    assert presented_rows(definition, shown) == presented(definition, world.model.scan())
     assert made.info()["rows"] == len(world.model.rows)

@@ -43,21 +43,21 @@ WORLDS = [
 ]
 
 
-def create(pond: Pond, told: MapDefinition) -> Map:
+def create(pond: Pond, definition: MapDefinition) -> Map:
     return pond.create_map(
-        told.name, kind=told.kind, value=told.value, scheme=told.scheme, hash_bytes=told.hash_bytes,
-        hash_bits=told.hash_bits, overwrite=told.overwrite,
+        definition.name, kind=definition.kind, value=definition.value, scheme=definition.scheme,
+        hash_bytes=definition.hash_bytes, hash_bits=definition.hash_bits, overwrite=definition.overwrite,
     )  # fmt: skip
 
 
 class World:
     """Rows of one map in the order they come, the model of them, and questions."""
 
-    def __init__(self, told: MapDefinition, seed: int, rows: int = 400) -> None:
-        self.definition = told
+    def __init__(self, definition: MapDefinition, seed: int, rows: int = 400) -> None:
+        self.definition = definition
         self.draw = np.random.default_rng(seed)
         self.rows: list[Row] = [(self._address(), self._value()) for _ in range(rows)]
-        self.model = MapModel(told.kind, overwrite=told.overwrite)
+        self.model = MapModel(definition.kind, overwrite=definition.overwrite)
         self.model.put(self.rows)
 
     def table(self) -> pa.Table:
@@ -65,24 +65,24 @@ class World:
 
     def questions(self, count: int = 300) -> pa.Table:
         """Keys (numbers, for ranged maps) and times; some of them null."""
-        keys = [None if self.draw.random() < 0.02 else self._asked_key() for _ in range(count)]
+        keys = [None if self.draw.random() < 0.02 else self._wanted_key() for _ in range(count)]
         times = [None if self.draw.random() < 0.02 else self._time(2) for _ in range(count)]
         kind = pa.string() if self.definition.kind.keyed else pa.int64()
         instants = pa.array(times, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
-        return pa.table({"number": pa.array(range(count)), "asked": pa.array(keys, kind), "moment": instants})
+        return pa.table({"number": pa.array(range(count)), "wanted": pa.array(keys, kind), "moment": instants})
 
     def answers(self, questions: pa.Table) -> list[object]:
-        """What the model answers, as Spark shows it."""
-        asked = zip(questions["asked"].to_pylist(), questions["moment"].cast(pa.int64()).to_pylist(), strict=True)
-        return [self._answer(key, time) for key, time in asked]
+        """The model's answers, as Spark shows them."""
+        pairs = zip(questions["wanted"].to_pylist(), questions["moment"].cast(pa.int64()).to_pylist(), strict=True)
+        return [self._answer(key, time) for key, time in pairs]
 
     def _answer(self, key: Any, time: int | None) -> object:
         if key is None or (time is None and self.definition.kind.timed):
             return None
-        told = self.model.answer(key, time or 0)
-        if self.definition.kind is Kind.SESSION and isinstance(told, tuple):
-            return {"start": moment(told[0]), "end": moment(told[1])}
-        return told
+        answer = self.model.answer(key, time or 0)
+        if self.definition.kind is Kind.SESSION and isinstance(answer, tuple):
+            return {"start": moment(answer[0]), "end": moment(answer[1])}
+        return answer
 
     def _address(self) -> tuple[Any, ...]:
         kind = self.definition.kind
@@ -94,7 +94,7 @@ class World:
             return (*head, *sorted((self._time(), self._time())))
         return (*head, self._time()) if kind.temporal else head
 
-    def _asked_key(self) -> Any:
+    def _wanted_key(self) -> Any:
         if not self.definition.kind.keyed:
             return int(self.draw.integers(-70, 70))
         key = KEYS[self.draw.integers(len(KEYS))]
@@ -129,13 +129,13 @@ def moment(millis: int) -> datetime:
 
 
 def plain(value: object) -> object:
-    """What Spark collects, comparable with what the model holds."""
+    """A value that Spark collected, comparable with the model's."""
     if isinstance(value, datetime):
         return value.astimezone(UTC)
     if isinstance(value, bytearray):
         return bytes(value)
     as_dict = getattr(value, "asDict", None)
-    return {name: plain(told) for name, told in as_dict().items()} if as_dict else value
+    return {name: plain(inner) for name, inner in as_dict().items()} if as_dict else value
 
 
 __all__ = ("START_MS", "WORLDS", "ValueType", "World", "create", "definition", "moment", "plain")
