@@ -20,12 +20,12 @@ class Snippet:
 
     @property
     def for_the_checkout(self) -> bool:
-        """Whether it speaks of this checkout (`make …`), not of a user's folder."""
+        """True when it speaks of this checkout (`make …`), not of a user's folder."""
         return all(line.startswith("make ") for line in self.text.strip().splitlines())
 
     @property
     def serves(self) -> bool:
-        """Whether it starts a node, which goes on when the block has ended."""
+        """True when it starts a node, which goes on when the block has ended."""
         return self.text.startswith("millpond serve ")
 
 

@@ -18,7 +18,7 @@ def test_the_guide_does_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = "\n".join(each.text for each in snippets(page) if each.language == "python")
+    text = "\n".join(snippet.text for snippet in snippets(page) if snippet.language == "python")
     exec(compile(text, page, "exec"), {})
     promised = re.findall(r"^print\(.*\)  # (.*)$", text, re.MULTILINE)
     assert promised

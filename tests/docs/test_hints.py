@@ -48,7 +48,7 @@ def all_hints() -> Iterator[tuple[str, str]]:
 
 def commands(node: Any, *path: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
     """Every command by its words, with its options."""
-    options = {name for each in node.params for name in (*each.opts, *each.secondary_opts)}
+    options = {name for param in node.params for name in (*param.opts, *param.secondary_opts)}
     yield path, options
     for name, inner in getattr(node, "commands", {}).items():
         yield from commands(inner, *path, name)
@@ -60,7 +60,7 @@ SETTINGS = set(Settings.model_fields)
 
 
 def parameters() -> set[str]:
-    """What the calls of Python take by name."""
+    """The names that the calls of Python take as keywords."""
     from millpond import spark
     from millpond.client.map import RemoteMap
     from millpond.client.pond import RemotePond
@@ -151,9 +151,9 @@ def test_the_command_line_speaks_of_its_options(pond: Pond, tmp_path: Path) -> N
     )
     times = pa.array(["2013-02-08"]).cast(pa.timestamp("ms"))
     parquet.write_table(pa.table({"key": ["a"], "time": times, "value": [1.0]}), tmp_path / "rows.parquet")
-    told = run("load", "weather", str(tmp_path / "rows.parquet"), pond=pond)
-    assert "such as --zone UTC" in told
-    assert "zone='UTC'" not in told
+    output = run("load", "weather", str(tmp_path / "rows.parquet"), pond=pond)
+    assert "such as --zone UTC" in output
+    assert "zone='UTC'" not in output
 
 
 def run(*words: str, pond: Pond) -> str:

@@ -115,10 +115,10 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def test_three_nodes_do_what_the_guide_says(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    blocks = [each for each in snippets(PAGE) if each.heading == "Three nodes"]
-    (settings,) = [each.text for each in blocks if each.language == "toml"]
+    blocks = [snippet for snippet in snippets(PAGE) if snippet.heading == "Three nodes"]
+    (settings,) = [snippet.text for snippet in blocks if snippet.language == "toml"]
     (shell.folder / "millpond.toml").write_text(shell.on_free_ports(settings))
-    start, load, fail = [each.text for each in blocks if each.language == "sh"]
+    start, load, fail = [snippet.text for snippet in blocks if snippet.language == "sh"]
     shell.type(start)
     printed = shell.type(load)
     assert "loaded 3 rows into weather" in printed
@@ -128,16 +128,18 @@ def test_three_nodes_do_what_the_guide_says(
     assert "as expected" in printed
     assert "33.1" in printed, "reads go on"
     assert printed.rstrip().endswith("all nodes agree")
-    (python,) = [each.text for each in blocks if each.language == "python"]
+    (python,) = [snippet.text for snippet in blocks if snippet.language == "python"]
     exec(compile(shell.on_free_ports(python), PAGE, "exec"), {})
     (promised,) = re.findall(r"^print\(.*\)  # (.*)$", python, re.MULTILINE)
     assert capsys.readouterr().out.strip() == promised
 
 
 def test_the_node_of_the_readme_serves(shell: Shell) -> None:
-    blocks = [each for each in snippets("README.md") if each.language == "sh"]
-    (served,) = [each.text for each in blocks if each.serves]
-    (prepared,) = [each.text for each in blocks if each.heading == "Five minutes" and "millpond load" in each.text]
+    blocks = [snippet for snippet in snippets("README.md") if snippet.language == "sh"]
+    (served,) = [snippet.text for snippet in blocks if snippet.serves]
+    (prepared,) = [
+        snippet.text for snippet in blocks if snippet.heading == "Five minutes" and "millpond load" in snippet.text
+    ]
     shell.type("".join(line for line in prepared.splitlines(True) if not line.startswith("millpond enrich")))
     printed = shell.type(served)
     assert "rows into weather" in printed

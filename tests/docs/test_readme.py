@@ -1,4 +1,4 @@
-"""What the README tells a new user to type works as it stands, from top to bottom."""
+"""The README's commands for a new user work as they stand, from top to bottom."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.docs.snippets import ROOT, snippets
 
 
 def run(command: list[str], folder: Path) -> str:
-    """What a new user sees: the commands on the path, and a folder of their own."""
+    """The view of a new user: the commands on the path, and a folder of their own."""
     programs = folder / ".bin"
     programs.mkdir(exist_ok=True)
     shim = programs / "millpond"
@@ -35,24 +35,26 @@ def run(command: list[str], folder: Path) -> str:
 
 @pytest.mark.spark
 def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
-    told = snippets("README.md")
+    blocks = snippets("README.md")
     shell = "\n".join(
-        each.text for each in told if each.language == "sh" and not each.for_the_checkout and not each.serves
+        snippet.text
+        for snippet in blocks
+        if snippet.language == "sh" and not snippet.for_the_checkout and not snippet.serves
     )
     printed = run(["bash", "-euc", shell], tmp_path)
     assert "wrote 3 events to enriched.parquet" in printed
     assert re.search(r"weather\s+weather\s+2\s+66\.7%", printed), printed
-    python = "\n".join(each.text for each in told if each.language == "python")
+    python = "\n".join(snippet.text for snippet in blocks if snippet.language == "python")
     printed = run([sys.executable, "-c", python], tmp_path)
     assert "{'temp': 32.0, 'wind_speed': 24.2}" in printed
 
 
-def test_make_has_every_target_that_is_told() -> None:
+def test_make_has_every_documented_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for page in ("README.md", "CONTRIBUTING.md"):
-        for each in snippets(page):
-            if each.for_the_checkout:
-                for line in each.text.strip().splitlines():
+        for snippet in snippets(page):
+            if snippet.for_the_checkout:
+                for line in snippet.text.strip().splitlines():
                     assert re.search(rf"^{line.split()[1]}:", makefile, re.MULTILINE), line
 
 
