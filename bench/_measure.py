@@ -41,7 +41,7 @@ class Contest:
 
 
 def rounds(quick: bool) -> range:
-    """How often everything is run."""
+    """The number of rounds of everything."""
     return range(3 if quick else 5)
 
 

@@ -1,4 +1,6 @@
-"""What a pond must answer, held by who loads it: a dictionary a map, with the rules of states and temporal states."""
+"""The answers a pond must give, held by the loader: a dictionary a map, with the rules of states and temporal
+states.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class Truth:
         self._times: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
-        return sum(len(each) for each in self.rows.values())
+        return sum(len(history) for history in self.rows.values())
 
     def put(self, keys: list[str], times: list[int], values: list[int]) -> None:
         """Later rows win over earlier ones of the same key and time."""
@@ -58,5 +60,5 @@ class Truth:
 
     def questions(self, random: np.random.Generator, count: int, keys: int, until: int) -> tuple[list[str], list[int]]:
         """Keys, most of which exist, and times at which there may be an answer."""
-        asked = [f"k{number:06d}" for number in random.integers(0, keys + keys // 20 + 1, count)]
-        return asked, random.integers(max(0, until - 200_000), until + 1000, count).tolist()
+        names = [f"k{number:06d}" for number in random.integers(0, keys + keys // 20 + 1, count)]
+        return names, random.integers(max(0, until - 200_000), until + 1000, count).tolist()

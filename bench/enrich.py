@@ -106,7 +106,7 @@ UNION_AND_WINDOW = """
 
 
 def ways(session: SparkSession, folder: Path) -> dict[str, Callable[[], DataFrame]]:
-    """What is measured: planning the query is a part of it, as a user would feel it."""
+    """The measured ways: planning the query is a part of it, as a user would feel it."""
     events = session.read.parquet(str(folder / "events"))
     events.createOrReplaceTempView("events")
     session.read.parquet(str(folder / "states")).createOrReplaceTempView("states")
@@ -134,11 +134,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, three rounds")
     parser.add_argument("--without-window", action="store_true", help="leave out the slowest rival")
-    told = parser.parse_args()
-    scale = 10 if told.quick else 1
+    arguments = parser.parse_args()
+    scale = 10 if arguments.quick else 1
     root = Path(tempfile.mkdtemp(prefix="millpond-bench-", dir=os.environ.get("BENCH_DIR")))
     try:
-        print_table([measure(root, 5_000_000 // scale, 1_000_000 // scale, told.quick, told.without_window)])
+        print_table([measure(root, 5_000_000 // scale, 1_000_000 // scale, arguments.quick, arguments.without_window)])
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

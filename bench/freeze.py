@@ -99,7 +99,7 @@ def write_parquet(held: Map, path: Path) -> None:
 
 
 def copy_environment(held: Map, target: Path) -> None:
-    """What a store ships whose snapshot is its file: read whole, written whole, without free pages."""
+    """The copy a store ships whose snapshot is its file: read whole, written whole, without free pages."""
     target.mkdir()
     with held.shard.view() as view:
         assert view.generation.env is not None
@@ -163,17 +163,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int)
     parser.add_argument("--runs", type=int)
     parser.add_argument("--kind", choices=KINDS, action="append")
-    told = parser.parse_args()
-    keys = told.keys or (100_000 if told.quick else 1_000_000)
-    rows = told.rows or (5 if told.quick else 10)
-    for kind in told.kind or KINDS:
+    arguments = parser.parse_args()
+    keys = arguments.keys or (100_000 if arguments.quick else 1_000_000)
+    rows = arguments.rows or (5 if arguments.quick else 10)
+    for kind in arguments.kind or KINDS:
         with tempfile.TemporaryDirectory(prefix="millpond-bench-") as scratch:
             compile_first(kind, Path(scratch) / "first")
             with millpond.open(Path(scratch) / "pond") as pond:
                 held = pond.create_map("prices", kind=kind, value="long")
-                print_table(
-                    kind, keys, rows, measure(held, keys, rows, told.runs or len(rounds(told.quick)), Path(scratch))
-                )
+                runs = arguments.runs or len(rounds(arguments.quick))
+                print_table(kind, keys, rows, measure(held, keys, rows, runs, Path(scratch)))
 
 
 def compile_first(kind: str, scratch: Path) -> None:

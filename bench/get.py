@@ -1,4 +1,4 @@
-"""One key at a time: the first `get` after opening a pond, and the median of many, each timed by itself.
+"""One key at a time: the first `get` after opening a pond, and the median of many, each timed alone.
 
 Beside it, on the same rows in the same process:
 * py-lmdb: a read transaction and a seek for each question, the value decoded with `struct`; what LMDB itself costs;
@@ -40,7 +40,7 @@ ROWS_PER_KEY = 10
 STEP_MS = 1_000
 QUESTIONS = 50_000
 BATCHES = (1, 10, 100, 1_000)
-BATCHES_EACH = 7_000
+BATCHES_PER_WAY = 7_000
 FIRST_GET = """
 import sys, time
 import millpond, millpond.pond
@@ -77,14 +77,14 @@ def fill(folder: Path, keys: int) -> None:
         session.load(pa.table({"key": names(numbers), "start": start, "end": end}))
 
 
-def each(ask: Callable[..., Any], questions: Sequence[Question]) -> list[int]:
-    """How long each question took, in nanoseconds."""
-    told = []
+def question_times(ask: Callable[..., Any], questions: Sequence[Question]) -> list[int]:
+    """The time of each question, in nanoseconds."""
+    times = []
     for question in questions:
         began = time.perf_counter_ns()
         ask(*question)
-        told.append(time.perf_counter_ns() - began)
-    return told
+        times.append(time.perf_counter_ns() - began)
+    return times
 
 
 @contextmanager
@@ -163,13 +163,13 @@ def command(*words: bytes) -> bytes:
 
 
 def first_gets(folder: Path, key: str) -> list[float]:
-    told = []
+    times = []
     for _ in range(5):
         done = subprocess.run(
             [sys.executable, "-c", FIRST_GET, str(folder), key], capture_output=True, text=True, check=True
         )
-        told.append(float(done.stdout))
-    return told
+        times.append(float(done.stdout))
+    return times
 
 
 def main() -> None:
@@ -177,8 +177,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
     keys = 100_000 if parser.parse_args().quick else 1_000_000
     numbers = np.random.default_rng(1).integers(0, keys, QUESTIONS).tolist()
-    with tempfile.TemporaryDirectory(prefix="millpond-get-") as told:
-        folder = Path(told)
+    with tempfile.TemporaryDirectory(prefix="millpond-get-") as root:
+        folder = Path(root)
         fill(folder / "pond", keys)
         first = first_gets(folder / "pond", f"device-{keys // 3:08d}")
         with millpond.open(folder / "pond") as pond:
@@ -207,7 +207,7 @@ def measure(pond: millpond.Pond, folder: Path, keys: int, numbers: list[int]) ->
         taken: dict[tuple[str, str], list[list[int]]] = {place: [] for place in ways}
         for _ in range(5):
             for place, (ask, questions) in ways.items():
-                taken[place].append(each(ask, questions))
+                taken[place].append(question_times(ask, questions))
         return taken
 
 
@@ -228,11 +228,11 @@ def print_batches(target: millpond.Map, numbers: list[int]) -> None:
     print("\n| keys in a batch | Map.lookup | Snapshot.lookup | ratio (goal: at most 1.5) |")
     print("|-----------------|------------|-----------------|--------------------------|")
     for size in BATCHES:
-        wanted = [(names(np.array(numbers[start : start + size])), 5_500) for start in range(0, BATCHES_EACH, 7)]
+        wanted = [(names(np.array(numbers[start : start + size])), 5_500) for start in range(0, BATCHES_PER_WAY, 7)]
         taken: dict[str, list[int]] = {"map": [], "snapshot": []}
         for _ in range(10):
-            taken["map"] += each(target.lookup, wanted)
-            taken["snapshot"] += each(snapshot.lookup, wanted)
+            taken["map"] += question_times(target.lookup, wanted)
+            taken["snapshot"] += question_times(snapshot.lookup, wanted)
         ours, least = (float(np.median(times)) / 1e3 for times in taken.values())
         print(f"| {size:15} | {ours:7.1f} µs | {least:12.1f} µs | {ours / least:24.2f} |")
 

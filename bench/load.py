@@ -57,14 +57,14 @@ def write_part(shape: MapDefinition, rows: pa.RecordBatch, folder: Path) -> Rece
 
 
 def tables_of(part: Received) -> dict[str, list[tuple[bytes, bytes]]]:
-    """What a part holds, as the pairs that LMDB is given."""
+    """The content of a part, as the pairs that LMDB is given."""
     with lmdb.open(str(part.folder), readonly=True, lock=False, max_dbs=8) as env:
-        told = {}
+        tables = {}
         for name in part.manifest.tables:
             table = env.open_db(name.encode(), create=False)
             with env.begin(db=table) as tx:
-                told[name] = list(tx.cursor())
-    return told
+                tables[name] = list(tx.cursor())
+    return tables
 
 
 def append_raw(folder: Path, tables: dict[str, list[tuple[bytes, bytes]]]) -> None:
@@ -162,21 +162,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, three rounds")
     parser.add_argument("--only", choices=("parts", "merge", "spark"), help="just one of the three")
-    told = parser.parse_args()
-    scale = 10 if told.quick else 1
+    arguments = parser.parse_args()
+    scale = 10 if arguments.quick else 1
     root = Path(tempfile.mkdtemp(prefix="millpond-bench-", dir=os.environ.get("BENCH_DIR")))
     contests = []
     try:
         for scheme in (Scheme.AUTO, Scheme.HASH):
             place = root / str(scheme)
-            if told.only in (None, "parts"):
-                contests.append(bench_parts(place / "parts", scheme, 1_000_000 // scale, told.quick))
-            if told.only in (None, "merge"):
+            if arguments.only in (None, "parts"):
+                contests.append(bench_parts(place / "parts", scheme, 1_000_000 // scale, arguments.quick))
+            if arguments.only in (None, "merge"):
                 rows, into = 1_000_000 // scale, 10_000_000 // scale
-                contests.append(bench_merge(place / "merge", scheme, rows, into, told.quick))
+                contests.append(bench_merge(place / "merge", scheme, rows, into, arguments.quick))
             shutil.rmtree(place, ignore_errors=True)
-        if told.only in (None, "spark"):
-            contests.append(bench_spark(root / "spark", 10_000_000 // scale, told.quick))
+        if arguments.only in (None, "spark"):
+            contests.append(bench_spark(root / "spark", 10_000_000 // scale, arguments.quick))
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print_table(contests)

@@ -64,8 +64,8 @@ class Task:
 
 
 def _total(answers: pa.Array) -> tuple[int, int]:
-    """What answers have in common in whatever order: how many there are, and their sum."""
-    if pa.types.is_struct(answers.type):  # a session is told by its start
+    """A summary of answers in whatever order: their number, and their sum."""
+    if pa.types.is_struct(answers.type):  # a session is identified by its start
         answers = answers.field("start").cast(pa.int64())
     return len(answers) - answers.null_count, pc.sum(answers).as_py() or 0
 
@@ -107,10 +107,10 @@ def polars_value(frame: pl.DataFrame) -> pa.Array:
 # -- state --------------------------------------------------------------------------------------------
 
 
-def state(folder: Path, keys: int, asked: int) -> Task:
+def state(folder: Path, keys: int, count: int) -> Task:
     random = np.random.default_rng(1)
     key, value = names(np.arange(keys)), pa.array(random.permutation(keys))
-    wanted = names(random.integers(0, keys * 11 // 10, asked))  # one in eleven is unknown
+    wanted = names(random.integers(0, keys * 11 // 10, count))  # one in eleven is unknown
     snapshot = open_snapshot(folder, Kind.STATE, [key, value])
     rows, questions = pa.table({"key": key, "value": value}), pa.table({"key": wanted})
     mine, theirs = pl.from_arrow(rows), pl.from_arrow(questions)
@@ -123,7 +123,7 @@ def state(folder: Path, keys: int, asked: int) -> Task:
         "DuckDB LEFT JOIN": lambda: duck.ask("select value from questions left join rows using (key)"),
         "py-lmdb loop": lambda: lmdb_get(env, in_order),
     }
-    return Task(Contest(f"state, {keys:,} keys", asked), ways, snapshot.lookup(wanted))
+    return Task(Contest(f"state, {keys:,} keys", count), ways, snapshot.lookup(wanted))
 
 
 def lmdb_of(file: Path, keys: list[str], values: list[int]) -> lmdb.Environment:
@@ -147,12 +147,12 @@ def lmdb_get(env: lmdb.Environment, keys: list[str]) -> pa.Array:
 # -- temporal state -----------------------------------------------------------------------------------
 
 
-def temporal(folder: Path, keys: int, asked: int) -> Task:
+def temporal(folder: Path, keys: int, count: int) -> Task:
     random = np.random.default_rng(2)
     owner = np.repeat(np.arange(keys), ROWS_PER_KEY)
     key, value = names(owner), pa.array(random.permutation(len(owner)))
     time = pa.array(np.tile(np.arange(1, ROWS_PER_KEY + 1) * STEP_MS, keys))
-    numbers, at = random.integers(0, keys, asked), random.integers(0, (ROWS_PER_KEY + 1) * STEP_MS, asked)
+    numbers, at = random.integers(0, keys, count), random.integers(0, (ROWS_PER_KEY + 1) * STEP_MS, count)
     wanted, instants = names(numbers), pa.array(at)
     snapshot = open_snapshot(folder, Kind.TEMPORAL_STATE, [key, time, value])
     order = np.lexsort((at, numbers))
@@ -170,7 +170,7 @@ def temporal(folder: Path, keys: int, asked: int) -> Task:
         ),
         "py-lmdb loop": lambda: lmdb_latest(env, in_order),
     }
-    task = Contest(f"temporal_state, {keys:,} keys × {ROWS_PER_KEY}", asked)
+    task = Contest(f"temporal_state, {keys:,} keys × {ROWS_PER_KEY}", count)
     return Task(task, ways, snapshot.lookup(wanted, instants))
 
 
@@ -203,18 +203,18 @@ def lmdb_latest(env: lmdb.Environment, questions: list[tuple[str, int]]) -> pa.A
 # -- ranges -------------------------------------------------------------------------------------------
 
 
-def ranged(folder: Path, ranges: int, asked: int) -> Task:
+def ranged(folder: Path, ranges: int, count: int) -> Task:
     random = np.random.default_rng(3)
     widths, gaps = random.integers(1, 4_096, ranges), random.integers(0, 64, ranges)
     end = np.cumsum(widths + gaps) - 1
     start, value = end - widths + 1, random.permutation(ranges)
-    number = random.integers(0, int(end[-1]) + 1, asked)
+    number = random.integers(0, int(end[-1]) + 1, count)
     wanted = pa.array(number)
     snapshot = open_snapshot(folder, Kind.RANGED_STATE, [pa.array(start), pa.array(end), pa.array(value)])
     rows = pa.table({"start": start, "end": end, "value": value})
     questions = pa.table({"number": np.sort(number)})
     mine, theirs = pl.from_arrow(rows).set_sorted("start"), pl.from_arrow(questions).set_sorted("number")
-    unsorted = pl.DataFrame({"id": np.arange(asked), "number": number})
+    unsorted = pl.DataFrame({"id": np.arange(count), "number": number})
     duck = Duck(rows=rows, questions=questions)
     inside = pl.when(pl.col("number") <= pl.col("end")).then("value").alias("value")
     ways: dict[str, Way] = {
@@ -233,24 +233,24 @@ def ranged(folder: Path, ranges: int, asked: int) -> Task:
             """select value from questions q left join rows r on q.number >= r.start and q.number <= r."end" """
         ),
     }
-    return Task(Contest(f"ranged_state, {ranges:,} ranges", asked), ways, snapshot.lookup(wanted))
+    return Task(Contest(f"ranged_state, {ranges:,} ranges", count), ways, snapshot.lookup(wanted))
 
 
-def temporal_ranged(folder: Path, ranges: int, asked: int) -> Task:
+def temporal_ranged(folder: Path, ranges: int, count: int) -> Task:
     random = np.random.default_rng(4)
-    rows_each = 4
+    rows_per_range = 4
     widths = random.integers(1, 4_096, ranges)
     end = np.cumsum(widths) - 1
     start = end - widths + 1
-    owner = np.repeat(np.arange(ranges), rows_each)
-    time = np.tile(np.arange(1, rows_each + 1) * STEP_MS, ranges)
+    owner = np.repeat(np.arange(ranges), rows_per_range)
+    time = np.tile(np.arange(1, rows_per_range + 1) * STEP_MS, ranges)
     value = random.permutation(len(owner))
-    number, at = random.integers(0, int(end[-1]) + 1, asked), random.integers(0, (rows_each + 1) * STEP_MS, asked)
+    number, at = random.integers(0, int(end[-1]) + 1, count), random.integers(0, (rows_per_range + 1) * STEP_MS, count)
     columns = [pa.array(column) for column in (start[owner], end[owner], time, value)]
     snapshot = open_snapshot(folder, Kind.TEMPORAL_RANGED_STATE, columns)
     wanted, instants = pa.array(number), pa.array(at)
     rows = pa.table(columns, names=["start", "end", "at", "value"])
-    questions = pa.table({"id": np.arange(asked), "number": number, "at": at})
+    questions = pa.table({"id": np.arange(count), "number": number, "at": at})
     duck = Duck(rows=rows, questions=questions)
     ways: dict[str, Way] = {
         "Millpond, one core": lambda: snapshot.lookup(wanted, instants),
@@ -259,19 +259,19 @@ def temporal_ranged(folder: Path, ranges: int, asked: int) -> Task:
             on q.number >= r.start and q.number <= r."end" and r.at <= q.at group by q.id"""
         ),
     }
-    task = Contest(f"temporal_ranged_state, {ranges:,} ranges × {rows_each}", asked)
+    task = Contest(f"temporal_ranged_state, {ranges:,} ranges × {rows_per_range}", count)
     return Task(task, ways, snapshot.lookup(wanted, instants))
 
 
 # -- sessions -----------------------------------------------------------------------------------------
 
 
-def session(folder: Path, keys: int, asked: int) -> Task:
+def session(folder: Path, keys: int, count: int) -> Task:
     random = np.random.default_rng(5)
     owner = np.repeat(np.arange(keys), ROWS_PER_KEY)
     start = np.tile(np.arange(ROWS_PER_KEY) * STEP_MS, keys) + random.integers(0, 100, len(owner))
     end = start + random.integers(0, STEP_MS - 100, len(owner))
-    numbers, at = random.integers(0, keys, asked), random.integers(0, ROWS_PER_KEY * STEP_MS, asked)
+    numbers, at = random.integers(0, keys, count), random.integers(0, ROWS_PER_KEY * STEP_MS, count)
     key, wanted, instants = names(owner), names(numbers), pa.array(at)
     snapshot = open_snapshot(folder, Kind.SESSION, [key, pa.array(start), pa.array(end)])
     order = pa.array(np.lexsort((at, numbers)))
@@ -294,7 +294,7 @@ def session(folder: Path, keys: int, asked: int) -> Task:
             on q.key = r.key and q.at >= r.start and q.at <= r."end" """
         ),
     }
-    task = Contest(f"session, {keys:,} keys × {ROWS_PER_KEY}", asked)
+    task = Contest(f"session, {keys:,} keys × {ROWS_PER_KEY}", count)
     return Task(task, ways, snapshot.lookup(wanted, instants))
 
 
@@ -302,9 +302,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the size")
     parser.add_argument("--only", help="just the kinds whose name contains this")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="polars")
-    size = 100_000 if told.quick else 1_000_000
+    size = 100_000 if arguments.quick else 1_000_000
     makers: dict[str, tuple[Callable[[Path, int, int], Task], int]] = {
         "temporal_state": (temporal, size), "state": (state, size), "session": (session, size // 2),
         "ranged_state": (ranged, size // 2), "temporal_ranged_state": (temporal_ranged, size // 10),
@@ -312,10 +312,10 @@ def main() -> None:
     contests = []
     with tempfile.TemporaryDirectory() as folder:
         for name, (make, keys) in makers.items():
-            if told.only and told.only not in name:
+            if arguments.only and arguments.only not in name:
                 continue
             task = make(Path(folder), keys, size)
-            task.run(rounds(told.quick))
+            task.run(rounds(arguments.quick))
             contests.append(task.contest)
     print_table(contests)
     for contest in contests:

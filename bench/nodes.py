@@ -66,19 +66,22 @@ def bench_merging(folder: Path, maps: int, parts: int, rows: int, quick: bool) -
     """A backlog on a node, loads as they come at it, and the same in this process, in turn."""
     seconds: dict[str, list[float]] = {"backlog": [], "node": [], "embedded": []}
     for number in range(1 if quick else 3):
-        for way, each in seconds.items():
+        for way, times in seconds.items():
             with ExitStack() as stack:
                 place: Any = folder / f"{way}{maps}-{rows}-{number}"
                 cluster = None if way == "embedded" else stack.enter_context(Cluster(place, 1))
                 pond = stack.enter_context(millpond.open(place if cluster is None else cluster.url))
                 sealed = _sealed(pond, maps, parts, rows)
-                each.append(_backlog(cluster, pond, sealed) if way == "backlog" else _merged(pond, sealed))
-                assert sum(told.info()["rows"] for told in pond.maps()) > rows
+                times.append(_backlog(cluster, pond, sealed) if way == "backlog" else _merged(pond, sealed))
+                assert sum(pond_map.info()["rows"] for pond_map in pond.maps()) > rows
             shutil.rmtree(place)
-    told = {way: float(np.median(each)) for way, each in seconds.items()}
+    medians = {way: float(np.median(times)) for way, times in seconds.items()}
     return [
         f"{maps}", f"{parts} × {rows:,}",
-        *(each for way in seconds for each in (f"{parts / told[way]:.0f}", f"{parts * rows / told[way] / 1e6:.2f} M")),
+        *(
+            cell for median in medians.values()
+            for cell in (f"{parts / median:.0f}", f"{parts * rows / median / 1e6:.2f} M")
+        ),
     ]  # fmt: skip
 
 
@@ -137,7 +140,7 @@ def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Cont
             sink = io.BytesIO()
             write_bundle(Path(part.folder), sink)
             bundles[part.manifest.id] = sink.getvalue()
-        size = sum(len(each) for each in bundles.values())
+        size = sum(len(bundle) for bundle in bundles.values())
         contest = Contest(f"upload {count} × {size / count / 2**20:.1f} MiB", size)
         ours = urllib3.HTTPConnectionPool("127.0.0.1", cluster.nodes[0].port, maxsize=WRITERS)
         theirs = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=WRITERS)
@@ -181,7 +184,7 @@ def _put_file(pool: urllib3.HTTPConnectionPool, files: Path | None, part: str, b
 
 
 def bench_snapshots(folder: Path, keys: int, quick: bool) -> list[list[str]]:
-    """What a reader waits for and what it fetches: the node has frozen before."""
+    """The time a reader waits and the bytes it fetches: the node has frozen before."""
     settings = {"min_time_to_keep_snapshots": "0s"}
     whole: list[tuple[float, int]] = []
     fresh: list[tuple[float, int]] = []
@@ -206,14 +209,14 @@ def bench_snapshots(folder: Path, keys: int, quick: bool) -> list[list[str]]:
                 pond.map("m").load(changed)
                 _freeze(cluster)
                 fresh.append(_fetched(cluster, pond))
-    told = []
+    rows = []
     first = np.median([taken for taken, _ in whole]), np.median([size for _, size in whole])
-    for act, each in (("the whole snapshot", whole), ("after 1 % changed", fresh)):
-        taken, size = np.median([one for one, _ in each]), np.median([one for _, one in each])
-        told.append(
+    for act, samples in (("the whole snapshot", whole), ("after 1 % changed", fresh)):
+        taken, size = np.median([one for one, _ in samples]), np.median([one for _, one in samples])
+        rows.append(
             [act, f"{taken:.3f} s", f"{size / 1e6:.1f} MB", f"{first[0] / taken:.1f}×", f"{first[1] / size:.1f}×"]
         )
-    return told
+    return rows
 
 
 def _freeze(cluster: Cluster) -> None:
@@ -222,12 +225,12 @@ def _freeze(cluster: Cluster) -> None:
 
 
 def _fetched(cluster: Cluster, pond: Any) -> tuple[float, int]:
-    line = cluster.nodes[0].proxy
-    assert line is not None
-    before = line.bytes_down
+    proxy = cluster.nodes[0].proxy
+    assert proxy is not None
+    before = proxy.bytes_down
     began = time.perf_counter()
     pond.map("m").snapshot()
-    return time.perf_counter() - began, line.bytes_down - before
+    return time.perf_counter() - began, proxy.bytes_down - before
 
 
 def table(head: list[str], lines: list[list[str]]) -> None:
@@ -241,25 +244,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of it, three rounds")
     parser.add_argument("--only", choices=("merging", "uploads", "snapshots"))
-    told = parser.parse_args()
-    scale = 10 if told.quick else 1
+    arguments = parser.parse_args()
+    scale = 10 if arguments.quick else 1
     root = Path(tempfile.mkdtemp(prefix="millpond-nodes-", dir=os.environ.get("BENCH_DIR")))
     os.environ["MILLPOND_SNAPSHOT_CACHE"] = str(root / "cache")
     try:
-        if told.only in (None, "merging"):
+        if arguments.only in (None, "merging"):
             lines = [
-                bench_merging(root / "merging", maps, parts // scale, rows, told.quick)
+                bench_merging(root / "merging", maps, parts // scale, rows, arguments.quick)
                 for parts, rows in ((160, 1_000), (32, 100_000)) for maps in (1, 4, 16)
             ]  # fmt: skip
             ways = ("a backlog", "as they come", "in this process")
             table(["maps", "parts × rows", *(f"{way}, {of}/s" for way in ways for of in ("parts", "rows"))], lines)
-        if told.only in (None, "uploads"):
+        if arguments.only in (None, "uploads"):
             sizes = ((1_000_000, 16), (20_000, 200))
-            contests = [bench_uploads(root / f"uploads{rows}", rows, count // (4 if told.quick else 1), told.quick)
-                        for rows, count in sizes]  # fmt: skip
-            print_table([each for each in contests if each is not None])
-        if told.only in (None, "snapshots"):
-            lines = bench_snapshots(root / "snapshots", 1_000_000 // scale, told.quick)
+            fewer = 4 if arguments.quick else 1
+            contests = [
+                bench_uploads(root / f"uploads{rows}", rows, count // fewer, arguments.quick) for rows, count in sizes
+            ]
+            print_table([contest for contest in contests if contest is not None])
+        if arguments.only in (None, "snapshots"):
+            lines = bench_snapshots(root / "snapshots", 1_000_000 // scale, arguments.quick)
             table(["a reader fetches", "median", "bytes", "faster", "less"], lines)
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -30,7 +30,7 @@ from _measure import Contest, print_table, rounds
 from _servers import bare_server, redis_server
 from millpond.testing.cluster import Cluster, free_port
 
-ASKED = 100_000
+QUERIES = 100_000
 BATCH = 1_000
 SINGLES = 3_000
 VALUE = 10_000_000
@@ -47,20 +47,20 @@ def fill_redis(client: redis.Redis, keys: int) -> None:
 
 
 def mget(client: redis.Redis, keys: list[str]) -> list[Any]:
-    told: list[Any] = []
+    values: list[Any] = []
     for first in range(0, len(keys), BATCH):
-        told += client.mget(keys[first : first + BATCH])
-    return told
+        values += client.mget(keys[first : first + BATCH])
+    return values
 
 
 def commands_of(keys: list[str]) -> list[tuple[bytes, int]]:
     """MGET commands, and how many bytes each is answered with."""
-    told = []
+    commands = []
     for first in range(0, len(keys), BATCH):
         some = [key.encode() for key in keys[first : first + BATCH]]
         words = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in (b"MGET", *some))
-        told.append((b"*%d\r\n" % (len(some) + 1) + words, len(b"*%d\r\n" % len(some)) + len(some) * 14))
-    return told
+        commands.append((b"*%d\r\n" % (len(some) + 1) + words, len(b"*%d\r\n" % len(some)) + len(some) * 14))
+    return commands
 
 
 def mget_raw(link: socket.socket, keys: list[str]) -> None:
@@ -72,34 +72,34 @@ def mget_raw(link: socket.socket, keys: list[str]) -> None:
 
 
 def bench_bulk(pond: Any, client: redis.Redis, link: socket.socket, keys: int, quick: bool) -> Contest:
-    contest = Contest(f"look up {ASKED:,} of {keys:,} keys", ASKED)
+    contest = Contest(f"look up {QUERIES:,} of {keys:,} keys", QUERIES)
     random = np.random.default_rng(3)
-    numbers = random.integers(0, keys, ASKED)
-    asked = [name_of(number) for number in numbers.tolist()]
-    arrow = pa.array(asked)
+    numbers = random.integers(0, keys, QUERIES)
+    names = [name_of(number) for number in numbers.tolist()]
+    arrow = pa.array(names)
 
     def ask(some: Any) -> pa.Array:
         return pond.questions.lookup(pond.map("m").definition, some, via="remote")
 
     wanted = (numbers + VALUE).tolist()
     assert ask(arrow).to_pylist() == wanted
-    assert [int(told) for told in mget(client, asked)] == wanted
-    mget_raw(link, asked)
+    assert [int(value) for value in mget(client, names)] == wanted
+    mget_raw(link, names)
     for _ in rounds(quick):
         contest.run("millpond, remote lookup", lambda: ask(arrow))
-        contest.run("the same, keys from a list, answers to one", lambda: ask(asked).to_pylist())
-        contest.run("Redis MGET by 1,000, redis-py", lambda: mget(client, asked))
-        contest.run("Redis MGET by 1,000, bytes only counted", lambda: mget_raw(link, asked))
+        contest.run("the same, keys from a list, answers to one", lambda: ask(names).to_pylist())
+        contest.run("Redis MGET by 1,000, redis-py", lambda: mget(client, names))
+        contest.run("Redis MGET by 1,000, bytes only counted", lambda: mget_raw(link, names))
     return contest
 
 
 def times_of(ask: Callable[[str], object], keys: list[str]) -> list[int]:
-    told = []
+    times = []
     for key in keys:
         began = time.perf_counter_ns()
         ask(key)
-        told.append(time.perf_counter_ns() - began)
-    return told
+        times.append(time.perf_counter_ns() - began)
+    return times
 
 
 def bench_single(target: Any, client: redis.Redis, bare: str, keys: int, quick: bool) -> None:
@@ -111,28 +111,28 @@ def bench_single(target: Any, client: redis.Redis, bare: str, keys: int, quick: 
         "Redis GET by redis-py": client.get,
     }
     random = np.random.default_rng(4)
-    asked = [name_of(number) for number in random.integers(0, keys, SINGLES).tolist()]
+    names = [name_of(number) for number in random.integers(0, keys, SINGLES).tolist()]
     taken: dict[str, list[np.ndarray]] = {way: [] for way in ways}
     for ask in ways.values():
-        times_of(ask, asked[:300])
-    assert target.get(asked[0]) == int(asked[0][-8:]) + VALUE
+        times_of(ask, names[:300])
+    assert target.get(names[0]) == int(names[0][-8:]) + VALUE
     for _ in rounds(quick):
         for way, ask in ways.items():
-            taken[way].append(np.array(times_of(ask, asked)))
+            taken[way].append(np.array(times_of(ask, names)))
     print("\n| one key | median | 99 % | against RemoteMap.get |")
     print("|---|---|---|---|")
-    first = np.median([np.median(told) for told in taken["RemoteMap.get"]])
-    for way, told in taken.items():
-        median = np.median([np.median(each) for each in told])
-        late = np.median([np.percentile(each, 99) for each in told])
+    first = np.median([np.median(run) for run in taken["RemoteMap.get"]])
+    for way, runs in taken.items():
+        median = np.median([np.median(run) for run in runs])
+        late = np.median([np.percentile(run, 99) for run in runs])
         print(f"| {way} | {median / 1e3:.0f} µs | {late / 1e3:.0f} µs | {median / first:.2f}× |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the keys, three rounds")
-    told = parser.parse_args()
-    keys = 100_000 if told.quick else 1_000_000
+    arguments = parser.parse_args()
+    keys = 100_000 if arguments.quick else 1_000_000
     with tempfile.TemporaryDirectory(prefix="millpond-remote-", dir=os.environ.get("BENCH_DIR")) as folder:
         os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"
         with (
@@ -149,8 +149,8 @@ def main() -> None:
             fill_redis(client, keys)
             with socket.create_connection(("127.0.0.1", port)) as link:
                 link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                print_table([bench_bulk(pond, client, link, keys, told.quick)])
-            bench_single(target, client, f"http://127.0.0.1:{bare}", keys, told.quick)
+                print_table([bench_bulk(pond, client, link, keys, arguments.quick)])
+            bench_single(target, client, f"http://127.0.0.1:{bare}", keys, arguments.quick)
             client.close()
             pond.close()
 

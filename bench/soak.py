@@ -35,7 +35,7 @@ from _truth import Truth
 KEYS = 5_000
 ROWS_PER_LOAD = 1_500
 STEP_MS = 1_000
-KEPT_MS = 60 * STEP_MS
+RETAINED_MS = 60 * STEP_MS
 GROWTH = 1.10
 GROWTH_BYTES = 24 << 20
 WARM, LATE = (0.5, 0.7), (0.8, 1.0)
@@ -65,29 +65,29 @@ class Life:
     def sample(self, now: float) -> None:
         # Its number may be that of another process by now.
         with suppress(psutil.Error):
-            told, handles = self.process.memory_info(), self.process.num_fds()
-            if self.process.is_running() and told.rss:
-                self.samples.append((now, told.rss - told.shared, told.shared, handles))
+            memory, handles = self.process.memory_info(), self.process.num_fds()
+            if self.process.is_running() and memory.rss:
+                self.samples.append((now, memory.rss - memory.shared, memory.shared, handles))
 
     def part(self, first: float, last: float, column: int) -> float:
         """The median of a part of its life; 0 is its birth, 1 its last sample."""
         some = self.samples[int(len(self.samples) * first) : max(1, int(len(self.samples) * last))]
-        return float(statistics.median(each[column] for each in some))
+        return float(statistics.median(sample[column] for sample in some))
 
     def growth(self) -> list[str]:
-        """What grew between the third fifth and the last.
+        """The growth between the third fifth and the last.
 
         Allocators keep what was freed, for each thread, and are warm late: what lives in a node is level after two
         minutes, its memory after ten. A leak of five MiB a minute shows in half an hour.
         """
-        told = []
+        problems = []
         warm, late = self.part(*WARM, 1), self.part(*LATE, 1)
         if late > warm * GROWTH and late - warm > GROWTH_BYTES:
-            told.append(f"{self.name}: memory grew from {warm / 2**20:.0f} to {late / 2**20:.0f} MiB")
+            problems.append(f"{self.name}: memory grew from {warm / 2**20:.0f} to {late / 2**20:.0f} MiB")
         warm, late = self.part(*WARM, 3), self.part(*LATE, 3)
         if late > warm + GROWTH_HANDLES:
-            told.append(f"{self.name}: file handles grew from {warm:.0f} to {late:.0f}")
-        return told
+            problems.append(f"{self.name}: file handles grew from {warm:.0f} to {late:.0f}")
+        return problems
 
 
 class Soak:
@@ -106,7 +106,7 @@ class Soak:
         self.lives: list[Life] = []
         self.down: dict[int, float] = {}
         self.last_harm = self.elapsed
-        self.last_sample = self.last_told = 0.0
+        self.last_sample = self.last_report = 0.0
         self.pond.create_map("state", kind="state", value="long", exist_ok=True)
         self.pond.create_map("times", kind="temporal_state", value="long", exist_ok=True)
         self._watch("driver", os.getpid())
@@ -139,8 +139,8 @@ class Soak:
 
     def get(self) -> None:
         for name, truth in self.truths.items():
-            asked = truth.questions(self.random, 5, KEYS, self.now_ms)
-            for key, at in zip(*asked, strict=True):
+            questions = truth.questions(self.random, 5, KEYS, self.now_ms)
+            for key, at in zip(*questions, strict=True):
                 self._ask(name, "get", lambda n=name, k=key, t=at: [self.pond.map(n).get(k, at=t)], [key], [at])
 
     def remote(self) -> None:
@@ -151,7 +151,7 @@ class Soak:
         )
 
     def snapshot(self) -> None:
-        """A snapshot's answer may be of a moment ago: so it is asked only when it was brought up to date."""
+        """A snapshot's answer may be of a moment ago: so it is queried only when it was brought up to date."""
         self._bulk("snapshot lookup", 2_000, lambda target, keys, at: target.snapshot().lookup(keys, at))
 
     def _bulk(self, what: str, count: int, ask: Callable[[Any, list[str], Any], pa.Array]) -> None:
@@ -166,7 +166,7 @@ class Soak:
         wanted = [truth.answer(key, at) for key, at in zip(keys, times, strict=True)]
         self.done["answers checked"] += len(keys)
         if found != wanted:
-            bad = [each for each in zip(keys, times, found, wanted, strict=True) if each[2] != each[3]]
+            bad = [row for row in zip(keys, times, found, wanted, strict=True) if row[2] != row[3]]
             raise Wrong(f"{what} of {name}: {len(bad)} of {len(keys)} are wrong; (key, time, found, wanted): {bad[:5]}")
 
     def scan(self) -> None:
@@ -179,12 +179,12 @@ class Soak:
         self.done["answers checked"] += 1
 
     def condense(self) -> None:
-        before = self.now_ms - KEPT_MS // 3
+        before = self.now_ms - RETAINED_MS // 3
         self._patiently(lambda: self.pond.map("times").condense(before=before))
         self.truths["times"].condense(before)
 
     def retain(self) -> None:
-        before = self.now_ms - KEPT_MS
+        before = self.now_ms - RETAINED_MS
         self._patiently(lambda: self.pond.map("times").retain(before=before))
         self.truths["times"].retain(before)
 
@@ -269,11 +269,11 @@ class Soak:
             self.last_sample = now
             for life in self.lives:
                 life.sample(now)
-        if now - self.last_told >= TELL_SECONDS:
-            self.last_told = now
+        if now - self.last_report >= TELL_SECONDS:
+            self.last_report = now
             rows = sum(len(truth) for truth in self.truths.values())
             last = {life.name: life.samples[-1] for life in self.lives if life.samples}
-            sizes = "  ".join(f"{name} {told[1] >> 20} MiB {told[3]} fd" for name, told in sorted(last.items()))
+            sizes = "  ".join(f"{name} {sample[1] >> 20} MiB {sample[3]} fd" for name, sample in sorted(last.items()))
             print(
                 f"{now:6.0f} s  {self.done['load']} loads  {self.done['answers checked']} answers  {rows} rows  "
                 f"{self.done['kills'] + self.done['stops']} harmed  {sizes}",
@@ -281,20 +281,20 @@ class Soak:
             )
 
     def judge(self) -> list[str]:
-        """What is wrong at the end."""
-        told = []
+        """The problems found at the end."""
+        problems = []
         digests: dict[str, set[str]] = {}
         for name, truth in self.truths.items():
             for node in self.cluster.nodes:
                 answer = self.cluster.ask(node.number, "GET", f"/v1/maps/{name}/digest").json()
                 digests.setdefault(name, set()).add(answer["digest"])
                 if answer["rows"] != len(truth):
-                    told.append(f"node {node.number} has {answer['rows']} rows of {name} and not {len(truth)}")
-        told += [f"the nodes do not agree about {name}" for name, each in digests.items() if len(each) > 1]
+                    problems.append(f"node {node.number} has {answer['rows']} rows of {name} and not {len(truth)}")
+        problems += [f"the nodes do not agree about {name}" for name, seen in digests.items() if len(seen) > 1]
         for life in self.lives:
             if life.samples and life.samples[-1][0] - life.began > max(240.0, self.seconds / 2):
-                told += life.growth()
-        return told
+                problems += life.growth()
+        return problems
 
     def table(self) -> None:
         print("\n| process | from | to | memory at first | warm | at last | handles warm | at last |")
@@ -304,7 +304,7 @@ class Soak:
                 continue
             memory = [life.part(*span, 1) / 2**20 for span in ((0, 0.1), WARM, LATE)]
             handles = [life.part(*span, 3) for span in (WARM, LATE)]
-            sizes = " | ".join(f"{each:.0f} MiB" for each in memory)
+            sizes = " | ".join(f"{size:.0f} MiB" for size in memory)
             print(
                 f"| {life.name} | {life.began:.0f} s | {life.samples[-1][0]:.0f} s | {sizes} "
                 f"| {handles[0]:.0f} | {handles[1]:.0f} |"
@@ -319,7 +319,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     from millpond.testing.cluster import Cluster
     from millpond.testing.cluster_audit import settle
 
@@ -327,7 +327,7 @@ def main() -> int:
         os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"
         os.environ["MILLPOND_MIN_TIME_TO_KEEP_SNAPSHOTS"] = "0s"
         with Cluster(Path(folder), settings=SETTINGS) as cluster:
-            soak = Soak(cluster, told.minutes * 60, told.seed)
+            soak = Soak(cluster, arguments.minutes * 60, arguments.seed)
             problems = []
             try:
                 soak.run()

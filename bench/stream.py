@@ -1,7 +1,7 @@
 """A stream into a map, from the end of a micro-batch until its values can be read by `get`.
 
-Each epoch is a file of rows; a thread asks `get` for its last key, as fast as it can, until it is told the epoch's
-value. Two times are told for each epoch, in milliseconds:
+Each epoch is a file of rows; a thread asks `get` for its last key, as fast as it can, until it gets the epoch's
+value. Two times are reported for each epoch, in milliseconds:
 
 * after the rows: since all tasks have sealed (or uploaded) their last row, which is when Spark calls the sink's
   `commit`;
@@ -104,30 +104,32 @@ def watch(feed: Feed, get: Get, epochs: int) -> tuple[list[int], list[int]]:
 
 
 def report(way: str, after_rows: list[float] | None, after_file: list[float]) -> str:
-    def cell(told: list[float] | None) -> str:
-        if told is None:
+    def cell(times: list[float] | None) -> str:
+        if times is None:
             return "      –      "
-        counted = told[WARM:]
+        counted = times[WARM:]
         return f"{statistics.median(counted):6.0f} / {np.percentile(counted, 99):5.0f}"
 
     return f"| {way:42} | {cell(after_rows)} | {cell(after_file)} |"
 
 
-def into_map(session: SparkSession, folder: Path, way: str, pond: Any, where: str, told: argparse.Namespace) -> str:
+def into_map(
+    session: SparkSession, folder: Path, way: str, pond: Any, where: str, arguments: argparse.Namespace
+) -> str:
     target = pond.create_map("numbers", kind="state", value="long")
-    feed, ends = Feed(folder / "source", told.rows), folder / "ends"
+    feed, ends = Feed(folder / "source", arguments.rows), folder / "ends"
     session.dataSource.register(timed_source(ends))
     stream = feed.frame(session).writeStream.format("millpond").option("pond", where).option("map", "numbers")
     query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
-    put, read = watch(feed, lambda: target.get(LAST), told.epochs)
+    put, read = watch(feed, lambda: target.get(LAST), arguments.epochs)
     query.stop()
     done = [int(line) for line in ends.read_text().split()]
     return report(way, [(b - a) / 1e6 for a, b in zip(done, read, strict=False)],
                   [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])  # fmt: skip
 
 
-def into_redis(session: SparkSession, folder: Path, port: int, told: argparse.Namespace) -> str:
-    feed, client = Feed(folder / "source", told.rows), redis.Redis(port=port)
+def into_redis(session: SparkSession, folder: Path, port: int, arguments: argparse.Namespace) -> str:
+    feed, client = Feed(folder / "source", arguments.rows), redis.Redis(port=port)
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with redis.Redis(port=port) as there:
@@ -140,14 +142,14 @@ def into_redis(session: SparkSession, folder: Path, port: int, told: argparse.Na
 
     stream = feed.frame(session).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
-    put, read = watch(feed, lambda: int(client.get(LAST) or 0), told.epochs)  # type: ignore[arg-type]
+    put, read = watch(feed, lambda: int(client.get(LAST) or 0), arguments.epochs)  # type: ignore[arg-type]
     query.stop()
     client.close()
     return report("Redis, by foreachBatch", None, [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])
 
 
-def into_nothing(session: SparkSession, folder: Path, told: argparse.Namespace) -> str:
-    feed = Feed(folder / "source", told.rows)
+def into_nothing(session: SparkSession, folder: Path, arguments: argparse.Namespace) -> str:
+    feed = Feed(folder / "source", arguments.rows)
     stream = feed.frame(session).writeStream.format("noop")
     query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
 
@@ -155,7 +157,7 @@ def into_nothing(session: SparkSession, folder: Path, told: argparse.Namespace) 
         progress = query.lastProgress
         return -1 if progress is None or not progress["numInputRows"] else int(progress["batchId"]) + 1
 
-    put, read = watch(feed, done, told.epochs)
+    put, read = watch(feed, done, arguments.epochs)
     query.stop()
     return report("Spark alone, rows dropped", None, [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])
 
@@ -164,8 +166,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="15 epochs of 1,000 rows")
     parser.add_argument("--nodes", type=int, default=3, help="how many nodes, besides the runs with one (0: none)")
-    told = parser.parse_args()
-    told.epochs, told.rows = (15 + WARM, 1_000) if told.quick else (60 + WARM, 10_000)
+    arguments = parser.parse_args()
+    arguments.epochs, arguments.rows = (15 + WARM, 1_000) if arguments.quick else (60 + WARM, 10_000)
     with tempfile.TemporaryDirectory(prefix="millpond-stream-", dir=os.environ.get("BENCH_DIR")) as name:
         folder = Path(name)
         os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"
@@ -177,17 +179,17 @@ def main() -> None:
             return folder / way
 
         with millpond.open(folder / "pond") as pond:
-            lines.append(into_map(session, scratch("folder"), "a folder's pond", pond, str(pond.folder), told))
-        for count in sorted({1, told.nodes} if told.nodes else ()):
+            lines.append(into_map(session, scratch("folder"), "a folder's pond", pond, str(pond.folder), arguments))
+        for count in sorted({1, arguments.nodes} if arguments.nodes else ()):
             with Cluster(scratch(f"cluster{count}"), count) as cluster, millpond.open(cluster.url) as there:
                 way = f"{count} node{'s' if count > 1 else ''}, get from the first"
-                lines.append(into_map(session, scratch(f"nodes{count}"), way, there, cluster.url, told))
+                lines.append(into_map(session, scratch(f"nodes{count}"), way, there, cluster.url, arguments))
         with redis_server(free_port()) as port:
             if port is not None:
-                lines.append(into_redis(session, scratch("redis"), port, told))
-        lines.append(into_nothing(session, scratch("nothing"), told))
+                lines.append(into_redis(session, scratch("redis"), port, arguments))
+        lines.append(into_nothing(session, scratch("nothing"), arguments))
         session.stop()
-    print(f"\n{told.epochs - WARM} epochs of {told.rows:,} rows; milliseconds, median / 99 %\n")
+    print(f"\n{arguments.epochs - WARM} epochs of {arguments.rows:,} rows; milliseconds, median / 99 %\n")
     print(f"| {'into':42} | after the rows | after the file |")
     print(f"|{'-' * 44}|---------------|---------------|")
     print("\n".join(lines))
