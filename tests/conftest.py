@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis without deadlines (kernels compile on first use).
+"""Shared by all tests: Hypothesis without deadlines (kernels compile on first use).
 
 `quick` is what `make test` runs; `pytest --hypothesis-profile=full` looks much further, `explore` shows the first
 failure as it was found, without making it smaller. `HYPOTHESIS_PROFILE=ci`, as CI sets it, tries the same things in

@@ -97,16 +97,16 @@ def _value(parameter: Any) -> str:
 
 
 def _explained(parameter: Any) -> str:
-    told = (parameter.help or "").replace("|", "\\|")
+    text = (parameter.help or "").replace("|", "\\|")
     shown = getattr(parameter, "show_default", None)
     if parameter.required:
-        return told + " Required."
+        return text + " Required."
     if isinstance(shown, str):
-        return f"{told} Default: {shown}."
+        return f"{text} Default: {shown}."
     default = parameter.default
     if parameter.param_type_name == "option" and default not in (None, False, True) and str(default):
-        return f"{told} Default: {default}."
-    return told
+        return f"{text} Default: {default}."
+    return text
 
 
 def _exit_codes() -> Iterator[str]:
@@ -117,7 +117,7 @@ def _exit_codes() -> Iterator[str]:
     yield "| 0 | it worked |"
     yield f"| {exits.EXIT_NO_ANSWER} | no answer: a key without a value, or `verify` found something wrong |"
     yield f"| {exits.EXIT_USAGE} | the command line itself is wrong |"
-    for error, code in sorted(exits.EXITS.items(), key=lambda each: each[1]):
+    for error, code in sorted(exits.EXITS.items(), key=lambda item: item[1]):
         meaning = inspect.cleandoc(error.__doc__ or "").split("\n")[0].rstrip(".")
         yield f"| {code} | `{error.__name__}`: {meaning[0].lower()}{meaning[1:]} |"
     yield f"| {exits.EXIT_INTERRUPTED} | interrupted; a load that was interrupted left nothing behind |"

@@ -52,17 +52,17 @@ MADE = (
 
 
 @dataclass
-class Told:
-    """What the code says about a kind, wherever it raises it."""
+class Explanation:
+    """The code's messages and hints for a kind, wherever it raises it."""
 
     messages: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
 
     def add(self, message: str | None, hint: str | None) -> None:
         """One more place that raises it."""
-        for kept, text in ((self.messages, message), (self.hints, hint)):
-            if text and text not in kept:
-                kept.append(text)
+        for texts, text in ((self.messages, message), (self.hints, hint)):
+            if text and text not in texts:
+                texts.append(text)
 
 
 def page() -> str:
@@ -75,17 +75,18 @@ def page() -> str:
         parts.append(f"## {name}\n\n{meaning} The command line ends with exit code {exits.EXITS[error]}.\n")
         parts.append("| kind | what happened | the way out |\n|---|---|---|")
         parts += [
-            f"| `{kind}` | {_cell(told.messages)} | {_cell(told.hints)} |" for kind, told in sorted(found[name].items())
+            f"| `{kind}` | {_cell(explanation.messages)} | {_cell(explanation.hints)} |"
+            for kind, explanation in sorted(found[name].items())
         ]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 
 
-def raised() -> dict[str, dict[str, Told]]:
+def raised() -> dict[str, dict[str, Explanation]]:
     """Class and kind of every error that what ships can raise."""
-    found: dict[str, dict[str, Told]] = {name: {} for name in CLASSES}
+    found: dict[str, dict[str, Explanation]] = {name: {} for name in CLASSES}
     for kind, name, message, hint in MADE:
-        found[name].setdefault(kind, Told()).add(message, hint)
+        found[name].setdefault(kind, Explanation()).add(message, hint)
     for path in sorted((ROOT / "src").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
@@ -93,14 +94,14 @@ def raised() -> dict[str, dict[str, Told]]:
     return found
 
 
-def _take(call: ast.Call, found: dict[str, dict[str, Told]]) -> None:
+def _take(call: ast.Call, found: dict[str, dict[str, Explanation]]) -> None:
     name = ast.unparse(call.func).split(".")[-1]
     words = {word.arg: word.value for word in call.keywords}
     if name not in found or "kind" not in words:
         return
     message = _text(call.args[0]) if call.args else None
     for kind in _constants(words["kind"]):
-        found[name].setdefault(kind, Told()).add(message, _text(words.get("hint")))
+        found[name].setdefault(kind, Explanation()).add(message, _text(words.get("hint")))
 
 
 def _constants(value: ast.expr) -> Iterator[str]:

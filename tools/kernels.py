@@ -84,8 +84,8 @@ def _look_up(made: Any, keys: pa.ChunkedArray, table: pa.Table) -> None:
     plain = keys.combine_chunks()
     texts = [plain.cast(pa.large_string()), plain.cast(pa.binary())] if made.kind.keyed else [plain.cast(pa.int32())]
     holes = pa.array([None, *plain.to_pylist()[1:]], plain.type)
-    for asked in (plain, plain.dictionary_encode(), holes, *texts):
-        made.lookup(asked)
+    for query in (plain, plain.dictionary_encode(), holes, *texts):
+        made.lookup(query)
     column = next((table[name] for name in ("effective_time", "start") if name in table.column_names), None)
     if column is not None:
         made.lookup(plain, at=column)
@@ -100,7 +100,7 @@ def _look_up(made: Any, keys: pa.ChunkedArray, table: pa.Table) -> None:
 def maps_of(rows: int) -> Iterator[tuple[str, dict[str, Any], pa.Table]]:
     """A map of every kind, value type and scheme: its name, its settings, its rows."""
     number = np.arange(rows)
-    keys = pa.array([f"{'long key ' * (each % 20)}{each * 7919 % rows}" for each in range(rows)])
+    keys = pa.array([f"{'long key ' * (number % 20)}{number * 7919 % rows}" for number in range(rows)])
     times = pa.array(number % 50 * HOUR, pa.timestamp("ms", tz="UTC"))
     numbers = pa.array(number * 10 - rows)
     ranges = {"key_start": numbers, "key_end": pa.array(number * 10 - rows + np.where(number % 3 == 0, 25, 5))}
@@ -132,8 +132,8 @@ def maps_of(rows: int) -> Iterator[tuple[str, dict[str, Any], pa.Table]]:
 def use_files(pond: Any, folder: Path, rows: int) -> None:
     """Load text: times and numbers in CSV."""
     count = max(rows, 1_000)
-    times = [f"2013-0{1 + each % 9}-08T18:{each % 60:02}:00Z" for each in range(count)]
-    table = pa.table({"key": [str(each) for each in range(count)], "effective_time": times, "value": times})
+    times = [f"2013-0{1 + number % 9}-08T18:{number % 60:02}:00Z" for number in range(count)]
+    table = pa.table({"key": [str(number) for number in range(count)], "effective_time": times, "value": times})
     csv.write_csv(table, folder / "rows.csv")
     made = pond.create_map("texts", kind="temporal_state", value="timestamp")
     pond.load_files(folder / "rows.csv", "texts")
