@@ -112,7 +112,7 @@ def measure(writer: Callable[[], Write], threads: int, seconds: float) -> tuple[
     for worker in workers:
         worker.join()
     elapsed = time.perf_counter() - began
-    every = [each for mine in taken for each in mine]
+    every = [sample for mine in taken for sample in mine]
     return len(every) / elapsed, statistics.median(every)
 
 

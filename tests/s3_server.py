@@ -44,14 +44,14 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to use it."""
+        """The environment of a process that uses it."""
         return {
             "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": self.url, "AWS_ALLOW_HTTP": "true",
         }  # fmt: skip
 
     def config(self) -> dict[str, object]:
-        """What `open_objects` needs to use it."""
+        """The settings with which `open_objects` uses it."""
         return {
             "endpoint": self.url, "access_key_id": KEY, "secret_access_key": SECRET, "region": "us-east-1",
             "allow_http": True,

@@ -65,8 +65,8 @@ PHRASES = {
     "unless told": "by default",
 }
 QUESTIONS = frozenset(("who", "what", "whether", "where", "how", "when", "why", "which", "whose", "whom"))
-WORDED = ("src/",)  # folders whose words are checked
-NOT_WORDED = ("src/millpond/kernel/", "src/millpond/stores/")
+WORDED = ("src/", "tests/", "bench/", "tools/")  # folders whose words are checked
+NOT_WORDED = ("src/millpond/kernel/", "src/millpond/stores/", "tests/tidy.py", "tests/test_tidy.py")
 
 # Written in pieces, so that this file does not name them.
 ELSEWHERE = tuple(

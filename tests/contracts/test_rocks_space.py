@@ -69,7 +69,7 @@ def test_a_folder_belongs_to_one_space(tmp_path: Path) -> None:
     RocksSpace(tmp_path / "space").close()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Unavailable) as caught:
         RocksSpace(tmp_path / "file" / "space")

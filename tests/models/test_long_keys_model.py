@@ -80,7 +80,7 @@ def test_rows_are_those_of_a_sorted_dict(
 def delete_while_scanning(
     space: LmdbSpace, model: dict[bytes, bytes], scanned: dict[bytes, bytes], *, reverse: bool
 ) -> None:
-    """Where a key of `scanned` is met another is deleted: what is met from then on is what is left."""
+    """Delete another key wherever a key of `scanned` is met: the keys met from then on are those left."""
     left = dict(model)
 
     def change(tx: Transaction) -> None:

@@ -40,7 +40,7 @@ def failing(key: bytes) -> Change:
 
 
 def written_together(space: LmdbSpace, changes: list[Change], *, reading: bool = False) -> list[object]:
-    """What becomes of each change: all are queued while another thread writes, so that one of them leads the others."""
+    """The outcome of each change: all are queued while another thread writes, so that one of them leads the others."""
     inside, go_on = threading.Event(), threading.Event()
     outcomes: list[object] = [None] * len(changes)
 

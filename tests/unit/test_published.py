@@ -36,13 +36,13 @@ def weather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Map:
 
 
 def made(pond: Pond) -> Map:
-    each = pond.create_map("weather", kind="state", value="long")
-    load(each, range(ROWS), 0)
-    return each
+    pond_map = pond.create_map("weather", kind="state", value="long")
+    load(pond_map, range(ROWS), 0)
+    return pond_map
 
 
-def load(each: Map, numbers: range, value: int) -> None:
-    each.load([{"key": f"k{number:05d}", "value": value + number} for number in numbers])
+def load(pond_map: Map, numbers: range, value: int) -> None:
+    pond_map.load([{"key": f"k{number:05d}", "value": value + number} for number in numbers])
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -56,8 +56,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> PublishedPlace:
     return PublishedPlace(bucket.where, server.config())
 
 
-def published(each: Map, place: PublishedPlace, **options: Any) -> Any:
-    return publish(each.objects, place.of(each.name), each.freeze(), now_ms=1, **options)
+def published(pond_map: Map, place: PublishedPlace, **options: Any) -> Any:
+    return publish(pond_map.objects, place.of(pond_map.name), pond_map.freeze(), now_ms=1, **options)
 
 
 def opened(place: PublishedPlace, cache: str = "cache") -> Any:
@@ -222,7 +222,7 @@ def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Ma
         ("objects_allow_http", "perhaps", "boolean"),
     ],
 )
-def test_a_bad_setting_names_itself_its_value_and_the_way_out(
+def test_a_bad_setting_is_named_with_its_value_and_the_way_out(
     name: str, value: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

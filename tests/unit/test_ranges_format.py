@@ -33,7 +33,7 @@ AIRPORTS_FORM = [
     b"\3" + bytes(7), 0, b"", 16, (0, 3, 6, 9), 9, b"EWRJFKLGA",
     b"\3" + bytes(7), 1, b"\3", 24, (18, 0, 13, 0, 0, 0),
 ]  # fmt: skip
-"""What is hashed for the range of the page; numbers here are lengths of 8 bytes, those in a tuple have 4."""
+"""The hashed content of the range of the page; numbers here are lengths of 8 bytes, those in a tuple have 4."""
 
 
 def hashed(form: list[bytes | int | tuple[bytes | int, ...]]) -> bytes:
