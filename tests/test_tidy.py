@@ -75,6 +75,13 @@ def test_naive_clocks_are_found() -> None:
     assert not problems_of(tidy.clocks_are_passed_in, "import time\ntime.time()\n", "src/millpond/clock.py")
 
 
+def test_prefixes_that_no_registry_knows_are_found() -> None:
+    assert problems_of(tidy.keyspaces_are_registered, 'LOG = Prefix("log")\n')
+    assert problems_of(tidy.keyspaces_are_registered, 'LOG = keys.Prefix("log")[1]\n')
+    assert not problems_of(tidy.keyspaces_are_registered, 'LOG = REGISTRY.register("maps", "log")\n')
+    assert not problems_of(tidy.keyspaces_are_registered, 'LOG = Prefix("log")\n', "tests/unit/test_log.py")
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -64,6 +64,8 @@ PHRASES = {
     "set aside": "quarantined",
     "unless told": "by default",
 }
+# A prefix made anywhere else would be one that no registry knows; the contract of spaces makes rows of no pond.
+PREFIX_DOORS = ("src/millpond/kernel/keys.py", "src/millpond/kernel/keyspace.py", "src/millpond/testing/contracts/")
 QUESTIONS = frozenset(("who", "what", "whether", "where", "how", "when", "why", "which", "whose", "whom"))
 WORDED = ("src/", "tests/", "bench/", "tools/")  # folders whose words are checked
 NOT_WORDED = ("src/millpond/kernel/", "src/millpond/stores/", "tests/tidy.py", "tests/test_tidy.py")
@@ -238,6 +240,15 @@ def clocks_are_passed_in(source: Source) -> Iterator[str]:
                 yield f"line {node.lineno}: {called}; use {CLOCKS[called]}"
 
 
+def keyspaces_are_registered(source: Source) -> Iterator[str]:
+    """Nothing that ships makes a prefix of keys by hand: it is a registered keyspace, or lies within one."""
+    if not source.shipped or source.path.startswith(PREFIX_DOORS):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("Prefix", "Keyspace"):
+            yield f"line {node.lineno}: register a keyspace: REGISTRY.register(part, name, …)"
+
+
 def names_are_the_fields(source: Source) -> Iterator[str]:
     """Whatever a file names has the field's word: no pronoun, no participle where there is a noun."""
     if not _is_worded(source):
@@ -319,6 +330,7 @@ PYTHON_RULES: tuple[Rule, ...] = (
     modules_are_introduced,
     doors_are_exact,
     clocks_are_passed_in,
+    keyspaces_are_registered,
     names_are_the_fields,
     docstrings_name_the_thing,
     phrases_are_plain,

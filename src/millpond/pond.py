@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
 
-POND_FORMAT = 2
+POND_FORMAT = 3
 
 
 def open_pond(

@@ -14,10 +14,11 @@ from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import Space, Transaction
 from millpond.maps.log import queue
 from millpond.maps.log.apply import follow, record, remembered
-from millpond.maps.log.log import STREAMS, Entry, entries_after
-from millpond.maps.log.queue import ABSORBED, NUMBER, queued_parts, series_of, settings_of
+from millpond.maps.log.log import Entry, entries_after
+from millpond.maps.log.queue import NUMBER, queued_parts, series_of, settings_of
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.model.keyspaces import ABSORBED, STREAMS
 from millpond.stores.memory import MemorySpace
 
 MAX, EVERY = 6, 4

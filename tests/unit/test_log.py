@@ -13,7 +13,8 @@ from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.steps import listening
 from millpond.maps.loads import retention
-from millpond.maps.log.log import HEAD, LOG, Entry
+from millpond.maps.log.log import HEAD, Entry
+from millpond.maps.model.keyspaces import LOG
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of

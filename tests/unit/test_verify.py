@@ -16,9 +16,8 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Internal
 from millpond.kernel.verify import Problem, Report, checked, problem
-from millpond.maps.loads.loads import QUEUE
-from millpond.maps.log.log import LOG
-from millpond.maps.model.snapshot_pointer import SNAPSHOT, Current, current_snapshot
+from millpond.maps.model.keyspaces import LOG, QUEUE, SNAPSHOT
+from millpond.maps.model.snapshot_pointer import Current, current_snapshot
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 

@@ -10,21 +10,25 @@ Invariants checked, on top of what each file says of itself:
   and lies where the queue says;
 * a shard absorbed no load that was never entered, and holds the tables of its map's scheme and no others;
 * a snapshot is of this incarnation of its map, and of no later version than the shard has;
-* folders of shards and snapshots belong to maps.
+* folders of shards and snapshots belong to maps;
+* every row of the space belongs to a registered keyspace.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, MillpondError
+from millpond.kernel.keyspace import REGISTRY
 from millpond.kernel.verify import Report, attempt, checked, problem
-from millpond.maps.loads.loads import ABSORBED, NUMBER, QUEUE, Loads, Queued, series_of
+from millpond.maps.loads.loads import NUMBER, Loads, Queued, series_of
 from millpond.maps.log.check import check_log, check_retained
-from millpond.maps.model.catalogue import MAPS, list_maps
+from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.snapshot_pointer import SNAPSHOT, current_snapshot
+from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, QUEUE, SNAPSHOT
+from millpond.maps.model.snapshot_pointer import current_snapshot
 from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.maps.shard.check import check_shard
 from millpond.maps.snapshots.check import check_snapshot
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ("verify_maps",)
 
 _OURS = "report this; it should not be possible"
+_STRAY_ROWS_MAX = 10
 
 
 def verify_maps(
@@ -88,15 +93,22 @@ def _check_space(loads: Loads, folder: Path) -> Iterator[Report]:
     # Damaged pages may kill the process that reads them: a child goes first.
     yield checked("row of the space", sum(read_through(folder / "space").values()))
     with loads.space.read() as tx:
+        yield from _check_keyspaces(tx)
         yield from _check_catalogue(tx)
         yield from _check_queue(tx)
         yield from check_log(tx)
 
 
+def _check_keyspaces(tx: ReadTransaction) -> Iterator[Report]:
+    for key in itertools.islice(REGISTRY.unregistered(tx), _STRAY_ROWS_MAX):
+        remedy = "open the pond with the version of Millpond that wrote it; without it no node can be a copy"
+        yield problem("row of the space", key.hex(), "it belongs to no known keyspace", remedy, counted=False)
+
+
 def _check_catalogue(tx: ReadTransaction) -> Iterator[Report]:
     names = set()
-    for key, value in tx.scan(MAPS.range()):
-        (name,) = MAPS.unpack(key)
+    for key, value in tx.scan(CATALOGUE.range()):
+        (name,) = CATALOGUE.unpack(key)
         try:
             definition = MapDefinition.from_dict(json.loads(value))
         except (MillpondError, ValueError, TypeError, KeyError) as error:

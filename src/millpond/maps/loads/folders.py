@@ -6,8 +6,9 @@ from pathlib import Path
 
 from millpond.kernel.scans import first_parts
 from millpond.kernel.space import ReadTransaction, Space
-from millpond.maps.log.queue import MAINTENANCE, QUARANTINE, QUEUE, Quarantined, Queued, queued_parts
+from millpond.maps.log.queue import Quarantined, Queued, queued_parts
 from millpond.maps.model.catalogue import map_names
+from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, QUEUE
 
 __all__ = ("PartPlaces", "MergeQueue")
 

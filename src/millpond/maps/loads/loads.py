@@ -40,26 +40,15 @@ from millpond.maps.loads.folders import MergeQueue, PartPlaces
 from millpond.maps.log.apply import follow, load_body, record, remembered
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
-from millpond.maps.log.queue import (
-    ABSORBED,
-    MAINTENANCE,
-    NUMBER,
-    QUARANTINE,
-    QUEUE,
-    RETAINED,
-    MaintenanceOrder,
-    Quarantined,
-    Queued,
-    queued_part,
-    series_of,
-)
+from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
 from millpond.maps.model.catalogue import find_map
+from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest, verify_part
 from millpond.stores.files import move, remove_tree, sweep_leftovers, sync, write_file_atomically
 from millpond.stores.locks import alone
 
 __all__ = (
-    "ABSORBED", "FOLDERS", "NUMBER", "QUEUE", "Committed", "Loads", "Quarantined", "Queued", "series_of", "sweep_pond",
+    "FOLDERS", "NUMBER", "Committed", "Loads", "Quarantined", "Queued", "series_of", "sweep_pond",
 )  # fmt: skip
 
 LOCK_SECONDS = 120.0

@@ -6,38 +6,38 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from millpond.errors import Conflict
-from millpond.kernel.keys import Prefix
 from millpond.kernel.space import Space, Transaction
 from millpond.maps.loads.load import Loading, wait_applied, wait_for
 from millpond.maps.loads.maintenance_orders import order_maintenance
 from millpond.maps.loads.retention import cover, expire, part_folder, part_statuses
 from millpond.maps.loads.retries import replace_part, retry_parts
-from millpond.maps.log.log import HEAD, POND_ID, Entry, begin_trimmed, entries_after, head_of
+from millpond.maps.log.log import HEAD, Entry, begin_trimmed, entries_after, head_of
 from millpond.maps.log.queue import PartStatus, applied_position
 from millpond.maps.model.catalogue import find_map, list_maps
+from millpond.maps.model.keyspaces import PART_RETENTION, POND_ID
 
 __all__ = ("RetainedParts", "PondLog", "begin")
 
-RETENTION = Prefix("pond").pack("part_retention")
+_ID, _RETENTION = POND_ID.pack(), PART_RETENTION.pack()
 
 
 def begin(space: Space, draw_id: Callable[[], str], now_ms: int, retention_ms: int | None, *, serve: bool) -> int:
     """Give a pond what it needs before it is used: an id, the head of its log. How long it keeps parts, in ms."""
 
     def act(tx: Transaction) -> int:
-        if tx.get(POND_ID) is None:
-            tx.put(POND_ID, draw_id().encode())
+        if tx.get(_ID) is None:
+            tx.put(_ID, draw_id().encode())
         if tx.get(HEAD) is None and list_maps(tx):
-            begin_trimmed(tx, (tx.get(POND_ID) or b"").decode(), now_ms)
+            begin_trimmed(tx, (tx.get(_ID) or b"").decode(), now_ms)
         if retention_ms is not None:
-            tx.put(RETENTION, str(retention_ms).encode())
+            tx.put(_RETENTION, str(retention_ms).encode())
         if serve:
             cover(tx)
-        return int(tx.get(RETENTION) or b"0")
+        return int(tx.get(_RETENTION) or b"0")
 
     with space.read() as tx:
-        begun = tx.get(POND_ID) is not None and not (tx.get(HEAD) is None and list_maps(tx))
-        known = int(tx.get(RETENTION) or b"0")
+        begun = tx.get(_ID) is not None and not (tx.get(HEAD) is None and list_maps(tx))
+        known = int(tx.get(_RETENTION) or b"0")
     return known if begun and not serve and retention_ms in (None, known) else space.write(act)
 
 
@@ -50,7 +50,7 @@ class PondLog:
     def id(self) -> str:
         """The id of the pond: the same on all nodes that hold it."""
         with self.loading.space.read() as tx:
-            return (tx.get(POND_ID) or b"").decode()
+            return (tx.get(_ID) or b"").decode()
 
     def join(self, pond_id: str) -> None:
         """Take the id of the pond that is to be followed.
@@ -59,14 +59,14 @@ class PondLog:
         """
 
         def act(tx: Transaction) -> None:
-            if tx.get(POND_ID) == pond_id.encode():
+            if tx.get(_ID) == pond_id.encode():
                 return
             if head_of(tx).position:
                 raise Conflict(
-                    "the node holds another pond", kind="pond_other", found=(tx.get(POND_ID) or b"").decode(),
+                    "the node holds another pond", kind="pond_other", found=(tx.get(_ID) or b"").decode(),
                     wanted=pond_id, hint="give it an empty folder, or make it a copy: millpond repair --from URL",
                 )  # fmt: skip
-            tx.put(POND_ID, pond_id.encode())
+            tx.put(_ID, pond_id.encode())
 
         self.loading.space.write(act)
 

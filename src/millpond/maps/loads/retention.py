@@ -15,17 +15,9 @@ from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.loads import Loads
 from millpond.maps.log.log import Entry, entries_after, first_position, head_of, trim
-from millpond.maps.log.queue import (
-    QUARANTINE,
-    RETAINED,
-    PartStatus,
-    Quarantined,
-    Queued,
-    applied_position,
-    queued_part,
-    queued_parts,
-)
+from millpond.maps.log.queue import PartStatus, Quarantined, Queued, applied_position, queued_part, queued_parts
 from millpond.maps.model.catalogue import map_names
+from millpond.maps.model.keyspaces import QUARANTINE, RETAINED
 from millpond.stores.files import remove_tree
 
 __all__ = ("LOG_ENTRIES_MAX", "cover", "expire", "part_folder", "part_statuses", "tidy_up")

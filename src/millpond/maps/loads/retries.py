@@ -27,9 +27,6 @@ from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import part_statuses
 from millpond.maps.log.log import Entry, entries_after
 from millpond.maps.log.queue import (
-    MAINTENANCE,
-    QUARANTINE,
-    RETAINED,
     MaintenanceOrder,
     PartStatus,
     Quarantined,
@@ -38,6 +35,7 @@ from millpond.maps.log.queue import (
     queued_parts,
     series_of,
 )
+from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import verify_part
 from millpond.maps.shard.shard import Shard
 from millpond.stores.files import move, remove_tree

@@ -15,11 +15,9 @@ from typing import Any
 from millpond.errors import Unavailable
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
-from millpond.maps.log.log import LOADS, STREAMS, Entry, accept, append
+from millpond.maps.log.log import Entry, accept, append
 from millpond.maps.log.queue import (
-    MAINTENANCE,
     NUMBER,
-    RETAINED,
     MaintenanceOrder,
     Queued,
     forget_map,
@@ -30,6 +28,7 @@ from millpond.maps.log.queue import (
 )
 from millpond.maps.model.catalogue import find_map, known_map, map_names, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.keyspaces import LOADS, MAINTENANCE, RETAINED, STREAMS
 from millpond.maps.parts.part import PartManifest
 
 __all__ = ("follow", "load_body", "perform", "queue_entry", "record", "remembered")

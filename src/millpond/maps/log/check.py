@@ -14,7 +14,8 @@ from millpond.errors import Corrupt, MillpondError
 from millpond.kernel.space import ReadTransaction
 from millpond.kernel.verify import Report, checked, problem
 from millpond.maps.log.log import Entry, chain_after, entries_after, first_position, head_of
-from millpond.maps.log.queue import RETAINED, Queued, queued_parts
+from millpond.maps.log.queue import Queued, queued_parts
+from millpond.maps.model.keyspaces import RETAINED
 from millpond.maps.parts.part import read_manifest, verify_part
 
 if TYPE_CHECKING:

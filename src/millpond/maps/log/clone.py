@@ -28,13 +28,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from millpond.errors import Corrupt, Unavailable
-from millpond.kernel.keys import Prefix
+from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.log.log import LOADS, LOG, POND_ID, STREAMS
-from millpond.maps.log.queue import ABSORBED, LOCAL, QUARANTINE, Quarantined
-from millpond.maps.model.catalogue import MAPS, list_maps
+from millpond.maps.log.log import ENTRIES
+from millpond.maps.log.queue import Quarantined
+from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, CLONED, POND_ID, QUARANTINE
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.stores.files import disk_errors, remove_tree, sync, write_file_atomically
@@ -55,9 +56,7 @@ __all__ = (
     "write_state",
 )
 
-SHARED = (MAPS, LOG, LOADS, STREAMS, ABSORBED, Prefix("counter"))
-"""The key prefixes that are the same in the spaces of all nodes at the same position."""
-_DONE = Prefix("clone").pack("done")
+_DONE = CLONED.pack()
 _ROWS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
 _ROWS_PER_BATCH = 8192
 _LOCK_SECONDS = 600.0
@@ -88,8 +87,17 @@ def shard_file(folder: Path, definition: MapDefinition) -> Path:
 
 
 def write_state(tx: ReadTransaction, file: Path) -> None:
-    """Write what the space has in common with its peers'."""
-    _write_rows(file, (row for prefix in SHARED for row in tx.scan(prefix.range())))
+    """Write what the space has in common with its peers'.
+
+    Raises: `Corrupt` when the space has rows of which nobody knows whether peers have them too.
+    """
+    stray = next(REGISTRY.unregistered(tx), None)
+    if stray is not None:
+        raise Corrupt(
+            "the space holds rows of no known keyspace", kind="keyspace_unknown", key=stray.hex(),
+            hint="open the pond with the version of Millpond that wrote them",
+        )  # fmt: skip
+    _write_rows(file, (row for keyspace in REGISTRY.of(Scope.SHARED) for row in tx.scan(keyspace.range())))
 
 
 def write_quarantine(tx: ReadTransaction, file: Path) -> None:
@@ -119,18 +127,31 @@ def _read_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
             for batch in pa.ipc.open_stream(source):
                 yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         except pa.ArrowInvalid as error:
-            raise Corrupt(
-                "the state of a clone cannot be read", kind="clone_state", file=file, reason=error,
-                hint="remove the folder it lies in, then make the node a copy again: millpond repair --from URL",
-            ) from error  # fmt: skip
+            raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, reason: object) -> Corrupt:
+    return Corrupt(
+        "the state of a clone cannot be read", kind="clone_state", file=file, reason=reason,
+        hint="remove the folder it lies in, then make the node a copy again: millpond repair --from URL",
+    )  # fmt: skip
 
 
 def definitions_of(file: Path) -> list[MapDefinition]:
     """The maps in a state.
 
-    Raises: `Corrupt` when it cannot be read.
+    Raises: `Corrupt` when it cannot be read, or holds what is not shared.
     """
-    return [MapDefinition.from_dict(json.loads(value)) for key, value in _read_rows(file) if key in MAPS]
+    return [MapDefinition.from_dict(json.loads(value)) for key, value in _shared_rows(file) if key in CATALOGUE]
+
+
+def _shared_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a state, each of which is to be copied as it is."""
+    for key, value in _read_rows(file):
+        keyspace = REGISTRY.find(key)
+        if keyspace is None or keyspace.scope is not Scope.SHARED:
+            raise _unreadable(file, f"the row {key.hex()} is none that nodes share")
+        yield key, value
 
 
 def quarantine_of(file: Path) -> list[Quarantined]:
@@ -249,23 +270,23 @@ def _hold(held: ExitStack, folder: Path, maps: dict[str, MapDefinition]) -> None
 
 
 def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
-    for prefix in (*SHARED, *LOCAL):
-        tx.delete_range(prefix.range())
+    for keyspace in REGISTRY.of(Scope.SHARED, Scope.LOCAL):
+        tx.delete_range(keyspace.range())
     source = clone_folder(folder)
-    for key, value in _read_rows(source / "state.arrow"):
+    for key, value in _shared_rows(source / "state.arrow"):
         tx.put(key, value)
     for quarantined in quarantine_of(source / "quarantine.arrow"):
         moved = replace(quarantined, folder=str(_quarantine_folder(folder, quarantined)))
         tx.put(QUARANTINE.pack(quarantined.map, quarantined.number), moved.to_json())
     _forget_entries(tx)
-    tx.put(POND_ID, clone.pond.encode())
+    tx.put(POND_ID.pack(), clone.pond.encode())
     tx.put(_DONE, clone.id.encode())
 
 
 def _forget_entries(tx: Transaction) -> None:
     """Keep of the log only what follows its last load: the parts of the others are not here, so nobody can follow."""
-    kinds = (json.loads(value)["kind"] for _, value in tx.scan(LOG.range()))
-    tx.delete_range(LOG.range(), max((count for count, kind in enumerate(kinds, 1) if kind == "load"), default=0))
+    kinds = (json.loads(value)["kind"] for _, value in tx.scan(ENTRIES))
+    tx.delete_range(ENTRIES, max((count for count, kind in enumerate(kinds, 1) if kind == "load"), default=0))
 
 
 def forget_quarantined(folder: Path, space: Space, name: str, position: int) -> None:

@@ -1,10 +1,10 @@
 """The log of a pond: every change of its content, one entry after another.
 
-    ("log", position)         an entry, as JSON; positions are dense: 1, 2, 3 …
-    ("counter", "log")        the head: last position, its chain, its time, as JSON
-    ("load", load id)         what a load entered, for repeated requests, as JSON
-    ("stream", query)         the last epoch of a stream that was entered, and what it entered, as JSON; it goes with
-                              the last of the maps that the stream brought rows to
+    ("maps", "log", position)    an entry, as JSON; positions are dense: 1, 2, 3 …
+    ("maps", "log", "head")      the head: last position, its chain, its time, as JSON
+    ("maps", "load", load id)    what a load entered, for repeated requests, as JSON
+    ("maps", "stream", query)    the last epoch of a stream that was entered, and what it entered, as JSON; it goes with
+                                 the last of the maps that the stream brought rows to
 
 | kind | what it is about | body |
 |---|---|---|
@@ -31,18 +31,17 @@ from typing import Any
 import xxhash
 
 from millpond.errors import Conflict, Corrupt, NotFound
-from millpond.kernel.keys import Prefix
 from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.maps.model.keyspaces import LOADS, LOG
 
 __all__ = (
-    "HEAD", "KINDS", "LOADS", "LOG", "POND_ID", "STREAMS", "Entry", "Head", "accept", "append", "begin_trimmed",
-    "chain_after", "entries_after", "entry_at", "first_position", "follows", "head_of", "trim",
+    "ENTRIES", "HEAD", "KINDS", "Entry", "Head", "accept", "append", "begin_trimmed", "chain_after", "entries_after",
+    "entry_at", "first_position", "follows", "head_of", "trim",
 )  # fmt: skip
 
-LOG, LOADS, STREAMS = Prefix("log"), Prefix("load"), Prefix("stream")
-HEAD = Prefix("counter").pack("log")
-POND_ID = Prefix("pond").pack("id")
-"""The same on all nodes that follow one log."""
+HEAD = LOG.pack("head")
+ENTRIES = LOG.range((0,), ("",))
+"""The keys of all positions: whole numbers come before every text."""
 KINDS = ("create", "alter", "drop", "load", "condense", "retain")
 
 
@@ -167,7 +166,7 @@ def entry_at(tx: ReadTransaction, position: int) -> Entry | None:
 
 def first_position(tx: ReadTransaction) -> int:
     """The oldest position the log still has; the one to come when it has none."""
-    for key in tx.keys(LOG.range()):
+    for key in tx.keys(ENTRIES):
         (position,) = LOG.unpack(key)
         assert isinstance(position, int)
         return position
@@ -186,7 +185,7 @@ def entries_after(tx: ReadTransaction, after: int, limit: int) -> list[Entry]:
             hint="begin with a copy of the maps as they are now",
         )  # fmt: skip
     found: list[Entry] = []
-    for _, value in tx.scan(LOG.range((after + 1,))):
+    for _, value in tx.scan(LOG.range((after + 1,), ("",))):
         if len(found) >= limit:
             break
         found.append(Entry.from_dict(json.loads(value)))
@@ -200,7 +199,7 @@ def begin_trimmed(tx: Transaction, pond: str, now_ms: int) -> None:
 
 def trim(tx: Transaction, first: int) -> int:
     """Drop the entries before a position, and what their loads remember; how many."""
-    old = LOG.range((), (first,))
+    old = LOG.range((0,), (first,))
     for _, value in tx.scan(old):
         entry = Entry.from_dict(json.loads(value))
         if entry.kind == "load":

@@ -1,10 +1,10 @@
 """The queue of a map: parts to be merged and maintenance orders, in the order of the log.
 
-    ("queue", map, number)       a part that waits, JSON; merged, it leaves
-    ("absorbed", map, part id)   the number under which this part was entered; forgotten by `forget_parts`
-    ("maintenance", map, position)      an order to condense or retain, JSON; carried out, it leaves
-    ("retained", part id)            a part that was merged and whose files are kept, JSON
-    ("quarantine", map, number)  a part that could not be merged, JSON
+    ("maps", "queue", map, number)            a part that waits, JSON; merged, it leaves
+    ("maps", "absorbed", map, part id)        the number under which this part was entered; forgotten by `forget_parts`
+    ("maps", "maintenance", map, position)    an order to condense or retain, JSON; carried out, it leaves
+    ("maps", "retained", part id)             a part that was merged and whose files are kept, JSON
+    ("maps", "quarantine", map, number)       a part that could not be merged, JSON
 
 Invariants:
 * parts are numbered in the order of their entries, and within an entry in its order;
@@ -22,21 +22,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
-from millpond.kernel.keys import Prefix
 from millpond.kernel.series import Listed, Series
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import head_of
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, PART_NUMBER, QUARANTINE, QUEUE
 from millpond.maps.model.snapshot_pointer import current_snapshot
 
 __all__ = (
-    "ABSORBED",
-    "MAINTENANCE",
-    "RETAINED",
-    "LOCAL",
     "NUMBER",
-    "QUARANTINE",
-    "QUEUE",
     "MaintenanceOrder",
     "PartStatus",
     "Quarantined",
@@ -53,9 +47,7 @@ __all__ = (
     "with_settings",
 )
 
-QUEUE, ABSORBED, QUARANTINE = Prefix("queue"), Prefix("absorbed"), Prefix("quarantine")
-MAINTENANCE, RETAINED = Prefix("maintenance"), Prefix("retained")
-NUMBER = Prefix("counter").pack("part")
+NUMBER = PART_NUMBER.pack()
 PARTS_REMEMBERED_MAX = 200_000
 """A part that comes again after so many others counts as new: its rows are put once more, over those of later loads.
 
@@ -63,8 +55,6 @@ What is sent again after a failure comes after a few. To remember one costs some
 """
 PARTS_FORGOTTEN_EVERY = 10_000
 """Numbers between two looks at all that is remembered: one look costs some tenths of a second."""
-LOCAL = (QUEUE, MAINTENANCE, RETAINED, QUARANTINE, Prefix("snapshot"))
-"""The key prefixes of a node's own state; everything else in the space is the same on all nodes at a position."""
 
 Row = bytes
 _SETTINGS = ("overwrite", "retain_ms", "retain_by", "maintenance_suspended")

@@ -1,4 +1,4 @@
-"""The catalogue: the maps of a pond. One row per map in the space, `maps/<name>` → its definition as JSON.
+"""The catalogue: the maps of a pond. One row per map in the space, its definition as JSON.
 
 Dropping a map and making one of the same name gives another incarnation: parts written for the first are refused, and
 handles of the first say so (`same_map`) instead of showing the second, or nothing.
@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
-from millpond.kernel.keys import Prefix
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.model.definition import MapDefinition, check_name
+from millpond.maps.model.keyspaces import CATALOGUE
 from millpond.shown import shown
 from millpond.times.durations import optional_duration
 
@@ -25,18 +25,17 @@ __all__ = (
     "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
 )  # fmt: skip
 
-MAPS = Prefix("maps")
 ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "maintenance_suspended")
 
 
 def list_maps(tx: ReadTransaction) -> list[MapDefinition]:
     """All maps, by name."""
-    return [MapDefinition.from_dict(json.loads(value)) for _, value in tx.scan(MAPS.range())]
+    return [MapDefinition.from_dict(json.loads(value)) for _, value in tx.scan(CATALOGUE.range())]
 
 
 def map_names(tx: ReadTransaction) -> list[str]:
     """The names of all maps, in order: for whoever need not know what they are."""
-    return [str(MAPS.unpack(key)[0]) for key in tx.keys(MAPS.range())]
+    return [str(CATALOGUE.unpack(key)[0]) for key in tx.keys(CATALOGUE.range())]
 
 
 def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
@@ -59,7 +58,7 @@ def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
 @lru_cache(maxsize=1024)
 def map_key(name: str) -> bytes:
     """The key of a map's row."""
-    return MAPS.pack(name)
+    return CATALOGUE.pack(name)
 
 
 def known_map(tx: ReadTransaction, name: str) -> MapDefinition | None:
@@ -104,12 +103,12 @@ def _definition(row: bytes) -> MapDefinition:
 
 def put_map(tx: Transaction, definition: MapDefinition) -> None:
     """Enter a map, or its altered settings."""
-    tx.put(MAPS.pack(definition.name), json.dumps(definition.to_dict()).encode())
+    tx.put(CATALOGUE.pack(definition.name), json.dumps(definition.to_dict()).encode())
 
 
 def remove_map(tx: Transaction, name: str) -> None:
     """Take a map out."""
-    tx.delete(MAPS.pack(name))
+    tx.delete(CATALOGUE.pack(name))
 
 
 def created_map(tx: ReadTransaction, definition: MapDefinition, *, exist_ok: bool) -> MapDefinition | None:

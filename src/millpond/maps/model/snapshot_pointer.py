@@ -7,12 +7,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from millpond.kernel.keys import Prefix
 from millpond.kernel.registers import Register
+from millpond.maps.model.keyspaces import SNAPSHOT
 
-__all__ = ("SNAPSHOT", "Current", "current_snapshot")
-
-SNAPSHOT = Prefix("snapshot")
+__all__ = ("Current", "current_snapshot")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import NotFound, Unavailable
-from millpond.maps.log.queue import QUARANTINE, maintenance_orders
+from millpond.maps.log.queue import maintenance_orders
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.keyspaces import QUARANTINE
 from millpond.maps.shard.digest import DigestCache
 from millpond.pond import Pond
 

@@ -1,0 +1,69 @@
+"""The keyspaces of maps: all rows that maps have in a pond's space, and what describes the pond itself.
+
+Every row of maps belongs to one of these; `docs/format/space.md` lists them from here.
+"""
+
+from __future__ import annotations
+
+from millpond.kernel.keyspace import REGISTRY, Scope
+
+__all__ = (
+    "ABSORBED", "CATALOGUE", "CLONED", "LOADS", "LOG", "MAINTENANCE", "PART_NUMBER", "PART_RETENTION", "POND_ID",
+    "QUARANTINE", "QUEUE", "RETAINED", "SNAPSHOT", "STREAMS",
+)  # fmt: skip
+
+_SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
+
+CATALOGUE = REGISTRY.register(
+    "maps", "catalogue", ("map",), _SHARED, "JSON", "the definition of a map"
+)  # fmt: skip
+LOG = REGISTRY.register(
+    "maps", "log", ('position or "head"',), _SHARED, "JSON",
+    "an entry of the log; `head`: its last `position`, that entry's `chain` and `stamp_ms`",
+)  # fmt: skip
+LOADS = REGISTRY.register(
+    "maps", "load", ("load id",), _SHARED, "JSON",
+    "what a load brought, for whoever sends it again; it goes with its entry",
+)  # fmt: skip
+STREAMS = REGISTRY.register(
+    "maps", "stream", ("query",), _SHARED, "JSON",
+    "the last epoch of a stream, what it brought, and the `maps` it ever brought rows to; it goes when the last of "
+    "them is dropped",
+)  # fmt: skip
+ABSORBED = REGISTRY.register(
+    "maps", "absorbed", ("map", "part id"), _SHARED, "8 bytes",
+    "the number under which this part came, also after it was merged",
+)  # fmt: skip
+PART_NUMBER = REGISTRY.register(
+    "maps", "part_number", (), _SHARED, "8 bytes", "the last number given to a part"
+)  # fmt: skip
+QUEUE = REGISTRY.register(
+    "maps", "queue", ("map", "number"), _LOCAL, "JSON",
+    "a part that waits to be merged: its id, its rows (`entries`), and `about` it its load, position, time, source, "
+    "and the settings of its map when it came",
+)  # fmt: skip
+MAINTENANCE = REGISTRY.register(
+    "maps", "maintenance", ("map", "position"), _LOCAL, "JSON",
+    "a maintenance order that waits: `what`, `before`, its time, and the settings of its map when it came",
+)  # fmt: skip
+RETAINED = REGISTRY.register(
+    "maps", "retained", ("part id",), _LOCAL, "JSON",
+    "a part that was merged and whose files stay for a while; `queued_ms` says when it was merged",
+)  # fmt: skip
+QUARANTINE = REGISTRY.register(
+    "maps", "quarantine", ("map", "number"), _LOCAL, "JSON", "a part that could not be merged, and the reason"
+)  # fmt: skip
+SNAPSHOT = REGISTRY.register(
+    "maps", "snapshot", ("map",), _LOCAL, "register",
+    "the manifest that bulk lookups answer from, the incarnation of its map and the version of the shard",
+)  # fmt: skip
+CLONED = REGISTRY.register(
+    "maps", "cloned", (), _LOCAL, "text", "the id of the clone that this pond became last"
+)  # fmt: skip
+POND_ID = REGISTRY.register(
+    "pond", "id", (), _SHARED, "text", "the id of the pond, 16 hexadecimal digits"
+)  # fmt: skip
+PART_RETENTION = REGISTRY.register(
+    "pond", "part_retention", (), Scope.FOLDER, "text",
+    "how long merged parts stay, in milliseconds; no row or 0: not at all",
+)  # fmt: skip

@@ -1,0 +1,176 @@
+"""Keyspaces are registered once, and a pond has no row outside of them."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.clock import ManualClock
+from millpond.errors import Corrupt, Internal
+from millpond.kernel.keys import EVERYTHING, encode
+from millpond.kernel.keyspace import REGISTRY, Registry, Scope
+from millpond.maps.log.clone import Clone, adopt_clone, clone_folder, write_quarantine, write_state
+from millpond.maps.model.keyspaces import PART_RETENTION, POND_ID
+from millpond.pond import open_pond
+from millpond.stores.memory import MemorySpace
+from millpond.testing.faults import flip_byte
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millpond import Pond
+    from millpond.kernel.keyspace import Keyspace
+
+DAY = 86_400_000
+WORDS = st.sampled_from(["a", "ab", "b", "log", ""])
+REST = st.lists(st.one_of(WORDS, st.integers(-3, 3)), max_size=2).map(tuple)
+
+
+def registry_of(*pairs: tuple[str, str]) -> Registry:
+    registry = Registry()
+    for part, name in pairs:
+        registry.register(part, name, (), Scope.SHARED, "text", "rows of a test")
+    return registry
+
+
+def test_a_keyspace_is_registered_once() -> None:
+    registry = registry_of(("a", "log"), ("b", "log"))
+    with pytest.raises(Internal) as caught:
+        registry.register("a", "log", (), Scope.LOCAL, "text", "another")
+    assert caught.value.kind == "keyspace_twice"
+    assert [str(keyspace) for keyspace in registry.of()] == ["a/log", "b/log"]
+    assert registry.of(Scope.LOCAL) == ()
+
+
+@given(
+    pairs=st.sets(st.tuples(st.sampled_from("ab"), st.sampled_from(["a", "ab", "log"])), max_size=4),
+    rows=st.lists(st.one_of(st.tuples(WORDS, WORDS, REST), st.binary(min_size=1, max_size=4)), max_size=20),
+)
+def test_rows_outside_every_keyspace_are_found(
+    pairs: set[tuple[str, str]], rows: list[bytes | tuple[str, str, tuple[int | str, ...]]]
+) -> None:
+    registry, space = registry_of(*pairs), MemorySpace()
+    known = {encode((part, name)) for part, name in pairs}
+    keys = {row if isinstance(row, bytes) else encode((row[0], row[1], *row[2])) for row in rows}
+
+    def put(tx: object) -> None:
+        for key in keys:
+            tx.put(key, b"")  # type: ignore[attr-defined]
+
+    space.write(put)
+    with space.read() as tx:
+        found = list(registry.unregistered(tx))
+    assert found == sorted(key for key in keys if not any(key.startswith(prefix) for prefix in known))
+
+
+# -- a pond's space -----------------------------------------------------------------------------------
+
+
+def bring(pond: Pond, value: int, *, wait: bool = True, stream: tuple[str, int] | None = None) -> None:
+    writer = pond.part_writer("m")
+    writer.write(canonical_of(pond.map("m").definition, [(("a", value), value)]))
+    pond.commit_load(writer.finish(), wait=wait, stream=stream)
+
+
+def rows_of(pond: Pond) -> dict[str, int]:
+    """The number of rows of every keyspace; a row of none fails."""
+    counts: dict[str, int] = {}
+    with pond.space.read() as tx:
+        assert list(REGISTRY.unregistered(tx)) == []
+        for key, _ in tx.scan(EVERYTHING):
+            keyspace = REGISTRY.find(key)
+            assert keyspace is not None and key in keyspace
+            counts[str(keyspace)] = counts.get(str(keyspace), 0) + 1
+    return counts
+
+
+def names_of(*scopes: Scope) -> set[str]:
+    return {str(keyspace) for keyspace in REGISTRY.of(*scopes)}
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Path:
+    """A pond with a row in every keyspace but that of clones."""
+    with open_pond(tmp_path / "busy", clock=ManualClock(now=DAY), part_retention="7d") as pond:
+        pond.create_map("m", kind="temporal_state", value="long")
+        pond.create_map("dropped", kind="state")
+        bring(pond, 1, stream=("query", 1))
+        pond.map("m").lookup(pa.array(["a"]), pa.array([5], pa.timestamp("ms", "UTC")))
+        pond.drop_map("dropped")
+        bring(pond, 2, wait=False)
+        [damaged] = pond.parts(state="queued")
+        folder = pond.part_folder(damaged.part)
+        assert folder is not None
+        flip_byte(folder / "data.mdb", 5000)
+        bring(pond, 3)
+        pond.map("m").retain(before="1970-01-01T00:00Z")
+        bring(pond, 4, wait=False)
+        pond.order_maintenance("m", "condense", 0)
+        assert rows_of(pond).keys() == names_of() - {"maps/cloned"}
+        assert [problem.subject for problem in pond.verify().problems] == ["quarantine"]
+    return tmp_path / "busy"
+
+
+def test_a_busy_pond_has_no_row_outside_the_keyspaces(busy: Path) -> None:
+    with open_pond(busy, clock=ManualClock(now=DAY, ids=900)) as pond:
+        assert rows_of(pond).keys() <= names_of()
+
+
+def gather(source: Path, target: Path) -> Clone:
+    """Copy of a pond into the folder in which another one gathers its clone."""
+    gathered = clone_folder(target)
+    gathered.mkdir()
+    with open_pond(source, clock=ManualClock(now=DAY, ids=900)) as pond:
+        with pond.space.read() as tx:
+            write_state(tx, gathered / "state.arrow")
+            write_quarantine(tx, gathered / "quarantine.arrow")
+        about = Clone("clone-1", pond.id, pond.position()[0], (f"m.{pond.map('m').definition.incarnation}",))
+        shard = pond.map("m").shard.folder
+        shutil.copy(shard / (shard / "current").read_text().strip() / "data.mdb", gathered / f"{about.maps[0]}.mdb")
+    return about
+
+
+def test_a_clone_has_what_is_shared_and_leaves_its_folders_settings(busy: Path, tmp_path: Path) -> None:
+    with open_pond(tmp_path / "copy", clock=ManualClock(now=DAY, ids=500), part_retention="3d") as copy:
+        copy.create_map("mine", kind="state")
+        about = gather(busy, copy.folder)
+        adopt_clone(copy.folder, copy.space, about)
+        found = rows_of(copy)
+        local = names_of(Scope.LOCAL) - {"maps/cloned", "maps/quarantine/<map>/<number>"}
+        assert found.keys() == names_of() - local
+        assert copy.id == about.pond
+        with copy.space.read() as tx:
+            assert tx.get(POND_ID.pack()) == about.pond.encode()
+            assert tx.get(PART_RETENTION.pack()) == str(3 * DAY).encode()
+
+
+def test_rows_of_nobody_are_found_and_never_copied_as_if_all_were_there(busy: Path, tmp_path: Path) -> None:
+    with open_pond(busy, clock=ManualClock(now=DAY, ids=900)) as pond:
+        pond.space.write(lambda tx: tx.put(encode(("versions", "branch", "main")), b"{}"))
+        [problem] = [problem for problem in pond.verify().problems if problem.subject == "row of the space"]
+        assert problem.found == "it belongs to no known keyspace"
+        with pytest.raises(Corrupt) as caught, pond.space.read() as tx:
+            write_state(tx, tmp_path / "state.arrow")
+        assert caught.value.kind == "keyspace_unknown"
+
+
+@pytest.mark.parametrize("keyspace", [*REGISTRY.of(Scope.LOCAL, Scope.FOLDER), None], ids=str)
+def test_a_state_with_rows_that_are_not_shared_is_refused(tmp_path: Path, keyspace: Keyspace | None) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=DAY)) as pond:
+        clone_folder(pond.folder).mkdir()
+        file = clone_folder(pond.folder) / "state.arrow"
+        key = encode(("log", 1)) if keyspace is None else keyspace.pack("m", 1)
+        with pa.OSFile(str(file), "wb") as sink:
+            table = pa.table({"key": [key], "value": [b"{}"]})
+            with pa.ipc.new_stream(sink, table.schema) as stream:
+                stream.write_table(table)
+        with pytest.raises(Corrupt) as caught:
+            adopt_clone(pond.folder, pond.space, Clone("c", pond.id, 1, ()))
+        assert caught.value.kind == "clone_state"
+        assert caught.value.values["file"] == file
