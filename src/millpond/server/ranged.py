@@ -7,7 +7,9 @@ new ones.
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 
 from fastapi import Request
@@ -53,14 +55,25 @@ def _range(request: Request, size: int, tag: str) -> tuple[int, int]:
 
 def file_chunks(file: Path) -> Callable[[int, int], Iterator[bytes]]:
     """The bytes of a file. It is opened at once, so that a removal meanwhile does no harm."""
-    source = file.open("rb", buffering=0)
+    body = _OpenFile(file.open("rb", buffering=0))
+    return body.chunks
 
-    def chunks(start: int, stop: int) -> Iterator[bytes]:
-        with source:
-            source.seek(start)
+
+class _OpenFile:
+    """An open file that is closed when its last byte was read, or when nobody can read on.
+
+    A connection that is lost before the first byte leaves an iterator that nobody starts, so nothing in it runs.
+    """
+
+    def __init__(self, source: FileIO) -> None:
+        self._source = source
+        weakref.finalize(self, source.close)
+
+    def chunks(self, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes from `start` up to, and without, `stop`."""
+        with self._source:
+            self._source.seek(start)
             left = stop - start
-            while left > 0 and (chunk := source.read(min(CHUNK_BYTES, left))):
+            while left > 0 and (chunk := self._source.read(min(CHUNK_BYTES, left))):
                 left -= len(chunk)
                 yield chunk
-
-    return chunks
