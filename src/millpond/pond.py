@@ -85,7 +85,7 @@ class Pond(PondLog, RetainedParts):
                 self._serving.serve()
             self.space = LmdbSpace(folder / "space")
             opened.callback(self.space.close)
-            retention_ms = begin(self.space, clock.random_id, clock.now_ms(), retention_ms, serve=serve)
+            retention_ms = begin(self.space, clock.random_id, retention_ms, serve=serve)
             self._loads = Loads(self.space, folder, clock, keep_ms=retention_ms)
             self.loading = Loading(folder, self._loads, clock, self._shard, served=serve, writing=self._serving.writing)
             self.open_maps = OpenMaps(self.loading)

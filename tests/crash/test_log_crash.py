@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.maps.log.log import chain_after, first_position
+from millpond.maps.log.log import ENTRIES
 from millpond.pond import open_pond
 from millpond.testing.faults import occurrences
 from tests.crash import log_story as story
@@ -66,11 +66,11 @@ def ended(folder: Path) -> dict[str, object]:
 def check_log(pond: Pond) -> None:
     """Dense, chained, every load once, and a whole part for every load it reaches back to."""
     with pond.space.read() as tx:
-        first = first_position(tx)
+        first = ENTRIES.first(tx)
     entries = pond.entries(first - 1)
     assert [entry.position for entry in entries] == list(range(first, pond.position()[0] + 1))
     for before, entry in pairwise(entries):
-        assert entry.chain == chain_after(before.chain, entry)
+        assert entry.chain == ENTRIES.chain_after(before.chain, entry.record)
         assert entry.stamp_ms >= before.stamp_ms
     assert not entries or entries[-1].chain == pond.position()[1]
     loads = [entry.body["load"] for entry in entries if entry.kind == "load"]

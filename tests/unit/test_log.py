@@ -13,8 +13,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.steps import listening
 from millpond.maps.loads import retention
-from millpond.maps.log.log import HEAD, Entry
-from millpond.maps.model.keyspaces import LOG
+from millpond.maps.log.log import Entry
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
@@ -152,30 +151,6 @@ def test_an_entry_whose_part_is_missing_or_another_is_refused(pond: Pond, replic
     assert replica.position()[0] == 1
     replica.enter(second, copies(replica, pond, second))
     assert replica.position()[0] == 2
-
-
-def test_a_pond_from_before_there_were_logs_begins_trimmed(pond: Pond) -> None:
-    bring(pond, {"a": 1})
-
-    def forget(tx: object) -> None:
-        for key, _ in list(tx.scan(LOG.range())):  # type: ignore[attr-defined]
-            tx.delete(key)  # type: ignore[attr-defined]
-        tx.delete(HEAD)  # type: ignore[attr-defined]
-
-    pond.space.write(forget)
-    shard = pond.map("m").shard
-    with shard.exclusive():
-        shard.change(lambda tx: tx.delete(b"position", db=shard._generation.info), None)
-    pond.close()
-    with open_pond(pond.folder, clock=ManualClock(now=DAY, ids=500)) as opened:
-        assert opened.position()[0] == 1
-        with pytest.raises(NotFound) as caught:
-            opened.entries(0)
-        assert caught.value.kind == "log_trimmed"
-        assert caught.value.values["first"] == 2
-        assert bring(opened, {"b": 2}) == 2
-        assert [entry.kind for entry in opened.entries(1)] == ["load"]
-        assert answers(opened, "a", "b") == [1, 2]
 
 
 def test_times_never_fall(pond: Pond) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from millpond.testing.faults import flip_byte
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millpond.kernel.space import Transaction
     from millpond.pond import Pond
 
 DAY = 86_400_000
@@ -225,17 +225,21 @@ def test_a_shard_that_was_restored_from_a_copy_is_frozen_anew(loaded: Pond, tmp_
     assert loaded.verify().problems == ()
 
 
+def put(key: bytes, value: bytes, tx: Transaction) -> None:
+    tx.put(key, value)
+
+
 def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         for name in ("one", "two", "three"):
             pond.create_map(name, kind="state", value="long")
         pond.map("one").load({"key": ["a"], "value": [1]})
         assert pond.verify(full=True).ok
-        entries = pond.entries(0)
-        changed = json.dumps(replace(entries[1], stamp_ms=entries[1].stamp_ms - 10).to_dict()).encode()
-        pond.space.write(lambda tx: tx.put(LOG.pack(2), changed))
-        assert {problem.subject for problem in pond.verify().problems} == {"log"}
-        row = json.dumps(entries[1].to_dict()).encode()
+        with pond.space.read() as read:
+            row = read.get(LOG.pack(2)) or b""
+        for changed in (row.replace(b"two", b"tow"), row.replace(b"create", b"crated"), row[:20]):
+            pond.space.write(partial(put, LOG.pack(2), changed))
+            assert {problem.subject for problem in pond.verify().problems} == {"log"}
         pond.space.write(lambda tx: tx.put(LOG.pack(2), row))
         assert pond.verify().ok
         pond.space.write(lambda tx: tx.delete(LOG.pack(3)))

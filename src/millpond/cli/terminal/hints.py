@@ -20,6 +20,7 @@ OPTIONS = {
 """Parameters that hints name, and the options that stand for them."""
 
 BY_KIND = {
+    "log_forked": "decide which node is right, and make the other a copy of it: millpond repair --from URL",
     "maintenance_setting": "--before TIME; or set it for good: millpond alter {map} --{setting} 30d",
     "published_other": "publish to another place with --to, or take this one with --replace",
 }

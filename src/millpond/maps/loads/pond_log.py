@@ -11,9 +11,9 @@ from millpond.maps.loads.load import Loading, wait_applied, wait_for
 from millpond.maps.loads.maintenance_orders import order_maintenance
 from millpond.maps.loads.retention import cover, expire, part_folder, part_statuses
 from millpond.maps.loads.retries import replace_part, retry_parts
-from millpond.maps.log.log import HEAD, Entry, begin_trimmed, entries_after, head_of
+from millpond.maps.log.log import Entry, entries_after, head_of
 from millpond.maps.log.queue import PartStatus, applied_position
-from millpond.maps.model.catalogue import find_map, list_maps
+from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.keyspaces import PART_RETENTION, POND_ID
 
 __all__ = ("RetainedParts", "PondLog", "begin")
@@ -21,14 +21,12 @@ __all__ = ("RetainedParts", "PondLog", "begin")
 _ID, _RETENTION = POND_ID.pack(), PART_RETENTION.pack()
 
 
-def begin(space: Space, draw_id: Callable[[], str], now_ms: int, retention_ms: int | None, *, serve: bool) -> int:
-    """Give a pond what it needs before it is used: an id, the head of its log. How long it keeps parts, in ms."""
+def begin(space: Space, draw_id: Callable[[], str], retention_ms: int | None, *, serve: bool) -> int:
+    """Give a pond what it needs before it is used, an id. How long it keeps parts, in ms."""
 
     def act(tx: Transaction) -> int:
         if tx.get(_ID) is None:
             tx.put(_ID, draw_id().encode())
-        if tx.get(HEAD) is None and list_maps(tx):
-            begin_trimmed(tx, (tx.get(_ID) or b"").decode(), now_ms)
         if retention_ms is not None:
             tx.put(_RETENTION, str(retention_ms).encode())
         if serve:
@@ -36,7 +34,7 @@ def begin(space: Space, draw_id: Callable[[], str], now_ms: int, retention_ms: i
         return int(tx.get(_RETENTION) or b"0")
 
     with space.read() as tx:
-        begun = tx.get(_ID) is not None and not (tx.get(HEAD) is None and list_maps(tx))
+        begun = tx.get(_ID) is not None
         known = int(tx.get(_RETENTION) or b"0")
     return known if begun and not serve and retention_ms in (None, known) else space.write(act)
 

@@ -1,7 +1,7 @@
 """Checking the log of a pond, and the parts that are kept for those who follow it.
 
 Invariants checked:
-* positions are dense up to the head, times never fall, and every chain follows from the one before;
+* positions are dense up to the head, times never fall, and every chain follows from the one before (`kernel/log.py`);
 * every part that is kept lies where it should, and is whole: `full` reads its files.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, MillpondError
 from millpond.kernel.space import ReadTransaction
 from millpond.kernel.verify import Report, checked, problem
-from millpond.maps.log.log import Entry, chain_after, entries_after, first_position, head_of
+from millpond.maps.log.log import ENTRIES
 from millpond.maps.log.queue import Queued, queued_parts
 from millpond.maps.model.keyspaces import RETAINED
 from millpond.maps.parts.part import read_manifest, verify_part
@@ -23,35 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ("check_retained", "check_log")
 
-_OURS = "report this; it should not be possible"
 _COPY = "make the node a copy of another: millpond repair --from URL"
 
 
 def check_log(tx: ReadTransaction) -> Iterator[Report]:
     """The log from its oldest entry to its head."""
-    head, before = head_of(tx), None
-    after = first_position(tx) - 1
     try:
-        while some := entries_after(tx, after, 1000):
-            for entry in some:
-                yield from _check_entry(entry, before, after + 1)
-                before, after = entry, entry.position
+        yield from ENTRIES.check(tx, _COPY)
     except MillpondError as error:
-        yield problem("log", after + 1, error, _COPY)
-        return
-    if after != head.position or (before is not None and before.chain != head.chain):
-        found = f"the log ends at {after}, its head says {head.position}"
-        yield problem("log", head.position, found, _COPY, counted=False)
-
-
-def _check_entry(entry: Entry, before: Entry | None, position: int) -> Iterator[Report]:
-    yield checked("log entry")
-    if entry.position != position:
-        yield problem("log", position, f"the next entry is {entry.position}", _COPY, counted=False)
-    if before is not None and entry.chain != chain_after(before.chain, entry):
-        yield problem("log", position, "it does not follow from the entry before it", _COPY, counted=False)
-    if before is not None and entry.stamp_ms < before.stamp_ms:
-        yield problem("log", position, "it is older than the entry before it", _OURS, counted=False)
+        yield problem("log", ENTRIES.prefix, error, _COPY)
 
 
 def check_retained(loads: Loads, *, full: bool) -> Iterator[Report]:

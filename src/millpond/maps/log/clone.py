@@ -285,8 +285,8 @@ def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
 
 def _forget_entries(tx: Transaction) -> None:
     """Keep of the log only what follows its last load: the parts of the others are not here, so nobody can follow."""
-    kinds = (json.loads(value)["kind"] for _, value in tx.scan(ENTRIES))
-    tx.delete_range(ENTRIES, max((count for count, kind in enumerate(kinds, 1) if kind == "load"), default=0))
+    loads = (record.position for record in ENTRIES.records(tx) if record.entry.kind == "load")
+    ENTRIES.trim(tx, max(loads, default=0) + 1)
 
 
 def forget_quarantined(folder: Path, space: Space, name: str, position: int) -> None:

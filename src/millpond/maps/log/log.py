@@ -1,7 +1,6 @@
-"""The log of a pond: every change of its content, one entry after another.
+"""The log of a pond: every change of what its maps hold, one entry after another, on the kernel's log.
 
-    ("maps", "log", position)    an entry, as JSON; positions are dense: 1, 2, 3 …
-    ("maps", "log", "head")      the head: last position, its chain, its time, as JSON
+    ("maps", "log", …)           the log, see `kernel/log.py`; an entry is JSON `{"body", "kind", "maps"}`
     ("maps", "load", load id)    what a load entered, for repeated requests, as JSON
     ("maps", "stream", query)    the last epoch of a stream that was entered, and what it entered, as JSON; it goes with
                                  the last of the maps that the stream brought rows to
@@ -13,36 +12,65 @@
 | `load` | the maps it brings rows to | `load, source, rejected, stream, number, rows, duplicates, parts` |
 | `condense`, `retain` | one map | `incarnation, before` (UTC milliseconds) |
 
-Invariants:
-* an entry is appended in the same write of the space as its effect on catalogue and queue (`entering.py`);
-* positions are dense, times never fall, and each entry's `chain` is the hash of the chain before it and of itself, so
-  two logs that differ anywhere differ in every chain from there on;
+Invariants, besides those of the kernel's log:
+* an entry is appended in the same write of the space as its effect on catalogue and queue (`apply.py`);
 * **the rows of a map at a position, and when each was put, are a function of the log up to there alone**: not of when
   or how entries were merged, nor of what clock a node has;
-* of the oldest entries some may be gone (`trim`): a log that begins after a position says so, and never skips one.
+* what a load remembers is trimmed with its entry.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
-import xxhash
-
-from millpond.errors import Conflict, Corrupt, NotFound
+from millpond.errors import Corrupt
+from millpond.kernel.log import Head, Log, Record
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.model.keyspaces import LOADS, LOG
 
 __all__ = (
-    "ENTRIES", "HEAD", "KINDS", "Entry", "Head", "accept", "append", "begin_trimmed", "chain_after", "entries_after",
-    "entry_at", "first_position", "follows", "head_of", "trim",
+    "ENTRIES", "KINDS", "Change", "Entry", "accept", "append", "entries_after", "entry_at", "first_position", "follows",
+    "head_of", "trim",
 )  # fmt: skip
 
-HEAD = LOG.pack("head")
-ENTRIES = LOG.range((0,), ("",))
-"""The keys of all positions: whole numbers come before every text."""
 KINDS = ("create", "alter", "drop", "load", "condense", "retain")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An entry of the log without its place: which maps it is about, and what happens to them."""
+
+    kind: str
+    maps: tuple[str, ...]
+    body: dict[str, Any]
+
+    def encode(self) -> bytes:
+        """The bytes that are stored and hashed: JSON with sorted names."""
+        return json.dumps({"body": self.body, "kind": self.kind, "maps": self.maps}, sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, row: bytes) -> Change:
+        """Parse the bytes of `encode`.
+
+        Raises: `Corrupt` when they are not understood.
+        """
+        try:
+            return cls.of(**json.loads(row))
+        except (ValueError, TypeError) as error:
+            raise _unreadable(error) from error
+
+    @classmethod
+    def of(cls, kind: Any, maps: Any, body: Any) -> Change:
+        """The change of a kind that is known.
+
+        Raises: `Corrupt` when it is not understood.
+        """
+        named = isinstance(maps, list | tuple) and all(isinstance(name, str) for name in maps)
+        if kind not in KINDS or not named or not isinstance(body, dict):
+            raise Corrupt("an entry of the log is not understood", kind="log_entry", entry=kind)
+        return cls(kind, tuple(maps), body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +84,20 @@ class Entry:
     body: dict[str, Any]
     chain: str
 
+    @classmethod
+    def of(cls, record: Record[Change]) -> Self:
+        """The entry of a record of the log."""
+        change = record.entry
+        return cls(
+            position=record.position, kind=change.kind, stamp_ms=record.stamp_ms, maps=change.maps, body=change.body,
+            chain=record.chain,
+        )  # fmt: skip
+
+    @property
+    def record(self) -> Record[Change]:
+        """The record of the log that the entry is made of."""
+        return Record(self.position, self.stamp_ms, self.chain, Change(self.kind, self.maps, self.body))
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, read back by `from_dict`."""
         return {
@@ -64,59 +106,37 @@ class Entry:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> Entry:
+    def from_dict(cls, payload: dict[str, Any]) -> Self:
         """Parse the dict written by `to_dict`.
 
         Raises: `Corrupt` when it is not understood.
         """
         try:
-            entry = cls(**{**payload, "maps": tuple(payload["maps"])})
-        except (TypeError, KeyError) as error:
-            raise Corrupt("an entry of the log cannot be read", kind="log_entry", reason=error) from error
-        if entry.kind not in KINDS or entry.position < 1 or not isinstance(entry.body, dict):
-            raise Corrupt("an entry of the log is not understood", kind="log_entry", entry=entry.kind)
-        return entry
+            change = Change.of(payload["kind"], payload["maps"], payload["body"])
+            position, stamp_ms, chain = payload["position"], payload["stamp_ms"], payload["chain"]
+            sound = len(bytes.fromhex(chain)) == 16 and type(position) is type(stamp_ms) is int
+        except (TypeError, KeyError, ValueError) as error:
+            raise _unreadable(error) from error
+        if not sound or position < 1:
+            raise Corrupt("an entry of the log is not understood", kind="log_entry", position=position)
+        return cls.of(Record(position, stamp_ms, chain, change))
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The end of a log: its last position, that entry's chain and time."""
-
-    position: int = 0
-    chain: str = ""
-    stamp_ms: int = 0
+def _unreadable(reason: Exception) -> Corrupt:
+    return Corrupt("an entry of the log cannot be read", kind="log_entry", reason=reason)
 
 
-def chain_after(before: str, entry: Entry) -> str:
-    """The chain of an entry that follows one with the chain `before`."""
-    text = json.dumps({**entry.to_dict(), "chain": before}, sort_keys=True)
-    return xxhash.xxh3_128_hexdigest(text.encode())
+ENTRIES: Log[Change] = Log(LOG, Change.encode, Change.decode)
 
 
 def head_of(tx: ReadTransaction) -> Head:
     """The end of the log."""
-    row = tx.get(HEAD)
-    return Head() if row is None else Head(**json.loads(row))
-
-
-def _put_head(tx: Transaction, head: Head) -> None:
-    tx.put(HEAD, json.dumps(asdict(head)).encode())
+    return ENTRIES.head(tx)
 
 
 def append(tx: Transaction, kind: str, maps: tuple[str, ...], body: dict[str, Any], now_ms: int) -> Entry:
-    """Put the next entry. Its effect belongs into the same write: see `entering.record`."""
-    last = head_of(tx)
-    entry = Entry(
-        position=last.position + 1, kind=kind, stamp_ms=max(now_ms, last.stamp_ms), maps=maps, body=body, chain=""
-    )
-    chained = replace(entry, chain=chain_after(last.chain, entry))
-    _put(tx, chained)
-    return chained
-
-
-def _put(tx: Transaction, entry: Entry) -> None:
-    tx.put(LOG.pack(entry.position), json.dumps(entry.to_dict()).encode())
-    _put_head(tx, Head(entry.position, entry.chain, entry.stamp_ms))
+    """Put the next entry. Its effect belongs into the same write: see `apply.record`."""
+    return Entry.of(ENTRIES.append(tx, Change(kind, maps, body), now_ms))
 
 
 def accept(tx: Transaction, entry: Entry) -> bool:
@@ -124,10 +144,7 @@ def accept(tx: Transaction, entry: Entry) -> bool:
 
     Raises: `Conflict`, see `follows`.
     """
-    if not follows(tx, entry):
-        return False
-    _put(tx, entry)
-    return True
+    return ENTRIES.accept(tx, entry.record)
 
 
 def follows(tx: ReadTransaction, entry: Entry) -> bool:
@@ -135,42 +152,18 @@ def follows(tx: ReadTransaction, entry: Entry) -> bool:
 
     Raises: `Conflict`, kind `log_gap` when entries before it are missing, `log_forked` when it follows another past.
     """
-    last = head_of(tx)
-    if entry.position <= last.position:
-        known = entry_at(tx, entry.position)
-        if known is not None and known.chain != entry.chain:
-            raise _forked(entry, known.chain)
-        return False
-    if entry.position > last.position + 1:
-        raise Conflict(
-            "entries before this one are missing", kind="log_gap", position=entry.position, last=last.position,
-            hint="enter the entries in between first",
-        )  # fmt: skip
-    if entry.chain != chain_after(last.chain, entry):
-        raise _forked(entry, last.chain)
-    return True
-
-
-def _forked(entry: Entry, chain: str) -> Conflict:
-    return Conflict(
-        "the logs have different pasts", kind="log_forked", position=entry.position, found=entry.chain, ours=chain,
-        hint="decide which node is right, and make the other a copy of it: millpond repair --from URL",
-    )  # fmt: skip
+    return ENTRIES.follows(tx, entry.record)
 
 
 def entry_at(tx: ReadTransaction, position: int) -> Entry | None:
     """The entry at a position; None when there is none, or none any more."""
-    row = tx.get(LOG.pack(position))
-    return None if row is None else Entry.from_dict(json.loads(row))
+    record = ENTRIES.at(tx, position)
+    return None if record is None else Entry.of(record)
 
 
 def first_position(tx: ReadTransaction) -> int:
     """The oldest position the log still has; the one to come when it has none."""
-    for key in tx.keys(ENTRIES):
-        (position,) = LOG.unpack(key)
-        assert isinstance(position, int)
-        return position
-    return head_of(tx).position + 1
+    return ENTRIES.first(tx)
 
 
 def entries_after(tx: ReadTransaction, after: int, limit: int) -> list[Entry]:
@@ -178,30 +171,12 @@ def entries_after(tx: ReadTransaction, after: int, limit: int) -> list[Entry]:
 
     Raises: `NotFound`, kind `log_trimmed`, when the next one is gone.
     """
-    first = first_position(tx)
-    if after + 1 < first:
-        raise NotFound(
-            "the log no longer reaches back so far", kind="log_trimmed", after=after, first=first,
-            hint="begin with a copy of the maps as they are now",
-        )  # fmt: skip
-    found: list[Entry] = []
-    for _, value in tx.scan(LOG.range((after + 1,), ("",))):
-        if len(found) >= limit:
-            break
-        found.append(Entry.from_dict(json.loads(value)))
-    return found
-
-
-def begin_trimmed(tx: Transaction, pond: str, now_ms: int) -> None:
-    """Give a pond that has content but no log a head: whoever follows it must begin with a copy."""
-    _put_head(tx, Head(1, xxhash.xxh3_128_hexdigest(pond.encode()), now_ms))
+    return [Entry.of(record) for record in ENTRIES.read(tx, after, limit)]
 
 
 def trim(tx: Transaction, first: int) -> int:
     """Drop the entries before a position, and what their loads remember; how many."""
-    old = LOG.range((0,), (first,))
-    for _, value in tx.scan(old):
-        entry = Entry.from_dict(json.loads(value))
-        if entry.kind == "load":
-            tx.delete(LOADS.pack(entry.body["load"]))
-    return tx.delete_range(old)
+    for record in ENTRIES.records(tx, first):
+        if record.entry.kind == "load":
+            tx.delete(LOADS.pack(record.entry.body["load"]))
+    return ENTRIES.trim(tx, first)

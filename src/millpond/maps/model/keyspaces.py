@@ -18,8 +18,7 @@ CATALOGUE = REGISTRY.register(
     "maps", "catalogue", ("map",), _SHARED, "JSON", "the definition of a map"
 )  # fmt: skip
 LOG = REGISTRY.register(
-    "maps", "log", ('position or "head"',), _SHARED, "JSON",
-    "an entry of the log; `head`: its last `position`, that entry's `chain` and `stamp_ms`",
+    "maps", "log", ('position or "head"',), _SHARED, "log", "the log of all changes of the maps' content",
 )  # fmt: skip
 LOADS = REGISTRY.register(
     "maps", "load", ("load id",), _SHARED, "JSON",

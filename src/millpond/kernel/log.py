@@ -1,0 +1,247 @@
+"""A log: entries at dense positions, each chained to the one before by a hash, appended with their effect.
+
+    (log…, position)    16 bytes of chain, 8 bytes of time, then the entry as its part encodes it
+    (log…, "head")      JSON `{"position", "chain", "stamp_ms"}` of the last entry; no row before the first
+
+A part says what its entries are, and how they become bytes: the same bytes on every machine, for they are what is
+hashed. It appends an entry in the same transaction as the entry's effect, so state at a position is a function of the
+log up to there.
+
+Invariants:
+* positions are dense: 1, 2, 3 …; times never fall;
+* the chain of an entry is the hash of the chain before it, its position, its time and its bytes, so two logs that
+  differ anywhere differ in every chain from there on: a fork is found at the first entry that is copied across it;
+* the oldest entries may be trimmed, and nothing else: what is left ends at the head, and whoever reads from before its
+  beginning is told so, and never skips an entry;
+* the head outlives its entry: a log whose entries are all gone goes on where it stopped.
+
+The hash (XXH3, 128 bits) finds mistakes and damage. It is no proof against somebody who may choose the entries.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import xxhash
+
+from millpond.errors import Conflict, Corrupt, NotFound
+from millpond.kernel.verify import checked, problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millpond.kernel.keys import KeyRange, Prefix
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.kernel.verify import Report
+
+__all__ = ("Head", "Log", "Record")
+
+E = TypeVar("E")
+_ROW = struct.Struct(">16sq")
+_PLACE = struct.Struct(">qq")
+_PAGE_ENTRIES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a log: its last position, that entry's chain (32 hexadecimal digits) and time (UTC milliseconds)."""
+
+    position: int = 0
+    chain: str = ""
+    stamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[E]):
+    """An entry in its place."""
+
+    position: int
+    stamp_ms: int
+    chain: str
+    entry: E
+
+
+@dataclass(frozen=True, slots=True)
+class Log(Generic[E]):
+    """The log under a prefix of a space. `decode` reads what `encode` made, or raises `Corrupt`.
+
+    `encode(decode(encode(entry))) == encode(entry)`, on every machine: a copied entry is hashed anew where it comes.
+    """
+
+    prefix: Prefix
+    encode: Callable[[E], bytes]
+    decode: Callable[[bytes], E]
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def append(self, tx: Transaction, entry: E, now_ms: int) -> Record[E]:
+        """Put the next entry; its time is `now_ms`, or the time of the entry before when clocks went backwards."""
+        last = self.head(tx)
+        row, position, stamp_ms = self.encode(entry), last.position + 1, max(now_ms, last.stamp_ms)
+        record = Record(position, stamp_ms, _chain(last.chain, position, stamp_ms, row), entry)
+        self._put(tx, record, row)
+        return record
+
+    def accept(self, tx: Transaction, record: Record[E]) -> bool:
+        """Put an entry of another log as the next; False when it is here already.
+
+        Raises:
+            Conflict: as `follows`.
+        """
+        if not self.follows(tx, record):
+            return False
+        self._put(tx, record, self.encode(record.entry))
+        return True
+
+    def trim(self, tx: Transaction, before: int) -> int:
+        """Drop the entries before a position; how many there were."""
+        return tx.delete_range(self._positions(0, before))
+
+    def _put(self, tx: Transaction, record: Record[E], row: bytes) -> None:
+        assert record.position == self.head(tx).position + 1, "positions are dense"
+        tx.put(self.prefix.pack(record.position), _ROW.pack(bytes.fromhex(record.chain), record.stamp_ms) + row)
+        head = {"position": record.position, "chain": record.chain, "stamp_ms": record.stamp_ms}
+        tx.put(self.prefix.pack("head"), json.dumps(head).encode())
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def head(self, tx: ReadTransaction) -> Head:
+        """The end of the log.
+
+        Raises:
+            Corrupt: the row is not what a log writes.
+        """
+        row = tx.get(self.prefix.pack("head"))
+        if row is None:
+            return Head()
+        try:
+            head = Head(**json.loads(row))
+            sound = len(bytes.fromhex(head.chain)) == 16 and type(head.position) is type(head.stamp_ms) is int
+        except (ValueError, TypeError) as error:
+            raise self._damaged("its head cannot be read", error) from error
+        if not sound or head.position < 1:
+            raise self._damaged("its head is not understood", row)
+        return head
+
+    def at(self, tx: ReadTransaction, position: int) -> Record[E] | None:
+        """The entry at a position; None when there is none, or none any more."""
+        row = tx.get(self.prefix.pack(position))
+        return None if row is None else self._parse(position, row)
+
+    def first(self, tx: ReadTransaction) -> int:
+        """The oldest position the log still has; the one to come when it has none."""
+        key = next(tx.keys(self._positions(0)), None)
+        return self.head(tx).position + 1 if key is None else self._position_of(key)
+
+    def read(self, tx: ReadTransaction, after: int, limit: int) -> list[Record[E]]:
+        """The entries that follow a position, at most `limit`.
+
+        Raises:
+            NotFound: kind `log_trimmed`: the next one is gone.
+            Corrupt: a row is not what a log writes.
+        """
+        first = self.first(tx)
+        if after + 1 < first:
+            raise NotFound(
+                "the log no longer reaches back so far", kind="log_trimmed", after=after, first=first,
+                hint="begin with a copy of what it led to",
+            )  # fmt: skip
+        rows = itertools.islice(tx.scan(self._positions(after + 1)), limit)
+        return [self._parse(self._position_of(key), row) for key, row in rows]
+
+    def records(self, tx: ReadTransaction, before: int | None = None) -> Iterator[Record[E]]:
+        """All entries that the log still has, or those before a position, in order."""
+        for key, row in tx.scan(self._positions(0, before)):
+            yield self._parse(self._position_of(key), row)
+
+    def follows(self, tx: ReadTransaction, record: Record[E]) -> bool:
+        """True when an entry of another log is the next of this one; False when it is here already.
+
+        Raises:
+            Conflict: kind `log_gap` when entries before it are missing, `log_forked` when the logs differ up to it.
+        """
+        last = self.head(tx)
+        if record.position <= last.position:
+            known = self.at(tx, record.position)
+            if known is not None and known.chain != record.chain:
+                raise _forked(record, known.chain)
+            return False
+        if record.position > last.position + 1:
+            raise Conflict(
+                "entries before this one are missing", kind="log_gap", position=record.position, last=last.position,
+                hint="enter the entries in between first",
+            )  # fmt: skip
+        if record.chain != self.chain_after(last.chain, record):
+            raise _forked(record, last.chain)
+        return True
+
+    def chain_after(self, before: str, record: Record[E]) -> str:
+        """The chain of an entry that follows one with the chain `before` (`""`: the first)."""
+        return _chain(before, record.position, record.stamp_ms, self.encode(record.entry))
+
+    def check(self, tx: ReadTransaction, remedy: str) -> Iterator[Report]:
+        """Check the log from its oldest entry to its head: dense, chained, in order of time.
+
+        Raises:
+            Corrupt: a row is not what a log writes.
+        """
+        head, before = self.head(tx), None
+        after = self.first(tx) - 1
+        while records := self.read(tx, after, _PAGE_ENTRIES):
+            for record in records:
+                yield checked("log entry")
+                yield from (problem("log", record.position, found, remedy, counted=False)
+                            for found in self._faults(before, after, record))  # fmt: skip
+                before, after = record, record.position
+        if after != head.position or (before is not None and before.chain != head.chain):
+            found = f"the log ends at {after}, its head says {head.position}"
+            yield problem("log", head.position, found, remedy, counted=False)
+
+    def _faults(self, before: Record[E] | None, after: int, record: Record[E]) -> Iterator[str]:
+        if record.position != after + 1:
+            yield f"the next entry is {record.position}, not {after + 1}"
+        # Of the oldest entry of a trimmed log nobody knows the chain before it.
+        known = "" if record.position == 1 else None if before is None else before.chain
+        if known is not None and record.chain != self.chain_after(known, record):
+            yield "it does not follow from the entry before it"
+        if before is not None and record.stamp_ms < before.stamp_ms:
+            yield "it is older than the entry before it"
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def _positions(self, start: int, stop: int | None = None) -> KeyRange:
+        """The keys of entries: whole numbers come before every text, so the head is not among them."""
+        return self.prefix.range((start,), ("",) if stop is None else (stop,))
+
+    def _position_of(self, key: bytes) -> int:
+        parts = self.prefix.unpack(key)
+        if len(parts) != 1 or type(parts[0]) is not int:
+            raise self._damaged("a row has no position", key.hex())
+        return parts[0]
+
+    def _parse(self, position: int, row: bytes) -> Record[E]:
+        if len(row) < _ROW.size:
+            raise self._damaged("an entry is too short", position)
+        chain, stamp_ms = _ROW.unpack_from(row)
+        return Record(position, stamp_ms, chain.hex(), self.decode(row[_ROW.size :]))
+
+    def _damaged(self, message: str, found: object) -> Corrupt:
+        return Corrupt(f"the log is damaged: {message}", kind="log_damaged", key=self.prefix.packed.hex(), found=found)
+
+
+def _chain(before: str, position: int, stamp_ms: int, row: bytes) -> str:
+    hashed = xxhash.xxh3_128(bytes.fromhex(before))
+    hashed.update(_PLACE.pack(position, stamp_ms))
+    hashed.update(row)
+    return hashed.hexdigest()
+
+
+def _forked(record: Record[E], chain: str) -> Conflict:
+    return Conflict(
+        "the logs have different pasts", kind="log_forked", position=record.position, found=record.chain, ours=chain,
+        hint="decide which log is right, and replace the other by a copy of it",
+    )  # fmt: skip
