@@ -44,6 +44,7 @@ def daemon(scratch: Path, ready: str, *command: str) -> Iterator[str]:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout is not None
+    reading: threading.Thread | None = None
     try:
         said: list[str] = []
         for line in process.stdout:
@@ -53,11 +54,15 @@ def daemon(scratch: Path, ready: str, *command: str) -> Iterator[str]:
         else:
             raise AssertionError(f"{command[0]} did not start:\n{''.join(said[-30:])}")
         # Somebody must go on reading, or the process stops at a full pipe.
-        threading.Thread(target=process.stdout.read, daemon=True).start()
+        reading = threading.Thread(target=process.stdout.read, daemon=True)
+        reading.start()
         yield found[0]
     finally:
         process.terminate()
         process.wait(timeout=60)
+        if reading is not None:
+            reading.join()
+        process.stdout.close()
 
 
 @contextmanager
