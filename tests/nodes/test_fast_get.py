@@ -114,7 +114,7 @@ def test_a_map_that_is_about_to_move_is_not_waited_for(pond: Pond, where: str) -
     reader.start()
     assert held.wait(60)
     mover.start()
-    while not environment._waiting:
+    while not environment._growers:
         assert mover.is_alive()
     assert hand.get("m", "a", None) is None
     assert mover.is_alive(), "it was answered without waiting for the reader to end"

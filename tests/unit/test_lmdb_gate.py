@@ -44,7 +44,7 @@ def test_growing_waits_for_the_readers_of_other_threads(space: LmdbSpace) -> Non
     writer = threading.Thread(target=put, args=(space, b"big", BIG))
     with space.read() as reader:
         writer.start()
-        while not environment_of(space)._waiting:
+        while not environment_of(space)._growers:
             assert writer.is_alive()
         # A reader inside a reader is let in: to keep it out would make both wait for ever.
         with space.read() as nested:
@@ -62,7 +62,7 @@ def test_a_reader_that_may_not_wait_is_let_go_while_the_map_is_to_move(space: Lm
     reader.start()
     assert held.wait(60)
     writer.start()
-    while not environment_of(space)._waiting:
+    while not environment_of(space)._growers:
         assert writer.is_alive()
     with pytest.raises(WouldBlock), space.read(wait=False):
         pass
@@ -95,7 +95,7 @@ def test_the_gate_keeps_nobody_for_longer_than_its_limit(path: Path) -> None:
     assert held.wait(60)
     writer = threading.Thread(target=put, args=(space, b"big", BIG))
     writer.start()
-    while not environment_of(space)._waiting:
+    while not environment_of(space)._growers:
         assert writer.is_alive()
     with pytest.raises(Unavailable) as caught, space.read():
         pass
@@ -143,7 +143,7 @@ def test_a_reader_that_waits_to_write_does_not_stop_the_writer_that_waits_for_it
         go_on.set()
     else:
         go_on.set()
-        while not environment._waiting:
+        while not environment._growers:
             assert writer.is_alive()
         may_write.set()
     reader.join(30)

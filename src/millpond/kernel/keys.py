@@ -54,7 +54,7 @@ class KeyRange(NamedTuple):
     stop: bytes | None
 
     def holds(self, key: bytes) -> bool:
-        """Whether `key` lies in the range."""
+        """True when `key` lies in the range."""
         return self.start <= key and (self.stop is None or key < self.stop)
 
 
@@ -113,7 +113,7 @@ def decode(key: bytes) -> tuple[Part, ...]:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Prefix:
-    """What all keys of one kind start with; index it to go deeper.
+    """The common start of all keys of one kind; index it to go deeper.
 
     >>> runs = Prefix("runs")
     >>> runs["acme"][7].pack("state") == encode(("runs", "acme", 7, "state"))

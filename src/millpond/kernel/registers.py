@@ -26,7 +26,7 @@ __all__ = ("Held", "Register", "Rule", "swap_bytes")
 
 V = TypeVar("V")
 Rule = Callable[["V | None", "V"], "str | None"]
-"""What is wrong with putting the second value in the place of the first; None when nothing is."""
+"""The reason why the second value may not replace the first; None when it may."""
 
 
 def swap_bytes(tx: Transaction, key: bytes, expected: bytes | None, value: bytes | None) -> None:
@@ -55,7 +55,7 @@ def _shown(value: bytes | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Held(Generic[V]):
-    """What a register holds, and how often it was swapped."""
+    """The value of a register, and the number of its swaps."""
 
     value: V
     revision: int
@@ -74,7 +74,7 @@ class Register(Generic[V]):
     rules: tuple[Rule[V], ...] = field(default=())
 
     def read(self, tx: ReadTransaction) -> Held[V] | None:
-        """What it holds; None before the first swap, and after it was cleared.
+        """The value held; None before the first swap, and after it was cleared.
 
         Raises:
             Corrupt: the row is not what a register writes.
@@ -114,7 +114,7 @@ class Register(Generic[V]):
         return current is not None
 
     def _row(self, tx: ReadTransaction) -> tuple[int, Held[V] | None]:
-        """How often it was swapped, and what it holds."""
+        """The number of swaps, and the value held."""
         stored = tx.get(self.key)
         if stored is None:
             return 0, None

@@ -63,7 +63,7 @@ class Manifest:
         assert self.absorbed.isdisjoint(ids), "what was absorbed is not listed"
 
     def __contains__(self, id_: str) -> bool:
-        """Whether the segment is listed, or was and has been absorbed."""
+        """True when the segment is listed, or was and has been absorbed."""
         return id_ in self.absorbed or any(segment.id == id_ for segment in self.segments)
 
     @property
@@ -134,9 +134,9 @@ class Manifest:
         taken = self.segments[start:stop]
         if not all(segment.sealed for segment in taken):
             raise Conflict("an open segment cannot be replaced", kind="segment_open", segment=taken[0].id)
-        kept = () if output is None else (output,)
-        gone = self.absorbed.union(inputs) - {segment.id for segment in kept}
-        return Manifest((*self.segments[:start], *kept, *self.segments[stop:]), gone)
+        added = () if output is None else (output,)
+        gone = self.absorbed.union(inputs) - {segment.id for segment in added}
+        return Manifest((*self.segments[:start], *added, *self.segments[stop:]), gone)
 
     def compact(self, inputs: Sequence[str], output: Segment) -> Manifest:
         """With neighbours replaced by one that holds what they hold, in their place.
@@ -166,7 +166,7 @@ class Manifest:
         return replace(self, segments=tuple(segment for segment in self.segments if segment != gone))
 
     def includes_oldest(self, inputs: Iterable[str]) -> bool:
-        """Whether the oldest segment is among the inputs: only then may what is folded from them drop tombstones."""
+        """True when the oldest segment is among the inputs: only then may what is folded from them drop tombstones."""
         return self.oldest is not None and self.oldest.id in set(inputs)
 
     def _find(self, id_: str) -> Segment:

@@ -62,7 +62,7 @@ class Series:
         return Manifest(segments, frozenset(known - ids))
 
     def knows(self, tx: ReadTransaction, id_: str) -> bool:
-        """Whether the segment is listed, or was."""
+        """True when the segment is listed, or was."""
         return tx.get(self.absorbed.pack(id_)) is not None
 
     def known(self, tx: ReadTransaction, ids: Sequence[str]) -> set[str]:
@@ -88,8 +88,8 @@ class Series:
 
     def put_back(self, tx: Transaction, segment: Segment, about: dict[str, Any]) -> None:
         """List a segment that left, in its old place: what it brought is to be folded once more."""
-        told = {"id": segment.id, "entries": segment.entries, "about": about}
-        tx.put(self.segments.pack(segment.position), json.dumps(told).encode())
+        row = {"id": segment.id, "entries": segment.entries, "about": about}
+        tx.put(self.segments.pack(segment.position), json.dumps(row).encode())
         tx.put(self.absorbed.pack(segment.id), segment.position.to_bytes(8, "big"))
 
     def retire(self, tx: Transaction, positions: Sequence[int]) -> None:

@@ -1,8 +1,8 @@
-"""What a check found, as values: the one form in which fsck, tests, simulation and the health page speak of damage.
+"""Results of checks, as values: the one form in which fsck, tests, simulation and the health page report damage.
 
 Invariants:
 * a problem names the place, what is wrong there, and what to do about it;
-* what was looked at is counted by its kind, so "no problems" can be told from "nothing was checked";
+* what was looked at is counted by its kind, so "no problems" differs from "nothing was checked";
 * reports are added: each part of the system checks itself, and the sum is the answer.
 """
 
@@ -44,7 +44,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How many things of each kind were checked, and what was wrong with them.
+    """Counts of the things checked, by kind, and the problems found.
 
     >>> report = checked("shard", 2) + checked("row", 1000)
     >>> report += problem("part", "staging/7", "is damaged", "load it again")
@@ -68,12 +68,12 @@ class Report:
 
     @property
     def checked(self) -> int:
-        """How many things were looked at."""
+        """The number of things checked."""
         return sum(count for _, count in self.counts)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True when no problem was found."""
         return not self.problems
 
 
@@ -96,6 +96,6 @@ def attempt(subject: str, place: object, check: Callable[[], Iterable[Report]], 
         for found in check():
             report += found
     except Corrupt as error:
-        told = ", ".join([error.message, *(f"{name}={value}" for name, value in error.values.items())])
-        report += problem(subject, place, told, remedy)
+        message = ", ".join([error.message, *(f"{name}={value}" for name, value in error.values.items())])
+        report += problem(subject, place, message, remedy)
     return report

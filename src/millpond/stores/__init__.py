@@ -1,1 +1,1 @@
-"""Where bytes live: spaces in memory and in LMDB, objects in a folder or a bucket, ranges of sorted entries."""
+"""Storage of bytes: spaces in memory and in LMDB, objects in a folder or a bucket, ranges of sorted entries."""

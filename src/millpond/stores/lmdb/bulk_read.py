@@ -39,7 +39,7 @@ __all__ = ("RECORD_BYTES", "Piece", "Rest", "read_from", "read_pieces")
 
 DAMAGED, SEVERAL = -1, -2
 TREE_ENDS, ENOUGH, SEVERAL_NEXT = 0, 1, 2
-"""Why a walk over leaves ends."""
+"""The reasons for which a walk over leaves ends."""
 
 RECORD_BYTES = TABLE.size
 
@@ -177,10 +177,10 @@ def _first_key(pages: U8, leaf: int) -> bytes:
 def _piece(pages: U8, leaves: I64, rows: int, file: Path, *, bounded: bool = True) -> Piece | Rest | None:
     """The rows of these leaves; None when they are too many bytes, and of more than one leaf, where that is bounded."""
     key_offsets, value_offsets = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
-    told = _measure(pages, leaves, key_offsets, value_offsets)
-    if told == DAMAGED:
+    status = _measure(pages, leaves, key_offsets, value_offsets)
+    if status == DAMAGED:
         raise _damaged(file)
-    if told == SEVERAL:
+    if status == SEVERAL:
         return Rest(_first_key(pages, int(leaves[0])))
     size = int(key_offsets[-1] + value_offsets[-1])
     if bounded and size > PIECE_BYTES_MAX and len(leaves) > 1:
@@ -196,15 +196,15 @@ def _damaged(file: Path) -> Corrupt:
 
 @kernel
 def _number(pages, at, width):  # type: ignore[no-untyped-def]
-    told = np.int64(0)
+    number = np.int64(0)
     for k in range(width):
-        told |= np.int64(pages[at + k]) << np.int64(8 * k)
-    return told
+        number |= np.int64(pages[at + k]) << np.int64(8 * k)
+    return number
 
 
 @kernel
 def _nodes(pages, page, kind):  # type: ignore[no-untyped-def]
-    """How many nodes a page has; below zero when there is no such page of this kind."""
+    """The number of nodes of a page; below zero when there is no such page of this kind."""
     if page < 2 or page >= len(pages) // PAGE:
         return -1
     base = page * PAGE
@@ -299,7 +299,7 @@ def _leaves_from(pages, root, depth, first, rows_max, leaves):  # type: ignore[n
 
 @kernel
 def _leaf_sizes(pages, page):  # type: ignore[no-untyped-def]
-    """Whether a leaf has several rows under a key, how many rows, and their bytes; no rows where there is no leaf."""
+    """A flag for several rows under a key, the number of rows, and their bytes; no rows where there is no leaf."""
     nodes = _nodes(pages, page, LEAF)
     base = page * PAGE
     size = 0
@@ -315,7 +315,7 @@ def _leaf_sizes(pages, page):  # type: ignore[no-untyped-def]
 
 @kernel
 def _child_of(pages, base, nodes, first):  # type: ignore[no-untyped-def]
-    """Which child of a branch page holds the key, if any does: the last that does not begin after it; -1: damaged."""
+    """The child of a branch page that holds the key: the last that does not begin after it; -1: damaged."""
     low, high = 0, nodes - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -334,7 +334,7 @@ def _child_of(pages, base, nodes, first):  # type: ignore[no-untyped-def]
 
 @kernel
 def _is_after(data, start, length, other):  # type: ignore[no-untyped-def]
-    """Whether the `length` bytes from `start` sort after `other`, as LMDB compares keys."""
+    """True when the `length` bytes from `start` sort after `other`, as LMDB compares keys."""
     for k in range(min(length, len(other))):
         if data[start + k] != other[k]:
             return data[start + k] > other[k]
@@ -343,7 +343,7 @@ def _is_after(data, start, length, other):  # type: ignore[no-untyped-def]
 
 @kernel
 def _rows_before(offsets, data, key):  # type: ignore[no-untyped-def]
-    """How many of these sorted keys sort before `key`."""
+    """The number of these sorted keys that sort before `key`."""
     low, high = 0, len(offsets) - 1
     while low < high:
         middle = (low + high) // 2
@@ -360,11 +360,11 @@ def _rows_before(offsets, data, key):  # type: ignore[no-untyped-def]
 
 @kernel
 def _counts(pages, leaves):  # type: ignore[no-untyped-def]
-    """How many rows each leaf has; below zero when it is none."""
-    told = np.empty(len(leaves), np.int64)
+    """The number of rows of each leaf; below zero when it is none."""
+    counts = np.empty(len(leaves), np.int64)
     for i in range(len(leaves)):
-        told[i] = _nodes(pages, leaves[i], LEAF)
-    return told
+        counts[i] = _nodes(pages, leaves[i], LEAF)
+    return counts
 
 
 @kernel

@@ -79,7 +79,7 @@ class BulkTable:
 
     @property
     def columns(self) -> tuple[I64, U8, I64, U8]:
-        """What the kernels read."""
+        """The columns in the form that kernels read."""
         return self.key_offsets, self.key_data, self.value_offsets, self.value_data
 
 
@@ -103,8 +103,8 @@ def _meta(number: int, tables: int | None, pages: int) -> bytes:
     """A meta page: of the empty environment (`tables` None), or of the one transaction that filled it."""
     free = TABLE.pack(PAGE, INTEGER_KEYS, 0, 0, 0, 0, 0, NO_PAGE)
     main = TABLE.pack(0, 0, 1, 0, 1, 0, tables, 2) if tables else TABLE.pack(0, 0, 0, 0, 0, 0, 0, NO_PAGE)
-    told = _PAGE_HEADER.pack(number, 0, META, 0, 0) + _META.pack(MAGIC, DATA_VERSION, 0, pages * PAGE)
-    return (told + free + main + struct.pack("<QQ", pages - 1, number)).ljust(PAGE, b"\x00")
+    header = _PAGE_HEADER.pack(number, 0, META, 0, 0) + _META.pack(MAGIC, DATA_VERSION, 0, pages * PAGE)
+    return (header + free + main + struct.pack("<QQ", pages - 1, number)).ljust(PAGE, b"\x00")
 
 
 def _table_of_tables(records: dict[bytes, bytes]) -> bytes:
@@ -120,7 +120,7 @@ def _table_of_tables(records: dict[bytes, bytes]) -> bytes:
 
 
 class _Plan:
-    """Which row begins which page of one table, and where its pages lie."""
+    """The layout of one table: the first row of each page, and the place of its pages."""
 
     def __init__(self, table: BulkTable, first_page: int) -> None:
         self.table = table
@@ -147,7 +147,7 @@ class _Plan:
         return len(self.leaves) - 1 + self.branch_pages + self.overflow_pages
 
     def record(self) -> bytes:
-        """What the table of tables says of this one."""
+        """The MDB_db record of this table in the main database."""
         leaves = len(self.leaves) - 1
         depth = 1 + len(self.branches) if leaves else 0
         root = self.first_page + leaves + self.branch_pages - 1 if leaves else NO_PAGE

@@ -45,14 +45,14 @@ __all__ = ("Environment", "Limits", "Reading")
 _READERS_POOLED = 16
 _LOCK_SLOT_BYTES = 64  # LMDB's: one a reader, two for the rest
 _ENTRY_SECONDS_MAX = 0.001
-"""How long a caller that must not wait tries the lock of the gate: held for microseconds, or while a map moves."""
+"""The time a caller that must not wait tries the lock of the gate: it is microseconds, or while a map moves."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large an environment may become.
+    """Size limits of an environment.
 
     `map_bytes` is address space reserved at first, not disk: large, because a map that need not grow never waits
     for its readers. It doubles when it fills up, to `map_bytes_max` at most. `readers_max` counts the read
@@ -87,7 +87,7 @@ class Environment:
         self._gate = threading.Condition(self._entry)
         self._writers = WriteQueue(self._entry, self._stuck, gathers=environment.flags()["sync"])
         self._open: Counter[int] = Counter()
-        self._waiting = 0
+        self._growers = 0
         self._closed = False
 
     @classmethod
@@ -206,10 +206,10 @@ class Environment:
 
     def _stuck(self) -> Unavailable | None:
         """The error of a thread that waits to write, while the map waits for its reader to end."""
-        return self._reads_itself() if self._waiting and self._open[threading.get_ident()] else None
+        return self._own_reader_error() if self._growers and self._open[threading.get_ident()] else None
 
     def _attempt(self, act: Callable[[lmdb.Transaction], T]) -> tuple[T] | None:
-        """What `act` returned, committed; None when the map was full, and nothing was done."""
+        """The result of `act`, committed; None when the map was full, and nothing was done."""
         transaction = self._begin(write=True, wait=True)
         try:
             result = act(transaction)
@@ -250,7 +250,7 @@ class Environment:
     def _would_block(self) -> WouldBlock:
         return WouldBlock("the map is being moved", hint="read where waiting is allowed", path=self.path)
 
-    def _reads_itself(self) -> Unavailable:
+    def _own_reader_error(self) -> Unavailable:
         hint = "end the read transaction of this thread before it writes"
         return Unavailable("the map cannot move under a reader", kind="space_in_use", hint=hint, path=self.path)
 
@@ -261,7 +261,7 @@ class Environment:
             raise self._would_block()
         try:
             # A thread that has a transaction is let in although others wait to move the map: they wait for it.
-            if self._waiting and not self._open[thread]:
+            if self._growers and not self._open[thread]:
                 self._await_gate(wait)
             if self._closed:
                 raise self._over()
@@ -272,7 +272,7 @@ class Environment:
     def _await_gate(self, wait: bool) -> None:
         if not wait:
             raise self._would_block()
-        if not self._gate.wait_for(lambda: not self._waiting, self._limits.gate_seconds_max):
+        if not self._gate.wait_for(lambda: not self._growers, self._limits.gate_seconds_max):
             hint = "end long read transactions of this process, then try again"
             raise Unavailable("the map waits for long to be moved", kind="space_in_use", hint=hint, path=self.path)
 
@@ -290,7 +290,7 @@ class Environment:
             self._open[thread] -= 1
             if not self._open[thread]:
                 del self._open[thread]
-            if self._waiting:
+            if self._growers:
                 self._gate.notify_all()
         if not self.users:
             self._close_unused()
@@ -300,8 +300,8 @@ class Environment:
         """Pause the gate with no transaction open, keeping new ones out while waiting for the old to end."""
         with self._gate:
             if self._open[threading.get_ident()]:
-                raise self._reads_itself()
-            self._waiting += 1
+                raise self._own_reader_error()
+            self._growers += 1
             self._writers.wake()  # those whose readers the map waits for will not get their turn to write
             try:
                 if not self._gate.wait_for(lambda: not self._open, self._limits.grow_seconds_max):
@@ -309,7 +309,7 @@ class Environment:
                     raise Unavailable("readers keep the map in use", kind="space_in_use", hint=hint, path=self.path)
                 yield
             finally:
-                self._waiting -= 1
+                self._growers -= 1
                 self._gate.notify_all()
 
     def _grow(self) -> None:
@@ -412,8 +412,8 @@ def _open(path: Path, readonly: bool, durable: bool, limits: Limits) -> Environm
     except OSError as error:
         raise Unavailable("the folder cannot be used", kind="no_access", path=path, reason=error.strerror) from error
     try:
-        told = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-        refuse_truncated(path, told)
+        size = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+        refuse_truncated(path, size)
     except BaseException:
         environment.close()
         raise

@@ -1,4 +1,4 @@
-"""What LMDB's errors mean to a caller: one table for every environment Millpond opens."""
+"""LMDB's errors as errors of Millpond: one table for every environment that is opened."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
 """Kinds of pages."""
 
 BIG_VALUE, SUB_TABLE, SEVERAL_ROWS = 0x01, 0x02, 0x04
-"""What the value of a node is, when it does not simply follow the key."""
+"""Flags of a node whose value does not simply follow the key."""
 
 DUPLICATES = 0x04
 """The flag of a table that takes several rows under one key."""
 
 TABLE = struct.Struct("<IHHQQQQQ")
-"""What is told of a table: padding, flags, depth, branch, leaf and overflow pages, rows, root."""
+"""The MDB_db record of a table: padding, flags, depth, branch, leaf and overflow pages, rows, root."""

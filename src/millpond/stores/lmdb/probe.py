@@ -64,7 +64,7 @@ print(json.dumps(counts))
 
 
 def read_through(folder: Path) -> dict[str, int]:
-    """How many rows each table has, by name, counted by reading every page.
+    """The number of rows of each table, by name, counted by reading every page.
 
     Raises:
         Corrupt: a row cannot be read, or rows are out of order or missing. The file is named.
@@ -72,20 +72,20 @@ def read_through(folder: Path) -> dict[str, int]:
     command = [sys.executable, "-c", _PROBE, str(folder)]
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     if child.returncode:
-        told = child.stderr.strip().splitlines()
+        lines = child.stderr.strip().splitlines()
         raise Corrupt(
             "the file cannot be read through",
             kind="space_damaged",
             hint="restore it from a copy",
             file=folder / "data.mdb",
-            reason=told[-1] if told else f"the reading process ended with {child.returncode}",
+            reason=lines[-1] if lines else f"the reading process ended with {child.returncode}",
         )
     counts: dict[str, int] = json.loads(child.stdout)
     return counts
 
 
-def refuse_truncated(folder: Path, told_bytes: int) -> None:
-    """Refuse a file that lost its end; `told_bytes` is how long its own meta page says it is.
+def refuse_truncated(folder: Path, bytes_wanted: int) -> None:
+    """Refuse a file that lost its end; `bytes_wanted` is how long its own meta page says it is.
 
     A file may be shorter than that when its last pages were free before they were ever written. So a short file is
     read through once.
@@ -95,7 +95,7 @@ def refuse_truncated(folder: Path, told_bytes: int) -> None:
     """
     file = folder / "data.mdb"
     size = file.stat().st_size
-    if size >= told_bytes:
+    if size >= bytes_wanted:
         return
     try:
         read_through(folder)
@@ -106,5 +106,5 @@ def refuse_truncated(folder: Path, told_bytes: int) -> None:
             hint="restore it from a copy",
             file=file,
             bytes=size,
-            told=told_bytes,
+            told=bytes_wanted,
         ) from error

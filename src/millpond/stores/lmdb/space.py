@@ -88,7 +88,7 @@ class LmdbSpace:
 
 
 def _run(change: Callable[[Transaction], T], transaction: LmdbTransaction) -> T:
-    """Run the change; a full map is told as such whatever the change made of it, for it must be run again."""
+    """Run the change; a full map is reported as such whatever the change made of it, for it must be run again."""
     try:
         result = change(transaction)
     except Exception as error:

@@ -179,7 +179,7 @@ class LmdbTransaction:
 
 
 def _no_value(_: lmdb.Cursor) -> bytes:
-    """What stands for a value where only keys are wanted: LMDB copies each value that is looked at."""
+    """A placeholder for a value where only keys are wanted: LMDB copies each value that is looked at."""
     return b""
 
 

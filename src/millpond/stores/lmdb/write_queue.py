@@ -36,7 +36,7 @@ __all__ = ("Group", "Request", "WriteQueue")
 T = TypeVar("T")
 
 GATHER_SECONDS_MAX = 0.0003
-"""How long a leader waits for others: about a sync of a fast disk, so that a wait in vain at most doubles a write."""
+"""The time a leader waits for others: about a sync of a fast disk, so that a wait in vain at most doubles a write."""
 
 
 class Request(Generic[T]):
@@ -77,7 +77,7 @@ class Request(Generic[T]):
         self._error = error
 
     def result(self) -> T:
-        """What the function returned; or what it, or the commit, raised."""
+        """The function's result; raises what it, or the commit, raised."""
         if self._error is not None:
             raise self._error
         return self._values[0]
@@ -143,7 +143,7 @@ def _run_nested(request: Request[Any], environment: lmdb.Environment, transactio
 
 
 class WriteQueue:
-    """Who writes, and who is next. `lock` is that of the environment's gate, so that both are seen at one moment."""
+    """The writer and those that are next. `lock` is that of the environment's gate, seen at one moment."""
 
     def __init__(self, lock: threading.RLock, stuck: Callable[[], Unavailable | None], *, gathers: bool) -> None:
         """Begin with nobody writing; `stuck` is the error of a thread that must not wait, None when it may.

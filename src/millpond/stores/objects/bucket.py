@@ -51,7 +51,7 @@ _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>(\w+)</Code>")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _ROLE_PATH = "/latest/api/token"
-"""Where a machine of Amazon learns its role, when the environment has no credentials."""
+"""The path at which a machine of Amazon learns its role, when the environment has no credentials."""
 
 
 class BucketObjects(ObjectStore):
@@ -211,7 +211,7 @@ class BucketObjects(ObjectStore):
                         return
 
     def level(self, folder: str = "") -> Level:
-        """What lies right in a folder."""
+        """The objects and folders right in a folder."""
         with self._errors(folder):
             found = self._store.list_with_delimiter(folder.strip("/") or None)
         objects = sorted((ObjectInfo(row["path"], row["size"]) for row in found["objects"]), key=lambda info: info.name)

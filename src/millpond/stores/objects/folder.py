@@ -40,7 +40,7 @@ __all__ = ("FolderObjects", "settle", "sweep_partial")
 
 _PARTIAL, _SWAP_LOCK = ".partial", ".swap.lock"
 SWAP_SECONDS = 60.0
-"""How long a swap waits for others; one takes as long as a file needs to become durable."""
+"""The time a swap waits for others; one takes as long as a file needs to become durable."""
 
 
 class FolderObjects(ObjectStore):
@@ -191,7 +191,7 @@ class FolderObjects(ObjectStore):
                 yield ObjectInfo(name, size)
 
     def _entries(self, folder: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
-        """What lies right in a folder, in the order of the names below it; folders end with `/`."""
+        """The entries right in a folder, in the order of the names below it; folders end with `/`."""
         start = f"{folder}/" if folder else ""
         try:
             with os.scandir(self.root / folder) as found:
@@ -202,7 +202,7 @@ class FolderObjects(ObjectStore):
         return sorted(named, key=lambda pair: pair[0])
 
     def level(self, folder: str = "") -> Level:
-        """What lies right in a folder; empty folders are not there."""
+        """The objects and folders right in a folder; empty folders are not there."""
         objects, prefixes = [], []
         for name, entry in self._entries(folder.strip("/")):
             if not name.endswith("/"):

@@ -102,7 +102,7 @@ class MemoryObjects(ObjectStore):
                 yield ObjectInfo(name, data.size)
 
     def level(self, folder: str = "") -> Level:
-        """What lies right in a folder."""
+        """The objects and folders right in a folder."""
         return level_of(self.list(folder), folder)
 
     def delete(self, *names: str) -> None:

@@ -52,7 +52,7 @@ class TaggedObject:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What lies right in a folder: its objects, and its folders as prefixes that end with `/`. Both ascend."""
+    """The content of one folder: its objects, and its folders as prefixes that end with `/`. Both ascend."""
 
     objects: tuple[ObjectInfo, ...]
     prefixes: tuple[str, ...]
@@ -158,7 +158,7 @@ class ObjectStore(Objects):
 
     @abstractmethod
     def level(self, folder: str = "") -> Level:
-        """What lies right in a folder: a listing with the delimiter `/`. A folder is there while an object is in it."""
+        """The content of one folder: a listing with the delimiter `/`. A folder is there while an object is in it."""
 
 
 def check_name(name: str) -> str:

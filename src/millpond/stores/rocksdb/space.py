@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 CHUNK_ROWS_MAX = 1024
 CHUNK_BYTES_MAX = 1 << 20
-"""What a scan reads ahead: several scans share the transaction's one iterator, and each comes back to its place."""
+"""The bytes a scan reads ahead: several scans share the transaction's one iterator, each comes back to its place."""
 
 
 class _Moment:
