@@ -129,8 +129,18 @@ def test_paths_of_one_machine_are_found() -> None:
 def test_names_nobody_uses_are_found() -> None:
     unused = tidy.Source(SHIPPED, '__all__ = ("lonely",)\ndef lonely(): ...\ndef _shy(): ...\n')
     assert len(list(tidy.dead_names([unused]))) == 2
-    user = tidy.Source("tests/test_thing.py", "lonely(_shy)\n")
+    for text in ("from thing import lonely, _shy\n", '"""lonely(_shy)"""\n'):
+        assert len(list(tidy.dead_names([unused, tidy.Source("src/millpond/other.py", text)]))) == 2
+    test = tidy.Source("tests/test_thing.py", "lonely(_shy)\n")
+    assert len(list(tidy.dead_names([unused, test]))) == 2, "what tests alone call is dead"
+    user = tidy.Source("src/millpond/user.py", "lonely(_shy)\n")
     assert not list(tidy.dead_names([unused, user]))
+
+
+def test_a_reserved_name_that_is_used_is_reserved_no_more() -> None:
+    reserved = tidy.Source("src/millpond/kernel/registers.py", "def swap_bytes(): ...\n")
+    assert not list(tidy.dead_names([reserved]))
+    assert list(tidy.dead_names([reserved, tidy.Source("src/millpond/user.py", "swap_bytes()\n")]))
 
 
 def test_the_front_door_is_the_checked_in_list() -> None:

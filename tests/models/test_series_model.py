@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millpond.errors import Conflict, Corrupt, Fenced, Internal, Invalid
 from millpond.kernel.keys import Prefix
 from millpond.kernel.registers import Held, Register
-from millpond.kernel.segments import EMPTY, Manifest, Segment
+from millpond.kernel.segments import Manifest, Segment
 from millpond.kernel.series import Series
 from millpond.stores.memory import MemorySpace
 
@@ -27,7 +26,7 @@ class Manifests(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.manifest = EMPTY
+        self.manifest = Manifest()
         self.ids: list[str] = []
         self.gone: set[str] = set()
         self.open = False
@@ -112,13 +111,6 @@ class Manifests(RuleBasedStateMachine):
         with pytest.raises(Conflict):
             self.manifest.retire(self.ids[:1])
 
-    @precondition(lambda self: self.ids and not self.open)
-    @rule(data=st.data())
-    def remove(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(self.ids))
-        self.manifest = self.manifest.remove(name)
-        self.ids.remove(name)
-
     @invariant()
     def agrees(self) -> None:
         assert [segment.id for segment in self.manifest.segments] == self.ids
@@ -127,67 +119,110 @@ class Manifests(RuleBasedStateMachine):
         assert self.manifest.oldest == (self.manifest.segments[-1] if self.ids else None)
 
 
+@dataclass
+class Model:
+    """A list of what is listed, oldest first, and the positions of all that is remembered."""
+
+    listed: list[tuple[Segment, int]] = field(default_factory=list)
+    remembered: dict[str, int] = field(default_factory=dict)
+
+    def remove(self, segment: Segment) -> None:
+        self.listed = [row for row in self.listed if row[0] != segment]
+        self.remembered.pop(segment.id)
+
+
 class SeriesInASpace(RuleBasedStateMachine):
-    """A series in a space is the manifest it reads as; two series do not see each other."""
+    """A series in a space is a list; it forgets what it is told to forget; three series do not see each other."""
 
     def __init__(self) -> None:
         super().__init__()
         self.space = MemorySpace()
-        self.series = {name: Series(Prefix("queue")[name], Prefix("absorbed")[name]) for name in ("a", "ab")}
-        self.manifests = dict.fromkeys(self.series, EMPTY)
+        rows, absorbed = Prefix("queue"), Prefix("absorbed")
+        self.series: dict[str, Series[int]] = {
+            "a": Series(rows["a"], absorbed["a"], str, int),
+            "ab": Series(rows["ab"], absorbed["ab"], str, int),
+            "free": Series(rows["free"], None, str, int),
+        }
+        self.models = {name: Model() for name in self.series}
         self.position = 0
-        self.adopted: dict[tuple[str, str], int] = {}
 
-    @rule(where=st.sampled_from(["a", "ab"]), name=NAMES, about=st.dictionaries(NAMES, st.integers(), max_size=2))
-    def adopt(self, where: str, name: str, about: dict[str, Any]) -> None:
+    @rule(where=st.sampled_from(["a", "ab", "free"]), name=NAMES, about=st.integers())
+    def adopt(self, where: str, name: str, about: int) -> None:
         self.position += 1
-        segment = Segment(name, self.position, 3)
-        known = name in self.manifests[where]
+        segment, model = Segment(name, self.position, 3), self.models[where]
+        known = name in model.remembered
         assert self.space.write(lambda tx: self.series[where].adopt(tx, segment, about)) is not known
-        self.manifests[where] = self.manifests[where].adopt(segment)
         if not known:
-            self.adopted[where, name] = self.position
-            with self.space.read() as tx:
-                *_, last = self.series[where].listed(tx)
-                assert (last.segment, last.about) == (segment, about)
+            model.listed.append((segment, about))
+            model.remembered[name] = self.position
 
-    @rule(where=st.sampled_from(["a", "ab"]), count=st.integers(1, 3), shift=st.integers(0, 1))
+    @rule(where=st.sampled_from(["a", "ab", "free"]), name=NAMES)
+    def adopt_too_late(self, where: str, name: str) -> None:
+        model = self.models[where]
+        if model.listed and name not in model.remembered:
+            newest = model.listed[-1][0]
+            with pytest.raises(Conflict) as caught:
+                self.space.write(lambda tx: self.series[where].adopt(tx, Segment(name, newest.position), 0))
+            assert caught.value.kind == "segment_order"
+
+    @rule(where=st.sampled_from(["a", "ab", "free"]), count=st.integers(1, 3), shift=st.integers(0, 1))
     def retire(self, where: str, count: int, shift: int) -> None:
-        oldest = self.manifests[where].segments[::-1][shift : shift + count]
+        model = self.models[where]
+        oldest = [segment for segment, _ in model.listed[shift : shift + count]]
         positions = [segment.position for segment in oldest]
         if shift and positions:
             with pytest.raises(Conflict):
                 self.space.write(lambda tx: self.series[where].retire(tx, positions))
         elif positions:
             self.space.write(lambda tx: self.series[where].retire(tx, positions))
-            self.manifests[where] = self.manifests[where].retire([segment.id for segment in oldest[::-1]])
+            del model.listed[: len(positions)]
+            if where == "free":
+                for segment in oldest:
+                    del model.remembered[segment.id]
 
-    @rule(where=st.sampled_from(["a", "ab"]), data=st.data())
+    @rule(where=st.sampled_from(["a", "ab", "free"]), data=st.data())
     def remove(self, where: str, data: st.DataObject) -> None:
-        if self.manifests[where].segments:
-            segment = data.draw(st.sampled_from(self.manifests[where].segments))
+        model = self.models[where]
+        if model.listed:
+            segment, _ = data.draw(st.sampled_from(model.listed))
             assert self.space.write(lambda tx: self.series[where].remove(tx, segment))
-            self.manifests[where] = self.manifests[where].remove(segment.id)
+            model.remove(segment)
 
-    @rule(where=st.sampled_from(["a", "ab"]), back=st.integers(0, 4))
+    @rule(where=st.sampled_from(["a", "ab", "free"]), data=st.data(), about=st.integers())
+    def put_back(self, where: str, data: st.DataObject, about: int) -> None:
+        """A segment that left comes back in its old place."""
+        model = self.models[where]
+        listed = {segment.id for segment, _ in model.listed}
+        gone = sorted((position, id_) for id_, position in model.remembered.items() if id_ not in listed)
+        if gone:
+            position, id_ = data.draw(st.sampled_from(gone))
+            segment = Segment(id_, position, 4)
+            self.space.write(lambda tx: self.series[where].put_back(tx, segment, about))
+            model.listed = sorted([*model.listed, (segment, about)], key=lambda row: row[0].position)
+
+    @rule(where=st.sampled_from(["a", "ab", "free"]), back=st.integers(0, 4))
     def forget(self, where: str, back: int) -> None:
-        before, manifest = self.position - back, self.manifests[where]
-        left = frozenset(name for name in manifest.absorbed if self.adopted[where, name] >= before)
-        gone = self.space.write(lambda tx: self.series[where].forget(tx, before))
-        assert gone == len(manifest.absorbed) - len(left)
-        self.manifests[where] = replace(manifest, absorbed=left)
+        before, model = self.position - back, self.models[where]
+        listed = {segment.id for segment, _ in model.listed}
+        gone = [id_ for id_, position in model.remembered.items() if position < before and id_ not in listed]
+        assert self.space.write(lambda tx: self.series[where].forget(tx, before)) == len(gone)
+        for id_ in gone:
+            del model.remembered[id_]
 
-    @rule()
-    def clear(self) -> None:
-        self.space.write(self.series["a"].clear)
-        self.manifests["a"] = EMPTY
+    @rule(where=st.sampled_from(["a", "free"]))
+    def clear(self, where: str) -> None:
+        self.space.write(self.series[where].clear)
+        self.models[where] = Model()
 
     @invariant()
     def agrees(self) -> None:
+        names = [*"abcdefgh"]
         with self.space.read() as tx:
             for where, series in self.series.items():
-                assert series.read(tx) == self.manifests[where]
-                assert all(series.knows(tx, name) for name in self.manifests[where].absorbed)
+                model = self.models[where]
+                assert [(listed.segment, listed.about) for listed in series.listed(tx)] == model.listed
+                assert series.known(tx, names) == set(model.remembered)
+                assert all(series.knows(tx, name) is (name in model.remembered) for name in names)
 
 
 TestManifests = Manifests.TestCase
@@ -213,11 +248,12 @@ def test_a_manifest_that_breaks_its_invariants_cannot_be_made(segments: tuple[Se
 
 def test_nothing_cannot_be_replaced() -> None:
     with pytest.raises(Invalid):
-        EMPTY.adopt(Segment("a", 1)).substitute([], None)
+        Manifest().adopt(Segment("a", 1)).substitute([], None)
 
 
 def test_a_row_that_is_none_of_a_series_is_corrupt() -> None:
-    space, series = MemorySpace(), Series(Prefix("q"), Prefix("a"))
+    space = MemorySpace()
+    series: Series[object] = Series(Prefix("q"), Prefix("a"))
     space.write(lambda tx: tx.put(Prefix("q").pack(7), b"[]"))
     with pytest.raises(Corrupt), space.read() as tx:
         list(series.listed(tx))

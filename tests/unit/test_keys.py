@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 from millpond.errors import Corrupt, Invalid
-from millpond.kernel.keys import EVERYTHING, KeyRange, Part, Prefix, decode, encode, ordered_int64, unordered_int64
+from millpond.kernel.keys import EVERYTHING, KeyRange, Part, Prefix, decode, encode
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.integers(-62_135_596_800_000, 253_402_300_799_999).map(
@@ -102,15 +100,3 @@ def test_a_part_that_would_not_come_back_is_refused(part: Part, kind: str) -> No
     with pytest.raises(Invalid) as caught:
         encode((part,))
     assert caught.value.kind == kind
-
-
-@given(npst.arrays(np.int64, st.integers(0, 20)))
-def test_arrays_of_integers_are_encoded_as_single_ones(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-    encoded = ordered_int64(values)
-    assert [row.tobytes() for row in encoded] == [encode((int(value),))[1:] for value in values]
-    assert unordered_int64(encoded).tolist() == values.tolist()
-
-
-def test_strided_arrays_are_encoded_too() -> None:
-    values = np.arange(-10, 10, dtype=np.int64)[::3]
-    assert unordered_int64(ordered_int64(values)).tolist() == values.tolist()

@@ -18,7 +18,7 @@ Invariants:
 * No tag is `FF`, so `[p, p + FF)` holds everything that starts with `p`, and nothing else.
 
 Integers keep a fixed width: a few bytes larger than a length-prefixed form, and NumPy can make a million of
-them at once (`ordered_int64`).
+them at once.
 """
 
 from __future__ import annotations
@@ -29,14 +29,10 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from millpond.errors import Corrupt, Invalid
 
-__all__ = (
-    "EVERYTHING", "KeyRange", "Part", "Prefix", "decode", "encode", "ordered_int64", "starting", "text_prefix",
-    "unordered_int64",
-)  # fmt: skip
+__all__ = ("EVERYTHING", "KeyRange", "Part", "Prefix", "decode", "encode", "starting", "text_prefix")
 
 Part: TypeAlias = "bool | int | datetime | str | bytes | None"
 
@@ -168,24 +164,6 @@ class Prefix:
         behind = starting(self.packed + text_prefix(text)).stop
         assert behind is not None, "a code begins with its tag, and no tag is FF"
         return KeyRange(behind, self.range().stop)
-
-
-def ordered_int64(values: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Each integer as 8 bytes, big-endian with the sign bit flipped: shape `(n,)` gives `(n, 8)`, in the same order.
-
-    >>> ordered_int64(np.array([-1, 0])).tolist()
-    [[127, 255, 255, 255, 255, 255, 255, 255], [128, 0, 0, 0, 0, 0, 0, 0]]
-    """
-    assert values.dtype == np.int64 and values.ndim == 1
-    flipped = np.ascontiguousarray(values).view(np.uint64) ^ np.uint64(_SIGN)
-    return flipped.astype(">u8").view(np.uint8).reshape(-1, 8)
-
-
-def unordered_int64(encoded: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """The integers that `ordered_int64` encoded: shape `(n, 8)` gives `(n,)`."""
-    assert encoded.dtype == np.uint8 and encoded.ndim == 2 and encoded.shape[1] == 8
-    flipped = np.ascontiguousarray(encoded).view(">u8").reshape(-1).astype(np.uint64)
-    return (flipped ^ np.uint64(_SIGN)).view(np.int64)
 
 
 def _encode_part(part: Part) -> bytes:

@@ -27,7 +27,7 @@ from millpond.errors import Conflict, Fenced, Invalid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ("EMPTY", "Manifest", "Segment")
+__all__ = ("Manifest", "Segment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Segment:
 class Manifest:
     """The segments of a series, newest first, and the ids it has absorbed.
 
-    >>> manifest = EMPTY.adopt(Segment("a", 1)).adopt(Segment("b", 2)).adopt(Segment("c", 3))
+    >>> manifest = Manifest().adopt(Segment("a", 1)).adopt(Segment("b", 2)).adopt(Segment("c", 3))
     >>> [segment.id for segment in manifest.compact(["c", "b"], Segment("bc", 3)).segments]
     ['bc', 'a']
     """
@@ -156,15 +156,6 @@ class Manifest:
             raise Conflict("only the oldest segments can leave", kind="segment_order", segments=tuple(inputs))
         return self.substitute(inputs, None)
 
-    def remove(self, id_: str) -> Manifest:
-        """Without a segment that could not be used, as if it had never been here: it may be adopted again.
-
-        Raises:
-            Fenced: it is not here.
-        """
-        gone = self._find(id_)
-        return replace(self, segments=tuple(segment for segment in self.segments if segment != gone))
-
     def includes_oldest(self, inputs: Iterable[str]) -> bool:
         """True when the oldest segment is among the inputs: only then may what is folded from them drop tombstones."""
         return self.oldest is not None and self.oldest.id in set(inputs)
@@ -187,6 +178,3 @@ class Manifest:
                 hint="drop what was made of them, and begin anew",
             )  # fmt: skip
         return start, stop
-
-
-EMPTY = Manifest()

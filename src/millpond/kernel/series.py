@@ -1,25 +1,29 @@
-"""A series: a manifest in a space, one row a segment, so that adopting one more costs one row however many wait.
+"""A series: the sealed segments of a part in a space, one row each, so that adopting one more costs one row however
+many there are.
 
-    (segments…, position)   JSON of the segment, and of what its part wants to say about it
+    (segments…, position)   JSON of the segment, and of what its part says about it
     (absorbed…, id)         the position it had: it was compacted, retired, or is still listed; until it is forgotten
 
-The rows are the manifest: `read` assembles it, the others change it by the rules of `segments.py`, in the caller's
-transaction, together with whatever must be true at the same moment.
+Every change is made in the caller's transaction, together with whatever must be true at the same moment.
 
 Invariants:
-* every listed segment has its id among `absorbed`, with its own position: adopted twice it is one segment;
+* positions grow: only a segment with a position after the newest is adopted;
+* adopted twice it is one segment: as long as it is listed, and, where the series has `absorbed`, until it is forgotten;
 * a segment leaves from the oldest end, or is removed with all memory of it; one that left may be put back in its place;
-* what a part has forgotten may be adopted again: how far back it remembers is for the part to say.
+* every listed segment has its id among `absorbed`, with its own position;
+* `absorbed` is bounded by its part, which says how far back it remembers (`forget`). A part whose ids never come again,
+  or that drops whole series, has none.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.errors import Conflict, Corrupt
-from millpond.kernel.segments import Manifest, Segment
+from millpond.kernel.segments import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,23 +33,38 @@ if TYPE_CHECKING:
 
 __all__ = ("Listed", "Series")
 
+A = TypeVar("A")
+
+
+def _object(row: Any) -> Any:
+    """What a part says about a segment, as it is: a JSON object."""
+    if not isinstance(row, dict):
+        raise TypeError("no object")
+    return row
+
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Generic[A]):
     """A segment that is listed, and what its part says about it."""
 
     segment: Segment
-    about: dict[str, Any]
+    about: A
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """Sealed segments in a space, in the order of their positions."""
+class Series(Generic[A]):
+    """Sealed segments in a space, in the order of their positions.
+
+    `to_json` and `from_json` are the codec of what a part says about a segment; without them it is a JSON object.
+    `from_json` raises `ValueError`, `TypeError` or `KeyError` for what is none.
+    """
 
     segments: Prefix
-    absorbed: Prefix
+    absorbed: Prefix | None = None
+    to_json: Callable[[A], Any] = _object
+    from_json: Callable[[Any], A] = _object
 
-    def listed(self, tx: ReadTransaction) -> Iterator[Listed]:
+    def listed(self, tx: ReadTransaction) -> Iterator[Listed[A]]:
         """The segments, oldest first: the order in which they are folded.
 
         Raises:
@@ -54,23 +73,18 @@ class Series:
         for key, value in tx.scan(self.segments.range()):
             yield self._parse(key, value)
 
-    def read(self, tx: ReadTransaction) -> Manifest:
-        """The manifest, with all that is known to be absorbed: it costs a look at every row."""
-        segments = tuple(listed.segment for listed in self.listed(tx))[::-1]
-        ids = {segment.id for segment in segments}
-        known = {str(self.absorbed.unpack(key)[0]) for key in tx.keys(self.absorbed.range())}
-        return Manifest(segments, frozenset(known - ids))
-
     def knows(self, tx: ReadTransaction, id_: str) -> bool:
-        """True when the segment is listed, or was."""
-        return tx.get(self.absorbed.pack(id_)) is not None
+        """True when the segment is listed, or was and is remembered."""
+        return bool(self.known(tx, [id_]))
 
     def known(self, tx: ReadTransaction, ids: Sequence[str]) -> set[str]:
-        """Those of the ids whose segments are listed, or were."""
+        """Those of the ids whose segments are listed, or were and are remembered."""
+        if self.absorbed is None:
+            return {listed.segment.id for listed in self.listed(tx)}.intersection(ids)
         rows = tx.get_many([self.absorbed.pack(id_) for id_ in ids])
         return {id_ for id_, row in zip(ids, rows, strict=True) if row is not None}
 
-    def adopt(self, tx: Transaction, segment: Segment, about: dict[str, Any]) -> bool:
+    def adopt(self, tx: Transaction, segment: Segment, about: A) -> bool:
         """List a sealed segment as the newest; False when it is known already.
 
         Raises:
@@ -79,18 +93,22 @@ class Series:
         assert segment.sealed
         if self.knows(tx, segment.id):
             return False
-        newest = next(tx.scan(self.segments.range(), reverse=True), None)
-        if newest is not None:
-            # One look at the newest says what `Manifest.adopt` would say after reading them all.
-            Manifest((self._parse(*newest).segment,)).adopt(segment)
+        row = next(tx.scan(self.segments.range(), reverse=True), None)
+        newest = None if row is None else self._parse(*row).segment
+        if newest is not None and segment.position <= newest.position:
+            raise Conflict(
+                "the segment comes too late", kind="segment_order", segment=segment.id, newest=newest.id,
+                hint="give it a position after the newest",
+            )  # fmt: skip
         self.put_back(tx, segment, about)
         return True
 
-    def put_back(self, tx: Transaction, segment: Segment, about: dict[str, Any]) -> None:
+    def put_back(self, tx: Transaction, segment: Segment, about: A) -> None:
         """List a segment that left, in its old place: what it brought is to be folded once more."""
-        row = {"id": segment.id, "entries": segment.entries, "about": about}
+        row = {"id": segment.id, "entries": segment.entries, "about": self.to_json(about)}
         tx.put(self.segments.pack(segment.position), json.dumps(row).encode())
-        tx.put(self.absorbed.pack(segment.id), segment.position.to_bytes(8, "big"))
+        if self.absorbed is not None:
+            tx.put(self.absorbed.pack(segment.id), segment.position.to_bytes(8, "big"))
 
     def retire(self, tx: Transaction, positions: Sequence[int]) -> None:
         """Take out the oldest segments, at these positions, oldest first; they stay absorbed.
@@ -107,14 +125,15 @@ class Series:
         tx.delete_range(self.segments.range(), len(oldest))
 
     def remove(self, tx: Transaction, segment: Segment) -> bool:
-        """Take out a segment that cannot be used, and forget it; whether it was listed."""
-        tx.delete(self.absorbed.pack(segment.id))
+        """Take out a segment that cannot be used, and forget it; True when it was listed."""
+        if self.absorbed is not None:
+            tx.delete(self.absorbed.pack(segment.id))
         return tx.delete(self.segments.pack(segment.position))
 
     def forget(self, tx: Transaction, before: int) -> int:
         """Forget the absorbed segments with a position less than `before` that are not listed; how many."""
         gone = 0
-        for key, position in tx.scan(self.absorbed.range()):
+        for key, position in () if self.absorbed is None else tx.scan(self.absorbed.range()):
             number = int.from_bytes(position, "big")
             if number < before and tx.get(self.segments.pack(number)) is None:
                 gone += tx.delete(key)
@@ -123,18 +142,19 @@ class Series:
     def clear(self, tx: Transaction) -> None:
         """Forget everything."""
         for prefix in (self.segments, self.absorbed):
-            tx.delete_range(prefix.range())
+            if prefix is not None:
+                tx.delete_range(prefix.range())
 
-    def _parse(self, key: bytes, value: bytes) -> Listed:
+    def _parse(self, key: bytes, value: bytes) -> Listed[A]:
         try:
             (position,) = self.segments.unpack(key)
             row = json.loads(value)
-            id_, entries, about = row["id"], row["entries"], row["about"]
+            id_, entries, about = row["id"], row["entries"], self.from_json(row["about"])
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(key) from error
         # What the disk says is checked, not asserted: it is no mistake of ours.
         sound = type(position) is int and position >= 0 and isinstance(id_, str) and bool(id_)
-        if not sound or type(entries) is not int or entries < 0 or not isinstance(about, dict):
+        if not sound or type(entries) is not int or entries < 0:
             raise _damaged(key)
         assert isinstance(position, int)
         return Listed(Segment(id_, position, entries), about)

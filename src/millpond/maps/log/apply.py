@@ -28,7 +28,7 @@ from millpond.maps.log.queue import (
 )
 from millpond.maps.model.catalogue import find_map, known_map, map_names, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.keyspaces import LOADS, MAINTENANCE, RETAINED, STREAMS
+from millpond.maps.model.keyspaces import ABSORBED, LOADS, MAINTENANCE, RETAINED, STREAMS
 from millpond.maps.parts.part import PartManifest
 
 __all__ = ("follow", "load_body", "perform", "queue_entry", "record", "remembered")
@@ -210,5 +210,5 @@ def _adopt(tx: Transaction, queued: Queued) -> None:
                 "the part still waits, of an earlier load", kind="part_waits", map=queued.map, part=queued.part,
                 hint="try again when it is merged",
             )  # fmt: skip
-        tx.delete(series.absorbed.pack(queued.part))
+        tx.delete(ABSORBED.pack(queued.map, queued.part))
     series.adopt(tx, Segment(queued.part, queued.number, queued.rows), queued.about())

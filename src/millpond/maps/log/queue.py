@@ -60,7 +60,7 @@ Row = bytes
 _SETTINGS = ("overwrite", "retain_ms", "retain_by", "maintenance_suspended")
 
 
-def series_of(name: str) -> Series:
+def series_of(name: str) -> Series[dict[str, Any]]:
     """The parts of a map that wait, and the ids of all it ever took."""
     return Series(QUEUE[name], ABSORBED[name])
 
@@ -98,7 +98,7 @@ class Queued:
     again: bool = False
 
     @classmethod
-    def of(cls, name: str, listed: Listed) -> Queued:
+    def of(cls, name: str, listed: Listed[dict[str, Any]]) -> Queued:
         """Parse a part's entry in a map's series."""
         segment = listed.segment
         return cls(map=name, number=segment.position, part=segment.id, rows=segment.entries, **listed.about)
