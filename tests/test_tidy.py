@@ -38,8 +38,14 @@ def test_long_modules_are_found() -> None:
 
 def test_large_classes_are_found() -> None:
     methods = "".join(f"    def m{number}(self): ...\n" for number in range(13))
-    assert problems_of(tidy.classes_are_small, "class C:\n" + methods)
-    assert not problems_of(tidy.classes_are_small, "class C:\n" + methods.replace("m0", "_m0"))
+    properties = methods.replace("    def", "    @property\n    def")
+    half, rest = methods[: len(methods) // 2], methods[len(methods) // 2 :]
+    cut = half.rindex("    def")
+    inherited = f"class B:\n{half[:cut]}class C(B):\n{half[cut:]}{rest}"
+    for text in ("class C:\n" + methods, "class C:\n" + properties, inherited):
+        assert list(tidy.classes_are_small([tidy.Source(SHIPPED, text)])), text
+    for text in ("class C:\n" + methods.replace("m0", "_m0"), "class C(Protocol):\n" + methods):
+        assert not list(tidy.classes_are_small([tidy.Source(SHIPPED, text)])), text
 
 
 @pytest.mark.parametrize("name", ["utils.py", "helpers.py", "_common.py", "base.py", "manager.py"])

@@ -20,25 +20,22 @@ import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
-from millpond.kernel.space import Transaction
-from millpond.kernel.steps import step
 from millpond.maps.loads.load import Loading, LoadResult, commit_load, host_name, writer_folder
 from millpond.maps.loads.loads import FOLDERS, Loads, sweep_pond
 from millpond.maps.loads.merge_queue import Merged, merge_queued
-from millpond.maps.loads.pond_log import PondLog, RetainedParts, begin
-from millpond.maps.log.apply import record
+from millpond.maps.loads.pond_log import PondLog, begin
+from millpond.maps.loads.pond_parts import PondParts
 from millpond.maps.log.clone import resume_clone
-from millpond.maps.log.log import Entry
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
-from millpond.maps.model import catalogue
+from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
-from millpond.maps.open_maps import OpenMaps, folder_name
+from millpond.maps.open_maps import OpenMaps
 from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
-from millpond.stores.files import disk_errors, remove_tree, write_file_atomically
+from millpond.stores.files import disk_errors, write_file_atomically
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.stores.objects import FolderObjects
 from millpond.times.durations import is_off, optional_duration
 
 if TYPE_CHECKING:
@@ -68,8 +65,12 @@ def open_pond(
     return Pond(Path(folder), create=create, clock=clock or SystemClock(), serve=serve, retention_ms=retention_ms)
 
 
-class Pond(PondLog, RetainedParts):
-    """An open pond. Use it as a context manager, or `close` it."""
+class Pond:
+    """An open pond. Use it as a context manager, or `close` it.
+
+    `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see
+    `create_map` and `map`. `loads` and `loading` are for those who keep the pond, not for those who use it.
+    """
 
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None
@@ -86,10 +87,13 @@ class Pond(PondLog, RetainedParts):
             self.space = LmdbSpace(folder / "space")
             opened.callback(self.space.close)
             retention_ms = begin(self.space, clock.random_id, retention_ms, serve=serve)
-            self._loads = Loads(self.space, folder, clock, keep_ms=retention_ms)
-            self.loading = Loading(folder, self._loads, clock, self._shard, served=serve, writing=self._serving.writing)
+            self.loads = Loads(self.space, folder, clock, keep_ms=retention_ms)
+            self.loading = Loading(folder, self.loads, clock, self._shard, served=serve, writing=self._serving.writing)
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
+            self.catalogue = PondCatalogue(self.loading, self.open_maps)
+            self.log = PondLog(self.loading, self.catalogue.followed)
+            self.parts = PondParts(self.loading)
             self._recover()
             self._resources = opened.pop_all()
 
@@ -98,37 +102,14 @@ class Pond(PondLog, RetainedParts):
             # The node that serves the pond sees to it.
             return
         resume_clone(self.folder, self.space)
-        self._loads.recover(_alive)
-        if not self._serving.serving and self._loads.queued_maps():
+        self.loads.recover(_alive)
+        if not self._serving.serving and self.loads.queue.maps():
             # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged, nor
             # be kept from it by a map that is damaged.
             with suppress(Unavailable, Corrupt, Conflict), self._serving.writing():
-                merge_queued(self._loads, self._shard, wait_seconds=0)
-        self._finish_drops()
+                merge_queued(self.loads, self._shard, wait_seconds=0)
+        self.catalogue.finish_drops()
         sweep_pond(self.folder)
-
-    def _finish_drops(self) -> None:
-        """Remove what a crash, or those who read its snapshots, left of maps that were dropped."""
-        # A map is in the catalogue before it has a folder: what is there now and in no catalogue later was dropped.
-        there = [place for parent in ("shards", "snapshots") for place in (self.folder / parent).glob("[!.]*")]
-        with self.space.read() as tx:
-            known = {folder_name(definition) for definition in catalogue.list_maps(tx)}
-        for place in there:
-            if place.name not in known:
-                self._remove_dropped(place)
-
-    def _remove_dropped(self, place: Path) -> None:
-        """Remove a folder of a map that was dropped; of its snapshots those that somebody reads stay for now."""
-        if place.parent.name == "snapshots":
-            if place.is_dir():
-                # Imported here: opening a pond needs no compiled kernels.
-                from millpond.maps.snapshots.subset import discard_snapshots
-
-                discard_snapshots(FolderObjects(place), self.clock.now_ms())
-            return
-        # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
-        (place / "current").unlink(missing_ok=True)
-        remove_tree(place)
 
     def __enter__(self) -> Self:
         return self
@@ -161,54 +142,27 @@ class Pond(PondLog, RetainedParts):
             name=check_name(name), kind=_one_of(Kind, kind, "kind"), incarnation=self.clock.random_id(),
             value=parse_value_type(value) if isinstance(value, str) else value,
             scheme=_one_of(Scheme, scheme, "scheme"), hash_bytes=hash_bytes, hash_bits=hash_bits,
-            **catalogue.durations(settings),
+            **durations(settings),
         )  # fmt: skip
-
-        def enter(tx: Transaction) -> MapDefinition:
-            known = catalogue.created_map(tx, definition, exist_ok=exist_ok)
-            if known is not None:
-                return known
-            record(tx, "create", (definition.name,), {"definition": definition.to_dict()}, self.clock.now_ms())
-            return definition
-
-        return self.map(self._entered(enter).name)
-
-    def _entered(self, enter: Callable[[Transaction], MapDefinition]) -> MapDefinition:
-        with self._serving.writing():
-            definition = self.space.write(enter)
-            step("log.entered")
-        self._loads.announce()
-        return definition
+        return self.map(self.catalogue.create(definition, exist_ok=exist_ok).name)
 
     def map(self, name: str) -> Map:
         """The map of that name.
 
         Raises: `NotFound` naming maps with a similar name.
         """
-        with self.space.read() as tx:
-            definition = catalogue.find_map(tx, name)
-        return self._opened(definition)
+        return self.open_maps.map(self.catalogue.find(name))
 
     def maps(self) -> list[Map]:
         """All maps, by name."""
-        with self.space.read() as tx:
-            definitions = catalogue.list_maps(tx)
-        return [self._opened(definition) for definition in definitions]
+        return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
     def alter_map(self, name: str, **settings: Any) -> Map:
         """Change `overwrite, condense, retain, retain_by` or `maintenance_suspended` of a map.
 
         Raises: `Invalid` for anything else; `NotFound`.
         """
-
-        def enter(tx: Transaction) -> MapDefinition:
-            altered = catalogue.altered_map(tx, name, settings)
-            if altered != catalogue.find_map(tx, name):
-                body = {"definition": altered.to_dict()}
-                record(tx, "alter", (altered.name,), body, self.clock.now_ms())
-            return altered
-
-        return self._opened(self._entered(enter))
+        return self.open_maps.map(self.catalogue.alter(name, settings))
 
     def drop_map(self, name: str) -> None:
         """Drop a map with all its rows, parts and snapshots; merged parts are kept as long as the others.
@@ -218,30 +172,7 @@ class Pond(PondLog, RetainedParts):
 
         Raises: `NotFound`.
         """
-
-        def enter(tx: Transaction) -> MapDefinition:
-            definition = catalogue.find_map(tx, name)
-            body = {"incarnation": definition.incarnation}
-            record(tx, "drop", (definition.name,), body, self.clock.now_ms(), keep=self._loads.keep)
-            return definition
-
-        definition = self._entered(enter)
-        step("drop.forgotten")
-        self._dropped(definition.name, definition.incarnation)
-
-    def _dropped(self, name: str, incarnation: str) -> None:
-        self.open_maps.forget([name])
-        for parent in ("shards", "snapshots"):
-            self._remove_dropped(self.folder / parent / f"{name}.{incarnation}")
-        with suppress(Unavailable), self._loads.alone(seconds=0):
-            self._loads.clear()
-
-    def _followed(self, entry: Entry) -> None:
-        if entry.kind == "drop":
-            self._dropped(entry.maps[0], entry.body["incarnation"])
-
-    def _opened(self, definition: MapDefinition) -> Map:
-        return self.open_maps.map(definition)
+        self.catalogue.drop(name)
 
     def _shard(self, name: str) -> Shard:
         return self.map(name).shard
@@ -272,22 +203,22 @@ class Pond(PondLog, RetainedParts):
         columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
         time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
-        advance: Advance | None = None,
+        advance: Advance | None = None, sent: Advance | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load files, folders or patterns as one load: Parquet, CSV, JSON lines, Arrow, or XML for one map or many.
 
         `written` names the format where the names of the files do not. `effective_time` is the time of XML elements
         that have none. Times that name no zone are in `zone` (`UTC`, `Europe/Berlin`), or refused; times that
         are numbers count in `time_unit` (`s`, `ms`, `us`, `ns`). `null` is what CSV writes where there is no value,
-        besides nothing. `advance` is called with rows and bytes as they are read. The rest is as in `Map.load`.
+        besides nothing. `advance` is called with rows and bytes as they are read; `sent`, with bytes
+        that are uploaded, is for ponds on nodes. The rest is as in `Map.load`.
 
         Raises: `NotFound` for files or a map that do not exist; else as `Map.load`.
         """
         from millpond.maps.loads.load_files import file_reading, load_files
 
-        with self.space.read() as tx:
-            known = {definition.name: definition for definition in catalogue.list_maps(tx)}
-            name = None if map is None else catalogue.find_map(tx, map).name
+        known = {definition.name: definition for definition in self.catalogue.list()}
+        name = None if map is None else self.catalogue.find(map).name
         reading = file_reading(
             known, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
         )
@@ -299,7 +230,7 @@ class Pond(PondLog, RetainedParts):
     def merge(self) -> Merged:
         """Merge all parts that wait, maps in parallel. Loads do it by themselves; this is for after a full disk."""
         with self._serving.writing():
-            return merge_queued(self._loads, self._shard)
+            return merge_queued(self.loads, self._shard)
 
     # -- questions to all maps ------------------------------------------------------------------------
 
@@ -320,7 +251,7 @@ class Pond(PondLog, RetainedParts):
         """
         from millpond.maps.verify import verify_maps
 
-        return verify_maps(self._loads, self.maps(), self.folder, full=full, going=going)
+        return verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
 
 
 def _one_of(options: Any, value: Any, name: str) -> Any:

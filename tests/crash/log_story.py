@@ -49,15 +49,15 @@ def load(pond: Pond, number: int, *, wait: bool = True, stream: tuple[str, int] 
 def follow(pond: Pond) -> None:
     """Let the replica take what is new, and merge it."""
     with open_pond(pond.folder.parent / "replica", clock=pond.clock, part_retention=999 * DAY) as replica:
-        replica.join(pond.id)
-        for entry in pond.entries(replica.position()[0]):
+        replica.log.join(pond.log.pond_id)
+        for entry in pond.log.entries(replica.log.position()[0]):
             parts = {}
             for part in entry.body.get("parts", ()):
                 parts[part["id"]] = pond.folder.parent / "uploads" / part["id"]
                 if not parts[part["id"]].exists():
                     shutil.copytree(pond.folder.parent / "intact" / part["id"], parts[part["id"]])
-            replica.enter(entry, parts)
-            replica.enter(entry, parts)
+            replica.log.enter(entry, parts)
+            replica.log.enter(entry, parts)
         replica.merge()
 
 
@@ -71,9 +71,9 @@ def create(pond: Pond) -> None:
 
 def retain(pond: Pond) -> None:
     """Order it once an act: ordered again, it would come after more loads."""
-    entries = pond.entries(max(0, pond.position()[0] - 10))
+    entries = pond.log.entries(max(0, pond.log.position()[0] - 10))
     if not any(entry.kind == "retain" and entry.stamp_ms == pond.clock.now_ms() for entry in entries):
-        pond.order_maintenance("t", "retain", 1)
+        pond.log.order_maintenance("t", "retain", 1)
 
 
 def fold(pond: Pond) -> None:
@@ -88,8 +88,8 @@ def quarantine(pond: Pond) -> None:
     """A load of which one part is damaged while it waits."""
     harmed = pond.folder.parent / "harmed"
     load(pond, 5, wait=False)
-    for part in pond.parts():
-        place = pond.part_folder(part.part)
+    for part in pond.parts.list():
+        place = pond.parts.folder(part.part)
         if (part.map, part.load) == ("m", "load-5") and part.state != "quarantined" and not harmed.exists():
             assert place is not None
             harmed.touch()
@@ -98,12 +98,12 @@ def quarantine(pond: Pond) -> None:
 
 
 def take_again(pond: Pond) -> None:
-    for part in pond.parts(state="quarantined"):
+    for part in pond.parts.list(state="quarantined"):
         copy = pond.folder.parent / "again" / part.part
         if not copy.exists():
             shutil.copytree(pond.folder.parent / "intact" / part.part, copy)
-        pond.replace_part(part.part, copy)
-    pond.retry_parts()
+        pond.parts.replace(part.part, copy)
+    pond.parts.retry()
 
 
 def condense(pond: Pond) -> None:
@@ -136,7 +136,7 @@ def serve(pond: Pond) -> None:
 
 
 def expire(pond: Pond) -> None:
-    pond.expire_parts(pond.clock.now_ms())
+    pond.parts.expire(pond.clock.now_ms())
 
 
 ACTS: tuple[Callable[[Pond], None], ...] = (

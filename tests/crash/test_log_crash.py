@@ -50,15 +50,15 @@ def ended(folder: Path) -> dict[str, object]:
     ):
         found = story.held(primary)
         assert story.held(replica) == found
-        assert replica.position() == primary.position()
+        assert replica.log.position() == primary.log.position()
         for pond in (primary, replica):
             check_log(pond)
-            assert pond.parts(state="quarantined") == []
-            assert all(pond.applied(pond_map.name) == pond.position()[0] for pond_map in pond.maps())
+            assert pond.parts.list(state="quarantined") == []
+            assert all(pond.log.applied(pond_map.name) == pond.log.position()[0] for pond_map in pond.maps())
             for name in ("receive", "staging", "writer", "quarantine"):
                 assert list((pond.folder / name).iterdir()) == [], name
             assert {folder.name for folder in (pond.folder / "retained").iterdir()} == {
-                part.part for part in pond.parts()
+                part.part for part in pond.parts.list()
             }
         return found
 
@@ -67,12 +67,12 @@ def check_log(pond: Pond) -> None:
     """Dense, chained, every load once, and a whole part for every load it reaches back to."""
     with pond.space.read() as tx:
         first = ENTRIES.first(tx)
-    entries = pond.entries(first - 1)
-    assert [entry.position for entry in entries] == list(range(first, pond.position()[0] + 1))
+    entries = pond.log.entries(first - 1)
+    assert [entry.position for entry in entries] == list(range(first, pond.log.position()[0] + 1))
     for before, entry in pairwise(entries):
         assert entry.chain == ENTRIES.chain_after(before.chain, entry.record)
         assert entry.stamp_ms >= before.stamp_ms
-    assert not entries or entries[-1].chain == pond.position()[1]
+    assert not entries or entries[-1].chain == pond.log.position()[1]
     loads = [entry.body["load"] for entry in entries if entry.kind == "load"]
     assert len(loads) == len(set(loads))
 

@@ -103,9 +103,9 @@ def test_loads_of_two_processes_are_all_there_and_whole(tmp_path: Path, retentio
         assert pond.verify().ok
         assert list((pond.folder / "quarantine").iterdir()) == []
         retained = {path.name for path in (pond.folder / "retained").iterdir()}
-        assert retained == {part.part for part in pond.parts()}
+        assert retained == {part.part for part in pond.parts.list()}
         assert len(retained) == (4 * LOADS if retention else 0)
-        assert [entry.position for entry in pond.entries(0)] == list(range(1, 2 * LOADS + 3))
+        assert [entry.position for entry in pond.log.entries(0)] == list(range(1, 2 * LOADS + 3))
 
 
 def test_loads_of_several_threads_are_all_there_while_others_read(tmp_path: Path) -> None:

@@ -103,16 +103,16 @@ class Node:
         self.open()
 
     def follow(self, primary: Pond, *, limit: int = 1000) -> list[Entry]:
-        entries = primary.entries(self.pond.position()[0], limit)
+        entries = primary.log.entries(self.pond.log.position()[0], limit)
         for entry in entries:
             parts = {}
             for part in entry.body.get("parts", ()):
-                source = primary.part_folder(part["id"])
+                source = primary.parts.folder(part["id"])
                 assert source is not None, part
                 parts[part["id"]] = self.folder / f"{part['id']}.upload"
                 shutil.copytree(source, parts[part["id"]])
-            self.pond.enter(entry, parts)
-            self.pond.enter(entry, {})  # known: nothing happens
+            self.pond.log.enter(entry, parts)
+            self.pond.log.enter(entry, {})  # known: nothing happens
         return entries
 
 
@@ -193,7 +193,7 @@ class World:
 
     def condense(self) -> None:
         name, before = self.name(), self.data.draw(TIMES)
-        self.primary.order_maintenance(name, "condense", before)
+        self.primary.log.order_maintenance(name, "condense", before)
         if not self.maps[name].settings["maintenance_suspended"]:
             self.maps[name].model.condense(before)
 
@@ -203,7 +203,7 @@ class World:
         before = (
             self.clock.now - self.data.draw(st.integers(-1, 3)) * DAY if modelled.by_update else self.data.draw(TIMES)
         )
-        self.primary.order_maintenance(name, "retain", before)
+        self.primary.log.order_maintenance(name, "retain", before)
         if modelled.settings["maintenance_suspended"]:
             return
         if modelled.settings["retain"] is None:
@@ -215,7 +215,7 @@ class World:
         names = self.data.draw(st.lists(st.sampled_from(NAMES), unique=True))
         for pond in (self.primary, self.lazy.pond):
             here = [name for name in names if name in {pond_map.name for pond_map in pond.maps()}]
-            merge_queued(pond.loading.loads, pond.loading.shard_of, here)
+            merge_queued(pond.loads, pond.loading.shard_of, here)
 
     def reopen(self) -> None:
         self.lazy.reopen()
@@ -233,14 +233,14 @@ class World:
         self.lazy.pond.merge()
         wanted = held(self.primary)
         for node in (self.eager, self.lazy):
-            assert node.pond.position() == self.primary.position()
+            assert node.pond.log.position() == self.primary.log.position()
             assert held(node.pond) == wanted
             assert node.pond.verify().ok
         assert wanted.keys() == self.maps.keys()
         for name, modelled in self.maps.items() if self.exact else ():
             definition = self.primary.map(name).definition
             assert canonical_bits([canonical_of(definition, modelled.model.scan())], definition) == wanted[name][1]
-            assert self.primary.applied(name) == self.primary.position()[0]
+            assert self.primary.log.applied(name) == self.primary.log.position()[0]
 
 
 @given(data=st.data())

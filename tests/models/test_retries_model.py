@@ -44,7 +44,7 @@ def bring(pond: Pond, parts: list[list[Row]]) -> list[str]:
 
 def harm(pond: Pond, part: str, copies: Path) -> None:
     """Damage a part that waits, after a copy was made."""
-    place = pond.part_folder(part)
+    place = pond.parts.folder(part)
     assert place is not None
     shutil.copytree(place, copies / part)
     flip_byte(place / "data.mdb", 6000)
@@ -72,7 +72,7 @@ def test_a_quarantined_part_ends_in_its_place(data: st.DataObject) -> None:
                 parts = [data.draw(rows(kind)) for _ in range(1 + arguments[0])] if act == "load" else []  # type: ignore[operator]
                 for pond in (sound, harmed):
                     if act == "load":
-                        known = {status.part for status in pond.parts()}
+                        known = {status.part for status in pond.parts.list()}
                         fresh = [part for part in bring(pond, parts) if part not in known]
                         if pond is harmed and arguments[1] and fresh:
                             harm(pond, fresh[0], folder)
@@ -81,7 +81,7 @@ def test_a_quarantined_part_ends_in_its_place(data: st.DataObject) -> None:
                         pond.alter_map("m", **arguments[0])  # type: ignore[arg-type]
                     else:
                         before = clock.now - 2 * DAY if act == "retain" and kind is Kind.STATE else arguments[0]
-                        pond.order_maintenance("m", act, before)  # type: ignore[arg-type]
+                        pond.log.order_maintenance("m", act, before)  # type: ignore[arg-type]
                     if pond is sound or data.draw(st.booleans(), label="merge"):
                         pond.merge()
             harmed.merge()
@@ -91,17 +91,17 @@ def test_a_quarantined_part_ends_in_its_place(data: st.DataObject) -> None:
 def check(sound: Pond, harmed: Pond, quarantined: list[str], copies: Path) -> None:
     """Every part that is refused names the reason; when none is, both ponds hold the same."""
     kinds: set[str] = set()
-    still_quarantined = {status.part for status in harmed.parts(state="quarantined")}
+    still_quarantined = {status.part for status in harmed.parts.list(state="quarantined")}
     # Whose rows came again since, in another load, is in another place: the logs differ.
-    still_quarantined -= {status.part for status in harmed.parts(state="retained")}
+    still_quarantined -= {status.part for status in harmed.parts.list(state="retained")}
     for part in quarantined:
         if part not in still_quarantined:
-            harmed.retry_parts(
-                [part] if any(status.part == part for status in harmed.parts(state="quarantined")) else []
+            harmed.parts.retry(
+                [part] if any(status.part == part for status in harmed.parts.list(state="quarantined")) else []
             )
             continue
         try:
-            [status] = harmed.replace_part(part, copies / part)
+            [status] = harmed.parts.replace(part, copies / part)
         except Conflict as error:
             kinds.add(error.kind)
         else:
@@ -125,11 +125,11 @@ def test_several_are_taken_again_together(tmp_path: Path) -> None:
         pond.merge()
         assert [pond.map("m").get(key) for key in "abcd"] == [None, 2, 2, 4]
         for part in (ids[0], ids[2]):
-            place = pond.loading.loads.quarantined()
+            place = pond.parts.quarantined()
             folder = next(quarantined.folder for quarantined in place if quarantined.part == part)
             shutil.rmtree(folder)
             shutil.copytree(tmp_path / part, folder)
-        assert [part.state for part in pond.retry_parts()] == ["retained", "retained"]
+        assert [part.state for part in pond.parts.retry()] == ["retained", "retained"]
         assert [pond.map("m").get(key) for key in "abcd"] == [1, 2, 3, 4]
         assert pond.verify().ok
 
@@ -143,4 +143,4 @@ def test_a_condensed_map_takes_nothing_back(tmp_path: Path) -> None:
         pond.merge()
         pond.map("m").condense(before=9)
         with pytest.raises(Conflict, match="condensed"):
-            pond.replace_part(part, tmp_path / part)
+            pond.parts.replace(part, tmp_path / part)

@@ -34,7 +34,7 @@ def load(node: Served, *keys: str, value: int = 1) -> int:
 
 def caught_up(node: Served, position: int) -> None:
     node.node.follower.pull(position, SECONDS)
-    node.pond.wait_applied(position, timeout=SECONDS)
+    node.pond.log.wait_applied(position, timeout=SECONDS)
 
 
 def compared(*nodes: Served, seconds: float = SECONDS) -> Agreement:

@@ -81,7 +81,7 @@ class StagedNode:
 
     def _answer(self, path: str, query: dict[str, Any], headers: dict[str, str]) -> Response:
         if path == "/v1/node":
-            return Response(self.url, 200, {}, b'{"pond": "%s"}' % self.pond.id.encode())
+            return Response(self.url, 200, {}, b'{"pond": "%s"}' % self.pond.log.pond_id.encode())
         name, _, rest = path.removeprefix("/v1/maps/").partition("/")
         publisher = Publisher(self.pond, self.pond.clock, self.keep_ms)
         if rest.startswith("objects/"):
@@ -93,7 +93,7 @@ class StagedNode:
             name, keys=(query.get("key_from"), query.get("key_to")), window=window, fresh="fresh" in query,
             pin_ms=int(query.get("pin", 0)) * 1000,
         )  # fmt: skip
-        response_headers = {"ETag": f'"{manifest.id}"', POND_HEADER: self.pond.id}
+        response_headers = {"ETag": f'"{manifest.id}"', POND_HEADER: self.pond.log.pond_id}
         if headers.get("If-None-Match") == f'"{manifest.id}"':
             return Response(self.url, 304, response_headers, b"")
         return Response(self.url, 200, response_headers, manifest.to_bytes())

@@ -128,7 +128,7 @@ def test_a_load_needs_the_right_on_every_map_it_brings_rows_to(guarded: Served) 
     boss.map("people").load([{"key": "a", "value": 1}])
     with pytest.raises(Denied):
         loader.map("people").load([{"key": "b", "value": 1}])
-    known = guarded.pond.parts("people")[0].part
+    known = guarded.pond.parts.list("people")[0].part
     refused = guarded.post("/v1/loads", {"load_id": "x", "parts": [known]}, headers=shown("loader"))
     assert refused.status == 403, "not even of rows that are there already"
 
@@ -360,7 +360,7 @@ def test_nodes_replicate_over_https(serve: Callable[..., Served], certificates: 
     with millpond.open(",".join(nodes), token=SECRETS["boss"], tls_ca=certificates["tls_ca"]) as pond:
         pond.create_map("weather", kind="state", value="long")
         pond.map("weather").load([{"key": "a", "value": 1}])
-    second.pond.wait_applied(first.pond.position()[0])
+    second.pond.log.wait_applied(first.pond.log.position()[0])
     assert second.pond.map("weather").get("a") == 1
 
 

@@ -127,8 +127,8 @@ def test_rows_in_the_middle_of_maintenance_are_not_reported(tmp_path: Path) -> N
             pond.map("t").condense("2000-01-01T00:00Z")
         assert not digests
         assert set(refused) == {"merge_slow"}
-        after = local_peer.digest("t", pond.position()[0])
-        assert after["entry"] == pond.position()[0]
+        after = local_peer.digest("t", pond.log.position()[0])
+        assert after["entry"] == pond.log.position()[0]
         assert (before["rows"], after["rows"]) == (300, 3)
 
 
@@ -149,7 +149,7 @@ def load(cluster: ClusterHere, *keys: str, name: str = "m") -> int:
     position = pond.map(name).load(pa.table({"key": list(keys), "value": [1] * len(keys)})).position
     for node in cluster.nodes:
         node.node.follower.pull(position, SECONDS)
-        node.pond.wait_applied(position, timeout=SECONDS)
+        node.pond.log.wait_applied(position, timeout=SECONDS)
     return position
 
 

@@ -112,8 +112,8 @@ def check_equal(pond: Pond, served: Served, *, verify: bool = True) -> None:
     local_peer = LocalPeer(pond, SystemClock(), "http://local")
     found = agreement([peer_of(served), local_peer], SystemClock(), seconds=SECONDS)
     assert found.ok, found.to_dict()
-    assert pond.position() == served.pond.position()
-    assert pond.id == served.pond.id
+    assert pond.log.position() == served.pond.log.position()
+    assert pond.log.pond_id == served.pond.log.pond_id
     for pond_map in served.pond.maps():
         ours, theirs = pond.map(pond_map.name), served.pond.map(pond_map.name)
         assert ours.definition == theirs.definition
@@ -166,8 +166,8 @@ def follow(pond: Pond, served: Served) -> None:
     """Enter what the node has and the pond has not."""
     peer = peer_of(served)
     sources = PartSources(pond.folder, load_settings(), _NoUploads(), lambda: [peer])
-    for entry in peer.log(pond.position()[0]).entries:
-        pond.enter(entry, sources.parts([entry]))
+    for entry in peer.log(pond.log.position()[0]).entries:
+        pond.log.enter(entry, sources.parts([entry]))
     pond.merge()
 
 
@@ -187,7 +187,7 @@ def test_a_shard_may_be_ahead_of_the_log(source: Served, place: Path) -> None:
     with open_pond(place / "new") as pond:
         with listening(meanwhile):
             clone_pond(pond, peer_of(source), SystemClock())
-        assert pond.position()[0] < source.pond.position()[0]
+        assert pond.log.position()[0] < source.pond.log.position()[0]
         follow(pond, source)
         check_equal(pond, source)
 
@@ -219,10 +219,10 @@ def test_a_lost_connection_leaves_what_was_there(source: Served, other: Path) ->
             source.close()
 
     with open_pond(other) as pond:
-        before = pond.position()
+        before = pond.log.position()
         with listening(meanwhile), pytest.raises(Unavailable, match="cannot be reached"):
             clone_pond(pond, peer_of(source), SystemClock())
-        assert pond.position() == before
+        assert pond.log.position() == before
         assert pond.map("mine").get("mine") == 1
         assert pond.verify(full=True).ok
 
@@ -233,14 +233,14 @@ def quarantine(served: Served, place: Path) -> tuple[str, Path]:
     writer = served.pond.part_writer("retained")
     writer.write(pa.record_batch({"key": pa.array([b"late"]), "value": pa.array([9])}, schema=writer._schema))
     position = served.pond.commit_load(writer.finish(), wait=False).position
-    [part] = served.pond.parts("retained", "queued")
-    folder = served.pond.part_folder(part.part)
+    [part] = served.pond.parts.list("retained", "queued")
+    folder = served.pond.parts.folder(part.part)
     assert folder is not None
     whole = Path(shutil.copytree(folder, place))
     flip_byte(folder / "data.mdb", 5000)
     served.node.merger.start()
     with pytest.raises(Corrupt, match="could not be merged"):
-        served.pond.wait_applied(position, timeout=SECONDS)
+        served.pond.log.wait_applied(position, timeout=SECONDS)
     return part.part, whole
 
 
@@ -248,16 +248,16 @@ def test_what_the_peer_lacks_the_copy_knows_it_lacks(source: Served, place: Path
     part, whole = quarantine(source, place / "whole")
     with open_pond(place / "new") as pond:
         clone_pond(pond, peer_of(source), SystemClock())
-        [quarantined] = pond.parts(state="quarantined")
+        [quarantined] = pond.parts.list(state="quarantined")
         assert quarantined.part == part
         assert pond.map("retained").get("late") is None
         with pytest.raises(Conflict, match="quarantined a part of the map"):
             clone_map(pond, peer_of(source), "retained")
-        source.pond.replace_part(part, whole)
-        source.pond.wait_applied(source.pond.position()[0], timeout=SECONDS)
+        source.pond.parts.replace(part, whole)
+        source.pond.log.wait_applied(source.pond.log.position()[0], timeout=SECONDS)
         clone_map(pond, peer_of(source), "retained")
         assert pond.map("retained").get("late") == 9
-        assert not pond.parts(state="quarantined")
+        assert not pond.parts.list(state="quarantined")
         assert not list((pond.folder / "quarantine").iterdir())
 
 
@@ -297,7 +297,7 @@ def test_a_copy_is_sent_from_any_byte_and_cached_for_a_while(source: Served) -> 
     whole = source.get("/v1/maps/plain/shard")
     assert whole.status == 200
     assert int(whole.headers["Shard-Rows"]) == source.pond.map("plain").shard.stats().rows
-    assert int(whole.headers["Shard-Position"]) == source.pond.applied("plain")
+    assert int(whole.headers["Shard-Position"]) == source.pond.log.applied("plain")
     tag = whole.headers["ETag"]
     rest = source.get("/v1/maps/plain/shard", headers={"Range": "bytes=4096-", "If-Range": tag})
     assert rest.status == 206
@@ -343,7 +343,7 @@ def test_a_map_without_rows_has_no_shard(source: Served) -> None:
 
 
 def test_bundles_are_sent_from_any_byte(source: Served) -> None:
-    [part, *_] = source.pond.parts("plain", "retained")
+    [part, *_] = source.pond.parts.list("plain", "retained")
     whole = source.get(f"/v1/parts/{part.part}/bundle")
     assert whole.headers["Content-Type"] == "application/zip"
     rest = source.get(
@@ -390,7 +390,7 @@ def kill_clone(source: Served, before: Path, folder: Path, children: Children, m
     shutil.copytree(before, folder)
     assert children.clone(folder, source.url, kill_at=moment) == -signal.SIGKILL, moment
     with open_pond(folder, serve=True) as pond:
-        new = pond.id == source.pond.id
+        new = pond.log.pond_id == source.pond.log.pond_id
         if not new:
             assert [pond_map.name for pond_map in pond.maps()] == ["mine", "plain"], moment
             assert pond.map("plain").get("mine") == pond.map("mine").get("mine") == 1, moment

@@ -176,7 +176,7 @@ def test_both_ways_answer_alike_and_are_counted_alike(node: Any) -> None:
     loaded = node.pond.create_map("m", kind="temporal_state", value="a long, b string").load(
         pa.table({"key": ["é/ü", "b"], "effective_time": [1000, 1000], "a": [1, 2], "b": ["x", None]}), zone="UTC"
     )
-    node.pond.wait_applied(loaded.position, timeout=30)
+    node.pond.log.wait_applied(loaded.position, timeout=30)
     paths = [
         "/v1/maps/m/get?key=b", "/v1/maps/M/get?at=1970-01-01T00:00:01Z&key=b", "/v1/maps/m/get?key=%C3%A9%2F%C3%BC",
         "/v1/maps/m/get?key_hex=62&at=999", "/v1/maps/m/get?key=a+b", "/v1/maps/m/get?key=&at=5",
@@ -204,7 +204,7 @@ def test_both_ways_answer_alike_and_are_counted_alike(node: Any) -> None:
 def test_questions_do_not_wait_for_those_that_open(node: Any) -> None:
     for name in ("m", "other"):
         loaded = node.pond.create_map(name, kind="state", value="long").load(pa.table({"key": ["a"], "value": [1]}))
-        node.pond.wait_applied(loaded.position, timeout=30)
+        node.pond.log.wait_applied(loaded.position, timeout=30)
         assert node.get(f"/v1/maps/{name}/get?key=a").json()["value"] == 1
     with node.pond.map("m").shard._lock:  # as while it is opened
         thread = threading.Thread(target=node.get, args=("/v1/maps/m/get?key=a",))

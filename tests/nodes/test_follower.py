@@ -35,13 +35,13 @@ def test_everything_that_happens_to_maps_reaches_all_nodes(cluster: ClusterHere)
     load(primary, "a", "c", value=2)
     pond.create_map("gone", kind="state", value="long").load(rows("x"))
     pond.drop_map("gone")
-    position = pond.order_maintenance("t", "condense", 1_000_000).position
+    position = pond.log.order_maintenance("t", "condense", 1_000_000).position
     for node in cluster.nodes:
         caught_up(node, position)
     assert compared(*cluster.nodes).ok
     for node in replicas:
-        assert node.pond.position() == pond.position()
-        assert node.pond.id == pond.id
+        assert node.pond.log.position() == pond.log.position()
+        assert node.pond.log.pond_id == pond.log.pond_id
         assert [pond_map.name for pond_map in node.pond.maps()] == ["m", "t"]
         assert [node.pond.map("m").get(key) for key in "abcd"] == [1, 1, 2, None]
         assert node.pond.map("t").shard.stats().rows == 2
@@ -54,10 +54,10 @@ def test_a_hundred_waiters_are_one_pull(cluster: ClusterHere) -> None:
     follower = replica.node.follower
     first = _Counting(follower.peers()[0].connection)
     follower._peers[0] = first
-    caught_up(replica, primary.pond.position()[0])
+    caught_up(replica, primary.pond.log.position()[0])
     with ThreadPoolExecutor(100) as pool:
         requests_before = first.requests
-        pending = [pool.submit(follower.pull, primary.pond.position()[0] + 1, SECONDS) for _ in range(100)]
+        pending = [pool.submit(follower.pull, primary.pond.log.position()[0] + 1, SECONDS) for _ in range(100)]
         position = load(primary, "b")
         assert all(future.result() >= position for future in pending)
     assert first.requests - requests_before <= 10
@@ -80,7 +80,7 @@ def test_a_node_that_was_down_replicates_without_help(cluster: ClusterHere, serv
     for number in range(5):
         position = load(cluster[0], f"k{number}", value=number)
     back = served_again(serve, cluster, 2)
-    until(lambda: back.pond.position()[0] == position)
+    until(lambda: back.pond.log.position()[0] == position)
     caught_up(back, position)
     assert compared(cluster[0], cluster[1], back).ok
     assert back.node.follower.status().pulled == 5
@@ -107,11 +107,11 @@ def test_a_node_that_was_away_too_long_clones(cluster: ClusterHere, serve: Calla
     position = load(cluster[0], "b")
     for node in cluster.nodes[:2]:
         caught_up(node, position)
-        node.pond.expire_parts(1 << 60)
+        node.pond.parts.expire(1 << 60)
     position = load(cluster[0], "c")
     back = served_again(serve, cluster, 2)
     until(lambda: back.node.follower.status().clones == 1)
-    assert back.pond.position()[0] == position
+    assert back.pond.log.position()[0] == position
     assert [back.pond.map("m").get(key) for key in "abc"] == [1, 1, 1]
     after = load(cluster[0], "d")
     caught_up(back, after)
@@ -124,8 +124,8 @@ def test_a_part_comes_from_whoever_has_it_whole(cluster: ClusterHere) -> None:
     position = load(primary, "a", "b")
     for node in (primary, replica):
         caught_up(node, position)
-    [part] = primary.pond.parts(state="retained")
-    folder = primary.pond.part_folder(part.part)
+    [part] = primary.pond.parts.list(state="retained")
+    folder = primary.pond.parts.folder(part.part)
     assert folder is not None
     flip_byte(folder / "data.mdb", 5000)
     late.node.follower.start()
@@ -139,14 +139,14 @@ def test_a_quarantined_part_comes_back_whole(cluster: ClusterHere) -> None:
     position = load_unmerged(primary, "a", "b")
     for node in (replica, other):
         caught_up(node, position)
-    [part] = primary.pond.parts(state="queued")
-    folder = primary.pond.part_folder(part.part)
+    [part] = primary.pond.parts.list(state="queued")
+    folder = primary.pond.parts.folder(part.part)
     assert folder is not None
     flip_byte(folder / "data.mdb", 5000)
     primary.node.merger.start()
     until(lambda: primary.node.follower.status().healed == 1)
     until(lambda: primary.pond.map("m").get("b") == 1)
-    assert not primary.pond.parts(state="quarantined")
+    assert not primary.pond.parts.list(state="quarantined")
     assert compared(*cluster.nodes).ok
 
 
@@ -159,13 +159,13 @@ def test_a_part_that_can_no_longer_be_put_in_its_place_is_healed_by_a_copy_of_th
     load(primary, "b", value=2)
     position = load(primary, "b", "c", value=3)
     replica.node.follower.pull(position, SECONDS)
-    damaged = replica.pond.part_folder(replica.pond.parts("m", "queued")[0].part)
+    damaged = replica.pond.parts.folder(replica.pond.parts.list("m", "queued")[0].part)
     assert damaged is not None
     flip_byte(damaged / "data.mdb", 5000)
     replica.node.merger.start()
     until(lambda: replica.node.follower.status().healed == 1)
     assert [replica.pond.map("m").get(key) for key in "abc"] == [1, 2, 3]
-    assert not replica.pond.parts(state="quarantined")
+    assert not replica.pond.parts.list(state="quarantined")
     assert compared(*cluster.nodes).ok
 
 
@@ -195,7 +195,7 @@ def test_a_primary_that_lost_its_last_entries_gets_them_back(
     again.close()
     restored = served_again(serve, cluster, 0, tmp_path / "older")
     until(lambda: restored.node.started)
-    assert restored.pond.position()[0] == position
+    assert restored.pond.log.position()[0] == position
     after = load(restored, "c")
     for node in replicas:
         caught_up(node, after)
@@ -213,8 +213,8 @@ def test_a_primary_with_an_empty_folder_gets_all_of_it_back(
     primary.close()
     fresh = served_again(serve, cluster, 0, tmp_path / "fresh")
     until(lambda: fresh.node.started)
-    assert fresh.pond.position()[0] == position
-    fresh.pond.wait_applied(position, timeout=SECONDS)
+    assert fresh.pond.log.position()[0] == position
+    fresh.pond.log.wait_applied(position, timeout=SECONDS)
     assert compared(fresh, *replicas).ok
 
 
@@ -223,20 +223,20 @@ def test_a_paused_node_replicates_only_on_demand(cluster: ClusterHere) -> None:
     caught_up(replica, load(primary, "a"))
     assert replica.post("/v1/jobs/replicate/pause").json()["paused"]
     until(lambda: replica.node.follower.status().state == "held")
-    before = replica.pond.position()
+    before = replica.pond.log.position()
     position = load(primary, "b")
     caught_up(other, position)
     with pytest.raises(Unavailable) as raised:
         replica.node.follower.pull(position, SECONDS)
     assert raised.value.kind == "node_held"
-    assert replica.pond.position() == before
+    assert replica.pond.log.position() == before
     with millpond.open(cluster.url) as pond, pytest.raises(Unavailable, match="told not to catch up"):
         pond.map("m").load(rows("c"))
-    assert replica.pond.position() == before
+    assert replica.pond.log.position() == before
     run = replica.node.scheduler.run("replicate")
     assert run.last is not None
     assert run.last.error is None
-    assert replica.pond.position() == primary.pond.position()
+    assert replica.pond.log.position() == primary.pond.log.position()
     until(lambda: replica.node.follower.status().state == "held")
     after = load(primary, "d")
     replica.post("/v1/jobs/replicate/resume")
@@ -259,7 +259,7 @@ def test_a_primary_that_is_held_asks_its_peers_before_it_takes_changes(
     restored = served_again(serve, cluster, 0, tmp_path / "older")
     until(lambda: restored.node.started)
     assert restored.node.follower.pause.held
-    assert restored.pond.position()[0] == position
+    assert restored.pond.log.position()[0] == position
 
 
 def test_a_node_that_always_has_more_to_enter_is_looked_after_too(
@@ -274,7 +274,7 @@ def test_a_node_that_always_has_more_to_enter_is_looked_after_too(
     healed_at: list[int] = []
 
     def heal(*, again: bool = False) -> list[str]:
-        healed_at.append(replica.pond.position()[0])
+        healed_at.append(replica.pond.log.position()[0])
         return []
 
     monkeypatch.setattr(follower.healer, "heal", heal)
@@ -347,9 +347,9 @@ def test_parts_that_were_uploaded_here_are_not_fetched(cluster: ClusterHere, ser
     caught_up(replica, load(primary, "before"))
     replica.node.follower.stop()
     position = load(primary, "a")
-    primary.pond.wait_applied(position, timeout=SECONDS)
-    [_, part] = primary.pond.parts(state="retained")
-    source = primary.pond.part_folder(part.part)
+    primary.pond.log.wait_applied(position, timeout=SECONDS)
+    [_, part] = primary.pond.parts.list(state="retained")
+    source = primary.pond.parts.folder(part.part)
     assert source is not None
     uploads = _Uploads()
     uploads.parts[part.part] = Path(shutil.copytree(source, replica.pond.folder / "uploaded-part"))
@@ -405,7 +405,7 @@ def test_who_may_read_one_map_sees_nothing_of_others(node: Served) -> None:
 
 def test_a_part_no_longer_retained_is_refused(node: Served) -> None:
     load(node, "a")
-    node.pond.expire_parts(1 << 60)
+    node.pond.parts.expire(1 << 60)
     answer = node.get("/v1/log?after=0")
     assert answer.status == 404
     assert answer.json()["kind"] == "log_trimmed"

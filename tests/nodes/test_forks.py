@@ -140,11 +140,11 @@ def test_no_maintenance_is_ordered_while_the_log_is_disputed(
     again.close()
     wrong = served_again(serve, cluster, 0, fork)
     until(lambda: wrong.node.started)
-    before = wrong.pond.position()
+    before = wrong.pond.log.position()
     run = wrong.node.scheduler.run("retain")
     assert run.last is not None
     assert "this node's log is another one" in str(run.last.error)
-    assert wrong.pond.position() == before
+    assert wrong.pond.log.position() == before
 
 
 def test_a_pond_with_a_past_of_its_own_is_not_taken_over(serve: Callable[..., Served], cluster: ClusterHere) -> None:

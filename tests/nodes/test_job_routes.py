@@ -88,7 +88,7 @@ def test_maintenance_runs_now_and_is_reported(node: Served) -> None:
     condensed = node.post("/v1/maps/OWNER/maintenance", {"what": "condense", "before": "2025-03-01T00:00Z"}).json()
     assert condensed["position"] == 3
     assert condensed["report"]["rows_removed"] == 1
-    assert node.pond.entries(2)[0].kind == "condense"
+    assert node.pond.log.entries(2)[0].kind == "condense"
     retained = node.post("/v1/maps/owner/maintenance", {"what": "retain", "before": 1_800_000_000_000}).json()
     assert retained["report"]["rows_after"] == 0
     compacted = node.post("/v1/maps/owner/maintenance", {"what": "compact"}).json()
@@ -107,7 +107,7 @@ def test_maintenance_without_a_setting_or_a_time_is_refused(node: Served) -> Non
 def test_a_replica_sends_maintenance_to_the_primary_but_compacts_its_own_pond(cluster: ClusterHere) -> None:
     cluster[0].pond.create_map("owner", kind="temporal_state", value="string", condense="1d")
     replica = cluster[1]
-    assert replica.pond.wait_position(1, SECONDS)
+    assert replica.pond.log.wait_position(1, SECONDS)
     answer = replica.post("/v1/maps/owner/maintenance", {"what": "condense"})
     assert (answer.status, answer.json()["values"]["primary"]) == (421, cluster[0].url)
     assert replica.post("/v1/maps/owner/maintenance", {"what": "compact"}).status == 200

@@ -113,7 +113,7 @@ class JobContext:
         return self.jobs[name].work(threading.Event())
 
     def position(self) -> int:
-        return self.pond.position()[0]
+        return self.pond.log.position()[0]
 
     def close(self) -> None:
         self.merger.stop()
@@ -148,7 +148,7 @@ def test_maintenance_is_ordered_with_its_watermark_and_says_what_it_did(node: Jo
     outcome = node.run("condense")
     assert outcome.summary == "condensed 1 of 2 maps, 1 row fewer"
     assert outcome.numbers == {"maps": 1, "ordered": 1, "rows_removed": 1}
-    entry = node.pond.entries(node.position() - 1)[0]
+    entry = node.pond.log.entries(node.position() - 1)[0]
     step = DAY // 100
     assert (entry.kind, entry.maps, entry.body["before"]) == ("condense", ("owner",), (NOW - DAY) // step * step)
     assert node.pond.map("owner").info()["rows"] == 2
@@ -195,7 +195,7 @@ def test_steps_are_no_shorter_than_the_interval_and_no_longer_than_a_day(node: J
         node.clock.advance(5 * MINUTE)
         node.run("condense")
         node.run("retain")
-    orders = [(entry.kind, entry.maps[0]) for entry in node.pond.entries(0) if entry.kind in ("condense", "retain")]
+    orders = [(entry.kind, entry.maps[0]) for entry in node.pond.log.entries(0) if entry.kind in ("condense", "retain")]
     assert orders == [("condense", "short"), ("retain", "long"), ("condense", "short"), ("condense", "short")]
     node.clock.advance(DAY)
     assert node.run("retain").numbers["ordered"] == 1
@@ -262,7 +262,7 @@ def test_what_the_log_has_forgotten_counts_as_never_ordered(node: JobContext) ->
     node.clock.advance(8 * DAY)
     assert node.run("cleanup").numbers["parts"] == 1
     with pytest.raises(NotFound):
-        node.pond.entries(0)
+        node.pond.log.entries(0)
     assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
     assert node.run("condense").summary == "nothing to do in 1 map"
     node.jobs = {job.name: job for job in node_jobs(node)}
@@ -373,14 +373,14 @@ def test_paused_merging_runs_only_on_demand(node: JobContext) -> None:
     parts, _ = seal_data(made.definition, rows, node.pond.folder / "writer" / "by-hand")
     position = node.pond.commit_load(parts, wait=False).position
     with pytest.raises(Unavailable):
-        node.pond.wait_applied(position, timeout=1.5)  # longer than the merger takes to look on its own
+        node.pond.log.wait_applied(position, timeout=1.5)  # longer than the merger takes to look on its own
     assert made.get("car", at=moment(NOW)) is None
     assert node.run("merge").summary == "merged 1 part, 1 row"
     assert made.get("car", at=moment(NOW)) == "ann"
     parts, _ = seal_data(made.definition, [rows[0] | {"value": "bob"}], node.pond.folder / "writer" / "by-hand")
     position = node.pond.commit_load(parts, wait=False).position
     hold(False)
-    node.pond.wait_applied(position, timeout=60)
+    node.pond.log.wait_applied(position, timeout=60)
     assert made.get("car", at=moment(NOW)) == "bob"
 
 
@@ -431,7 +431,7 @@ def test_cleanup_removes_what_is_too_old_and_closes_what_is_idle(node: JobContex
     node.clock.advance(8 * DAY)
     outcome = node.run("cleanup")
     assert outcome.summary == "2 kept parts expired, 1 idle map closed"
-    assert node.pond.parts() == []
+    assert node.pond.parts.list() == []
     assert node.pond.map("owner").info()["rows"] == 2, "it opens again on use"
 
 

@@ -31,7 +31,7 @@ def status(node: Served, method: str, path: str, who: str | None, body: object =
 def test_rights(node: Served) -> None:
     for name in ("m", "other"):
         node.pond.create_map(name, kind="state", value="long").load(pa.table({"key": [name], "value": [1]}))
-    parts = {part.map: part.part for part in node.pond.parts()}
+    parts = {part.map: part.part for part in node.pond.parts.list()}
     ours, theirs = (f"/v1/parts/{parts[name]}/bundle" for name in ("m", "other"))
     allowed = {
         ("GET", "/v1/log"): ["all"],

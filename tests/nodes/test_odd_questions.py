@@ -62,7 +62,7 @@ def test_odd_questions_are_refused_with_a_way_out(node: Any) -> None:
     }
     for name, (kind, rows) in maps.items():
         loaded = node.pond.create_map(name, kind=kind, value="long").load(pa.table(rows), zone="UTC")
-        node.pond.wait_applied(loaded.position, timeout=30)
+        node.pond.log.wait_applied(loaded.position, timeout=30)
     wrong = []
     for method, path, body, kind in QUESTIONS:
         sent = json.dumps(body).encode() if isinstance(body, dict) else body

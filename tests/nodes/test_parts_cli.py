@@ -126,7 +126,7 @@ def test_quarantined_parts_of_a_folder_are_listed_and_taken_again(tmp_path: Path
         made = pond.create_map("owner", kind="state", value="string")
         with listening(damage), pytest.raises(Corrupt):
             made.load([{"key": "k", "value": "v"}], source="cars.csv")
-        (quarantined,) = pond.parts()
+        (quarantined,) = pond.parts.list()
     output = typed("parts", "--state", "quarantined")
     assert cells(output)[1][1:4] == ["quarantined", "owner", "1"]
     assert "cars.csv" in output
@@ -165,8 +165,8 @@ def test_parts_of_a_node_in_every_state(node: Served) -> None:
 def test_parts_of_a_cluster_name_their_node(cluster: ClusterHere) -> None:
     owner(cluster[0])
     for node in cluster.nodes:
-        assert node.pond.wait_position(2, SECONDS)
-        node.pond.wait_applied(2)
+        assert node.pond.log.wait_position(2, SECONDS)
+        node.pond.log.wait_applied(2)
     table = cells(typed("parts", "--state", "retained", "--pond", cluster[1].url))
     assert table[1] == ["part", "state", "map", "rows", "size", "age", "source"]
     assert [row[0] for row in table if row[0].startswith("http")] == cluster.urls

@@ -60,7 +60,7 @@ def weather(node: Any) -> Any:
 
 def load(node: Any, pond_map: Any, table: pa.Table) -> None:
     result = pond_map.load(table, zone="UTC")
-    node.pond.wait_applied(result.position, timeout=30)
+    node.pond.log.wait_applied(result.position, timeout=30)
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_a_manifest_is_named_by_its_content_and_confirmed_by_its_name(weather: A
     assert content_id(response.body) == tag.strip('"')
     manifest = SnapshotManifest.from_bytes(response.body)
     assert manifest.map == "weather"
-    assert response.headers["Millpond-Pond"] == weather.pond.id
+    assert response.headers["Millpond-Pond"] == weather.pond.log.pond_id
     for held in (tag, f"W/{tag}", f'"other", {tag}', "*"):
         same = weather.get("/v1/maps/weather/snapshot", headers={"If-None-Match": held})
         assert (same.status, same.body, same.headers["ETag"]) == (304, b"", tag)

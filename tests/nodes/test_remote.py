@@ -41,9 +41,9 @@ def rows(count: int = 10) -> pa.Table:
 def test_any_node_names_all_of_them(cluster: ClusterHere) -> None:
     for url in (cluster.url, cluster.urls[2], f" {cluster.urls[1]}/ , "):
         with millpond.open(url) as pond:
-            assert pond.where == cluster.url
-            assert pond.id == cluster[0].pond.id
-            assert pond.position() == cluster[0].pond.position()
+            assert pond.nodes.where == cluster.url
+            assert pond.log.pond_id == cluster[0].pond.log.pond_id
+            assert pond.log.position() == cluster[0].pond.log.position()
 
 
 def test_a_pond_that_cannot_be_reached_is_an_error() -> None:
@@ -173,18 +173,18 @@ def test_the_log_and_its_parts_can_be_read(cluster: ClusterHere, tmp_path: Path)
     with millpond.open(cluster.url, **QUICK) as pond:
         made = pond.create_map("m", kind="state", value="long")
         result = made.load(rows())
-        entries = pond.entries(0)
+        entries = pond.log.entries(0)
         assert [entry.kind for entry in entries] == ["create", "load"]
-        assert (entries[-1].position, entries[-1].chain) == pond.position()
-        assert result.position == pond.position()[0]
-        assert pond.applied("m") == result.position
+        assert (entries[-1].position, entries[-1].chain) == pond.log.position()
+        assert result.position == pond.log.position()[0]
+        assert pond.log.applied("m") == result.position
         (part,) = entries[-1].body["parts"]
-        manifest = pond.fetch_part(part["id"], tmp_path / "part")
+        manifest = pond.parts.fetch(part["id"], tmp_path / "part")
         assert verify_part(tmp_path / "part") == manifest == read_manifest(tmp_path / "part")
         assert manifest.id == part["id"]
         with pytest.raises(NotFound):
-            pond.fetch_part("0" * 32, tmp_path / "other")
-        assert {part.state for part in pond.parts()} <= {"retained"}
+            pond.parts.fetch("0" * 32, tmp_path / "other")
+        assert {part.state for part in pond.parts.list()} <= {"retained"}
 
 
 def test_damage_on_one_node_is_found_and_named(cluster: ClusterHere) -> None:

@@ -286,7 +286,7 @@ def test_a_body_that_does_not_say_how_large_it_is_is_cut(node: Served) -> None:
 @pytest.mark.settings(threads=2)
 def test_who_waits_keeps_nobody_from_working(node: Served) -> None:
     node.pond.create_map("m", kind="state", value="long")
-    position = node.pond.position()[0]
+    position = node.pond.log.position()[0]
     with ThreadPoolExecutor(8) as pool:
         pending = [pool.submit(node.get, f"/v1/log?after={position}&wait=5") for _ in range(8)]
         answered = threading.Event()
@@ -365,4 +365,4 @@ def test_clusters_begin_in_any_order(serve: Callable[..., Served]) -> None:
     assert replica.get("/readyz").status == 200, "a replica answers what it knows"
     primary = serve(port=ports[0], nodes=nodes)
     primary.pond.create_map("m", kind="state")
-    assert replica.pond.wait_position(1, 30)
+    assert replica.pond.log.wait_position(1, 30)

@@ -170,7 +170,7 @@ def test_a_reader_of_some_keys_fetches_only_those(stage: Stage) -> None:
 def test_a_cache_that_cannot_be_used_is_named(stage: Stage, spoilt: str) -> None:
     place = stage.folder / "machine"
     if spoilt:
-        (place / stage.pond.id / spoilt).mkdir(parents=True)
+        (place / stage.pond.log.pond_id / spoilt).mkdir(parents=True)
     else:
         place.write_text("no folder")
     with pytest.raises(Unavailable, match=r"folder=.*machine .*name another folder: snapshot_cache") as error:

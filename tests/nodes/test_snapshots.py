@@ -177,7 +177,7 @@ def test_the_next_node_is_tried_when_one_cannot_be_reached(stage: Stage) -> None
 def test_any_answer_is_final(stage: Stage) -> None:
     stage.nodes[0].refuses = NotFound("there is no such map", kind="map_not_found", map="m")
     cache = stage.cache()
-    cache.fetch.store.know_pond(cache.fetch.nodes.urls, stage.pond.id)
+    cache.fetch.store.know_pond(cache.fetch.nodes.urls, stage.pond.log.pond_id)
     with pytest.raises(NotFound, match="no such map"):
         cache.reader("m").snapshot()
     assert stage.nodes[1].requests == []

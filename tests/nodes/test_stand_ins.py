@@ -105,7 +105,7 @@ def test_when_all_others_have_moved_on_it_says_so(
 
 def test_what_shaped_a_map_is_reported_only_when_it_is_sure(cluster: ClusterHere, remote: RemotePond) -> None:
     put(remote, 1, 10)
-    entry = remote.position()[0]
+    entry = remote.log.position()[0]
     other = remote.create_map("other", kind="state", value="long")
     other.load([{"key": "a", "value": 1}])
 
@@ -115,7 +115,7 @@ def test_what_shaped_a_map_is_reported_only_when_it_is_sure(cluster: ClusterHere
     assert shaped() == [entry] * 3
     remote.map("m").retain(before="2013-01-01T00:00Z")
     for node in cluster.nodes:
-        node.pond.wait_applied(remote.position()[0], timeout=30)
+        node.pond.log.wait_applied(remote.log.position()[0], timeout=30)
     assert len(set(shaped())) == 1
     assert shaped()[0] > entry
     assert [served.node.local_peer.shaped("m", 0) for served in cluster.nodes] == [0] * 3

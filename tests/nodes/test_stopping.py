@@ -43,7 +43,7 @@ def entered(writer: Writer, count: int) -> PartFile:
     """A part that the node keeps, larger than what sockets hold."""
     part, data = writer.part(count=count)
     assert writer.send(part, data).json() == HERE
-    writer.node.pond.wait_applied(writer.enter(part).json()["position"])
+    writer.node.pond.log.wait_applied(writer.enter(part).json()["position"])
     return part
 
 

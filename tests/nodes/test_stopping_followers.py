@@ -53,7 +53,7 @@ def at_work(*names: str) -> list[str]:
 def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, match: bytes, after: int) -> None:
     load(pair.primary, "a")
     replica = pair.replica()
-    caught_up(replica, pair.primary.pond.position()[0])
+    caught_up(replica, pair.primary.pond.log.position()[0])
     follower = replica.node.follower
     follower.stop()
     trouble = pair.hold(match, after)
@@ -65,7 +65,7 @@ def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, ma
     follower.stop()
     assert not thread.is_alive()
     assert follower.status().state == "stopped"
-    assert replica.pond.position()[0] == position - 1
+    assert replica.pond.log.position()[0] == position - 1
     with pytest.raises(Unavailable, match="does not pull"):
         follower.pull(position, SECONDS)
     pair.proxy.mend()
@@ -75,7 +75,7 @@ def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, ma
 
 def test_a_node_that_is_cloning_stops(pair: Pair) -> None:
     load(pair.primary, "a")
-    pair.primary.pond.wait_applied(pair.primary.pond.position()[0])
+    pair.primary.pond.log.wait_applied(pair.primary.pond.log.position()[0])
     trouble = pair.hold(b"GET /v1/maps/m/shard", 100)
     replica = pair.replica()
     assert trouble.struck.wait(SECONDS)
@@ -87,7 +87,7 @@ def test_a_node_that_is_cloning_stops(pair: Pair) -> None:
 def test_a_node_that_repairs_or_compares_stops(pair: Pair, ask: str) -> None:
     load(pair.primary, "a")
     replica = pair.replica()
-    caught_up(replica, pair.primary.pond.position()[0])
+    caught_up(replica, pair.primary.pond.log.position()[0])
     trouble = pair.hold(b"GET /v1/maps/m/digest")
     thread = threading.Thread(target=replica.post, args=(ask, {}), daemon=True)
     thread.start()

@@ -111,7 +111,7 @@ def test_a_part_is_sent_entered_and_merged(writer: Writer) -> None:
     assert (response.status, response.json()["parts"], response.json()["maps"]) == (200, 1, {"m": 50})
     assert writer.state(part)["state"] == "known"
     assert writer.send(part, data).json()["state"] == "known"
-    writer.node.pond.wait_applied(response.json()["position"])
+    writer.node.pond.log.wait_applied(response.json()["position"])
     assert writer.node.pond.map("m").get("k00007") == 7
     assert writer.leftovers() == []
 
@@ -327,7 +327,7 @@ def test_parts_keep_their_order(writer: Writer, tmp_path: Path) -> None:
     for part in reversed(parts):
         writer.send(part, b"".join(open_bundle_stream(Path(part.folder))))
     result = writer.enter(*parts).json()
-    writer.node.pond.wait_applied(result["position"])
+    writer.node.pond.log.wait_applied(result["position"])
     assert writer.node.pond.map("m").get("k") == 2
 
 
@@ -339,7 +339,7 @@ def test_a_load_takes_all_its_parts_or_none(writer: Writer) -> None:
     assert (refused.status, refused.json()["kind"]) == (404, "part_not_uploaded")
     assert refused.json()["values"]["part"] == missing.manifest.id
     assert writer.state(here) == HERE
-    assert writer.node.pond.position()[0] == 1, "nothing but the map"
+    assert writer.node.pond.log.position()[0] == 1, "nothing but the map"
 
 
 def test_two_loads_of_the_same_data_at_once_bring_it_once(writer: Writer) -> None:
@@ -373,8 +373,8 @@ def test_only_the_primary_enters_loads(cluster: ClusterHere, tmp_path: Path) -> 
     assert refused.json()["values"]["primary"] == cluster[0].url
     writer.send(part, data)
     position = writer.enter(part).json()["position"]
-    assert replica.pond.wait_position(position, 20)
-    replica.pond.wait_applied(position)
+    assert replica.pond.log.wait_position(position, 20)
+    replica.pond.log.wait_applied(position)
     assert replica.pond.map("m").get("k00007") == 7
     assert list((replica.pond.folder / "uploads").glob("*")) == [], "it took its own upload"
 

@@ -333,7 +333,7 @@ def test_a_load_is_on_all_nodes_and_nothing_stays_behind(cluster: ClusterHere, s
         made = pond.create_map("m", kind="state", value="long")
         result = made.load(rows(1000))
         assert result.synchronised
-        assert result.position == cluster[0].pond.position()[0]
+        assert result.position == cluster[0].pond.log.position()[0]
         assert [node.pond.map("m").get("k7") for node in cluster.nodes] == [7, 7, 7]
         with pytest.raises(Invalid):
             made.load(pa.table({"key": ["a"], "value": ["text"]}))
@@ -377,7 +377,7 @@ def test_an_answer_cut_after_the_load_was_entered_enters_it_once(node: Served) -
         line.trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
         result = made.load(rows(10))
         assert (result.parts, result.duplicate_parts) == (1, 0)
-        entered = [entry for entry in node.pond.entries(0) if entry.kind == "load"]
+        entered = [entry for entry in node.pond.log.entries(0) if entry.kind == "load"]
         assert [entry.body["load"] for entry in entered] == [result.load]
         assert made.get("k7") == 7
 

@@ -77,7 +77,7 @@ def reader(pond: Pond, **options: object) -> ChangesReader:
 
 def test_a_query_starts_at_the_given_position(pond: Pond, numbers: Map) -> None:
     loaded(numbers, {"a": 1}, {"a": 2})
-    last, _ = pond.position()
+    last, _ = pond.log.position()
     assert rows_after(reader(pond)) == [("a", 1), ("a", 2)]
     assert rows_after(reader(pond, startingPosition=last - 1)) == [("a", 2)]
     assert rows_after(reader(pond, startingPosition="latest")) == []
@@ -132,7 +132,9 @@ def test_a_quiet_map_follows_the_log(pond: Pond, numbers: Map) -> None:
     loaded(pond.create_map("other", kind="state", value="long"), {"x": 1})
     assert changes_reader.latestOffset(start, changes_reader.getDefaultReadLimit()) == start
     clock.passed = timedelta(minutes=11).total_seconds()
-    assert changes_reader.latestOffset(start, changes_reader.getDefaultReadLimit())["position"] == pond.position()[0]
+    assert (
+        changes_reader.latestOffset(start, changes_reader.getDefaultReadLimit())["position"] == pond.log.position()[0]
+    )
     changes_reader.stop()
 
 
@@ -143,7 +145,7 @@ def test_a_position_no_longer_retained_is_an_error(
     loaded(numbers, {"a": 1})
     assert drained(changes(spark, pond), checkpoint) == [[("a", 1)]]
     loaded(numbers, {"a": 2})
-    assert pond.expire_parts(SystemClock().now_ms() + 1) == 2
+    assert pond.parts.expire(SystemClock().now_ms() + 1) == 2
     loaded(numbers, {"a": 3})
     with pytest.raises(PySparkException, match="changes that come next are kept no more"):
         drained(changes(spark, pond), checkpoint)

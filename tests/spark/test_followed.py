@@ -38,8 +38,8 @@ def test_a_node_that_has_merged_less_is_not_queried(cluster: ClusterHere) -> Non
         numbers = pond.create_map("numbers", kind="state", value="long")
         cluster[2].node.merger.stop()
         numbers.load([{"key": "a", "value": 1}])
-        position, _ = pond.position()
-        cluster[0].pond.wait_applied(position)
+        position, _ = pond.log.position()
+        cluster[0].pond.log.wait_applied(position)
 
     def followed(*order: int) -> FollowedMap:
         followed_map = FollowedMap(Place(cluster.url), numbers.definition, Hasty())

@@ -158,5 +158,5 @@ def test_streams_into_nodes_and_out_of_them(
     assert everywhere(cluster, "a") == [-1] * 3, "the epoch did not win a second time"
     remote.merge()
     assert drained(changes, tmp_path / "out") == [[("a", -1)]]
-    epochs = [entry.body["stream"] for entry in remote.entries(0) if entry.kind == "load" and entry.body["stream"]]
+    epochs = [entry.body["stream"] for entry in remote.log.entries(0) if entry.kind == "load" and entry.body["stream"]]
     assert [epoch for _, epoch in epochs] == [0, 1]

@@ -68,7 +68,7 @@ def run(scratch: Path, kill_at: str = "") -> bool:
 
 def check(pond: Pond) -> None:
     """Nothing is lost, doubled or out of order."""
-    loads = [entry.body for entry in pond.entries(0) if entry.kind == "load"]
+    loads = [entry.body for entry in pond.log.entries(0) if entry.kind == "load"]
     assert [load["stream"][1] for load in loads] == list(range(EPOCHS))
     assert len({load["stream"][0] for load in loads}) == 1
     numbers = pond.map("numbers")

@@ -63,7 +63,7 @@ def drain(frame: DataFrame, pond: Pond, checkpoint: Path, mode: str = "append", 
 
 
 def loads(pond: Pond) -> list[dict[str, Any]]:
-    return [entry.body for entry in pond.entries(0) if entry.kind == "load"]
+    return [entry.body for entry in pond.log.entries(0) if entry.kind == "load"]
 
 
 # -- into a map ---------------------------------------------------------------------------------------

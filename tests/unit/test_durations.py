@@ -75,7 +75,7 @@ def option(name: str, text: str, _: Path) -> int | None:
 
 def pond_retention(text: str, folder: Path) -> int:
     with millpond.open(folder / "pond", part_retention=text) as pond:
-        return pond.loading.loads.keep_ms
+        return pond.loads.keep_ms
 
 
 def command(text: str, folder: Path) -> int | None:

@@ -28,7 +28,7 @@ def test_a_failed_open_lets_go_of_everything(tmp_path: Path, serve: bool) -> Non
     folder = tmp_path / "pond"
     with open_pond(folder, clock=ManualClock(1)) as pond:
         pond.create_map("m", kind="state", value="long").load(pa.table({"key": ["a"], "value": [1]}))
-        about = Clone("c", pond.id, 1, ())
+        about = Clone("c", pond.log.pond_id, 1, ())
     assert mapped(folder) == []
     gathered = folder / "clone"
     gathered.mkdir()

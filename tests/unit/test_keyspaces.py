@@ -104,14 +104,14 @@ def busy(tmp_path: Path) -> Path:
         pond.map("m").lookup(pa.array(["a"]), pa.array([5], pa.timestamp("ms", "UTC")))
         pond.drop_map("dropped")
         bring(pond, 2, wait=False)
-        [damaged] = pond.parts(state="queued")
-        folder = pond.part_folder(damaged.part)
+        [damaged] = pond.parts.list(state="queued")
+        folder = pond.parts.folder(damaged.part)
         assert folder is not None
         flip_byte(folder / "data.mdb", 5000)
         bring(pond, 3)
         pond.map("m").retain(before="1970-01-01T00:00Z")
         bring(pond, 4, wait=False)
-        pond.order_maintenance("m", "condense", 0)
+        pond.log.order_maintenance("m", "condense", 0)
         assert rows_of(pond).keys() == names_of() - {"maps/cloned"}
         assert [problem.subject for problem in pond.verify().problems] == ["quarantine"]
     return tmp_path / "busy"
@@ -130,7 +130,9 @@ def gather(source: Path, target: Path) -> Clone:
         with pond.space.read() as tx:
             write_state(tx, gathered / "state.arrow")
             write_quarantine(tx, gathered / "quarantine.arrow")
-        about = Clone("clone-1", pond.id, pond.position()[0], (f"m.{pond.map('m').definition.incarnation}",))
+        about = Clone(
+            "clone-1", pond.log.pond_id, pond.log.position()[0], (f"m.{pond.map('m').definition.incarnation}",)
+        )
         shard = pond.map("m").shard.folder
         shutil.copy(shard / (shard / "current").read_text().strip() / "data.mdb", gathered / f"{about.maps[0]}.mdb")
     return about
@@ -171,6 +173,6 @@ def test_a_state_with_rows_that_are_not_shared_is_refused(tmp_path: Path, keyspa
             with pa.ipc.new_stream(sink, table.schema) as stream:
                 stream.write_table(table)
         with pytest.raises(Corrupt) as caught:
-            adopt_clone(pond.folder, pond.space, Clone("c", pond.id, 1, ()))
+            adopt_clone(pond.folder, pond.space, Clone("c", pond.log.pond_id, 1, ()))
         assert caught.value.kind == "clone_state"
         assert caught.value.values["file"] == file

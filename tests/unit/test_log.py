@@ -52,14 +52,14 @@ def bring(pond: Pond, values: dict[str, int], name: str = "m") -> int:
 
 
 def follow(replica: Pond, pond: Pond) -> None:
-    for entry in pond.entries(replica.position()[0]):
-        replica.enter(entry, copies(replica, pond, entry))
+    for entry in pond.log.entries(replica.log.position()[0]):
+        replica.log.enter(entry, copies(replica, pond, entry))
 
 
 def copies(replica: Pond, pond: Pond, entry: Entry) -> dict[str, Path]:
     found = {}
     for part in entry.body.get("parts", ()):
-        source = pond.part_folder(part["id"])
+        source = pond.parts.folder(part["id"])
         assert source is not None
         found[part["id"]] = replica.folder / f"{part['id']}.upload"
         shutil.copytree(source, found[part["id"]])
@@ -83,87 +83,87 @@ def test_every_change_of_content_is_an_entry(pond: Pond) -> None:
     pond.map("t").retain(before=5)
     pond.map("m").condense(before=5)  # a map without a time has nothing to condense
     pond.drop_map("t")
-    entries = pond.entries(0)
+    entries = pond.log.entries(0)
     assert [entry.kind for entry in entries] == ["create", "load", "alter", "create", "condense", "retain", "drop"]
     assert [entry.position for entry in entries] == list(range(1, 8))
-    assert pond.position() == (7, entries[-1].chain)
+    assert pond.log.position() == (7, entries[-1].chain)
     assert [Entry.from_dict(entry.to_dict()) for entry in entries] == entries
-    assert pond.entries(2, limit=2) == entries[2:4]
-    assert pond.entries(7) == []
+    assert pond.log.entries(2, limit=2) == entries[2:4]
+    assert pond.log.entries(7) == []
 
 
 def test_a_new_pond_has_an_id_and_an_empty_log(replica: Pond) -> None:
-    assert replica.position() == (0, "")
-    assert replica.entries(0) == []
-    assert len(replica.id) == 16
+    assert replica.log.position() == (0, "")
+    assert replica.log.entries(0) == []
+    assert len(replica.log.pond_id) == 16
 
 
 def test_a_replica_comes_to_the_same_end_and_knows_what_it_has(pond: Pond, replica: Pond) -> None:
-    replica.join(pond.id)
+    replica.log.join(pond.log.pond_id)
     bring(pond, {"a": 1})
     bring(pond, {"a": 2, "b": 2})
     follow(replica, pond)
     replica.merge()
-    assert replica.position() == pond.position()
+    assert replica.log.position() == pond.log.position()
     assert answers(replica, "a", "b") == [2, 2]
-    assert replica.applied("m") == 3
-    for entry in pond.entries(0):
-        replica.enter(entry, {})
-    assert replica.position() == pond.position()
-    assert replica.id == pond.id
+    assert replica.log.applied("m") == 3
+    for entry in pond.log.entries(0):
+        replica.log.enter(entry, {})
+    assert replica.log.position() == pond.log.position()
+    assert replica.log.pond_id == pond.log.pond_id
     with pytest.raises(Conflict) as caught:
-        replica.join("another")
+        replica.log.join("another")
     assert caught.value.kind == "pond_other"
 
 
 def test_a_gap_and_a_fork_are_errors(pond: Pond, replica: Pond) -> None:
     bring(pond, {"a": 1})
-    first, second = pond.entries(0)
+    first, second = pond.log.entries(0)
     with pytest.raises(Conflict) as caught:
-        replica.enter(second, copies(replica, pond, second))
+        replica.log.enter(second, copies(replica, pond, second))
     assert caught.value.kind == "log_gap"
     assert (replica.folder / f"{second.body['parts'][0]['id']}.upload").exists(), "what is not entered is not taken"
     with pytest.raises(Conflict) as caught:
-        replica.enter(replace(first, stamp_ms=first.stamp_ms + 1), {})
+        replica.log.enter(replace(first, stamp_ms=first.stamp_ms + 1), {})
     assert caught.value.kind == "log_forked"
-    assert replica.position() == (0, "")
+    assert replica.log.position() == (0, "")
     replica.create_map("other", kind="state")
     with pytest.raises(Conflict) as caught:
-        replica.enter(first, {})
+        replica.log.enter(first, {})
     assert caught.value.kind == "log_forked"
     with pytest.raises(Conflict) as caught:
-        replica.enter(second, {second.body["parts"][0]["id"]: replica.folder})
+        replica.log.enter(second, {second.body["parts"][0]["id"]: replica.folder})
     assert caught.value.kind == "log_forked"
 
 
 def test_an_entry_whose_part_is_missing_or_another_is_refused(pond: Pond, replica: Pond) -> None:
     bring(pond, {"a": 1})
     bring(pond, {"a": 2})
-    first, second, third = pond.entries(0)
-    replica.enter(first, {})
+    first, second, third = pond.log.entries(0)
+    replica.log.enter(first, {})
     with pytest.raises(Invalid) as caught:
-        replica.enter(second, {})
+        replica.log.enter(second, {})
     assert caught.value.kind == "part_missing"
     [other] = copies(replica, pond, third).values()
     with pytest.raises(Invalid) as caught:
-        replica.enter(second, {second.body["parts"][0]["id"]: other})
+        replica.log.enter(second, {second.body["parts"][0]["id"]: other})
     assert caught.value.kind == "part_other"
-    assert replica.position()[0] == 1
-    replica.enter(second, copies(replica, pond, second))
-    assert replica.position()[0] == 2
+    assert replica.log.position()[0] == 1
+    replica.log.enter(second, copies(replica, pond, second))
+    assert replica.log.position()[0] == 2
 
 
 def test_times_never_fall(pond: Pond) -> None:
     pond.clock.now = 5  # type: ignore[attr-defined]
     bring(pond, {"a": 1})
-    assert [entry.stamp_ms for entry in pond.entries(0)] == [DAY, DAY]
+    assert [entry.stamp_ms for entry in pond.log.entries(0)] == [DAY, DAY]
 
 
 def test_who_waits_for_a_position_is_woken(pond: Pond) -> None:
-    assert pond.wait_position(1, timeout=0)
-    assert not pond.wait_position(2, timeout=0.01)
+    assert pond.log.wait_position(1, timeout=0)
+    assert not pond.log.wait_position(2, timeout=0.01)
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(pond.wait_position, 2, 60)
+        pending = pool.submit(pond.log.wait_position, 2, 60)
         bring(pond, {"a": 1})
         assert pending.result(timeout=60)
 
@@ -199,7 +199,7 @@ def test_a_load_of_known_parts_enters_nothing(pond: Pond) -> None:
     bring(pond, {"a": 2})
     result = pond.commit_load(part_of(pond, {"a": 1}))
     assert (result.position, result.parts, result.duplicate_parts, result.rows) == (3, 0, 1, 1)
-    assert pond.position()[0] == 3
+    assert pond.log.position()[0] == 3
     assert answers(pond, "a") == [2]
 
 
@@ -218,11 +218,11 @@ def test_settings_hold_for_what_is_entered_after_them(pond: Pond) -> None:
     pond.alter_map("m", overwrite=False)
     pond.commit_load(part_of(pond, {"a": 2, "b": 2}), wait=False)
     pond.alter_map("m", overwrite=True)
-    assert pond.applied("m") == 1
+    assert pond.log.applied("m") == 1
     assert answers(pond, "a") == [None]
     pond.merge()
     assert answers(pond, "a", "b") == [1, 2]
-    assert pond.applied("m") == 5 == pond.map("m").info()["position"]
+    assert pond.log.applied("m") == 5 == pond.map("m").info()["position"]
 
 
 # -- parts --------------------------------------------------------------------------------------------
@@ -231,19 +231,19 @@ def test_settings_hold_for_what_is_entered_after_them(pond: Pond) -> None:
 def test_parts_are_listed_and_found_through_their_lives(pond: Pond) -> None:
     [part] = part_of(pond, {"a": 1})
     pond.commit_load([part], wait=False, source="here")
-    [status] = pond.parts()
+    [status] = pond.parts.list()
     assert (status.state, status.map, status.part, status.position) == ("queued", "m", part.manifest.id, 2)
     assert (status.rows, status.source, status.since_ms) == (1, "here", DAY)
-    assert pond.part_folder(status.part) == pond.folder / "staging" / "000000000001"
+    assert pond.parts.folder(status.part) == pond.folder / "staging" / "000000000001"
     pond.merge()
-    [status] = pond.parts(state="retained")
-    assert pond.part_folder(status.part) == pond.folder / "retained" / status.part
-    assert pond.expire_parts(DAY) == 0
-    assert pond.expire_parts(DAY + 1) == 1
-    assert pond.part_folder(status.part) is None
-    assert pond.parts() == []
+    [status] = pond.parts.list(state="retained")
+    assert pond.parts.folder(status.part) == pond.folder / "retained" / status.part
+    assert pond.parts.expire(DAY) == 0
+    assert pond.parts.expire(DAY + 1) == 1
+    assert pond.parts.folder(status.part) is None
+    assert pond.parts.list() == []
     with pytest.raises(NotFound) as caught:
-        pond.entries(0)
+        pond.log.entries(0)
     assert caught.value.values["first"] == 3
     assert pond.commit_load(part_of(pond, {"a": 1})).duplicate_parts == 1, "what was absorbed is known for ever"
 
@@ -251,33 +251,33 @@ def test_parts_are_listed_and_found_through_their_lives(pond: Pond) -> None:
 def test_the_log_is_not_trimmed_below_what_is_not_applied(pond: Pond) -> None:
     bring(pond, {"a": 1})
     pond.commit_load(part_of(pond, {"a": 2}), wait=False)
-    bring_order = pond.order_maintenance("m", "retain", 0)
-    pond.expire_parts(2 * DAY)
-    assert [entry.position for entry in pond.entries(2)] == [3, bring_order.position]
+    bring_order = pond.log.order_maintenance("m", "retain", 0)
+    pond.parts.expire(2 * DAY)
+    assert [entry.position for entry in pond.log.entries(2)] == [3, bring_order.position]
 
 
 def test_nothing_is_retained_unless_requested(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond") as pond:
         pond.create_map("m", kind="state", value="long")
         bring(pond, {"a": 1})
-        assert pond.parts() == []
+        assert pond.parts.list() == []
         assert list((pond.folder / "retained").iterdir()) == []
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         bring(pond, {"a": 2})
-        assert [part.state for part in pond.parts()] == ["retained"]
+        assert [part.state for part in pond.parts.list()] == ["retained"]
     with open_pond(tmp_path / "pond") as pond:
         bring(pond, {"a": 3})
-        assert len(pond.parts()) == 2, "how long parts are kept is written down"
+        assert len(pond.parts.list()) == 2, "how long parts are kept is written down"
     with open_pond(tmp_path / "pond", part_retention=0) as pond:
         bring(pond, {"a": 4})
-        assert len(pond.parts()) == 2
+        assert len(pond.parts.list()) == 2
 
 
 def test_who_keeps_parts_lets_go_of_old_ones_while_loading(pond: Pond) -> None:
     for value in range(3):
         bring(pond, {"a": value})
         pond.clock.advance(5 * DAY)  # type: ignore[attr-defined]
-    assert [part.number for part in pond.parts()] == [2, 3]
+    assert [part.number for part in pond.parts.list()] == [2, 3]
 
 
 def test_a_pond_that_keeps_no_parts_keeps_a_bounded_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,16 +288,16 @@ def test_a_pond_that_keeps_no_parts_keeps_a_bounded_log(tmp_path: Path, monkeypa
         for value in range(9):
             pond.commit_load(part_of(pond, {"a": value}), load_id=f"load-{value}")
         with pytest.raises(NotFound) as caught:
-            pond.entries(0)
+            pond.log.entries(0)
         assert caught.value.values["first"] == 7
-        assert [entry.position for entry in pond.entries(6)] == [7, 8, 9, 10]
+        assert [entry.position for entry in pond.log.entries(6)] == [7, 8, 9, 10]
 
 
 def test_parts_of_a_dropped_map_are_retained_for_followers(pond: Pond, replica: Pond) -> None:
     bring(pond, {"a": 1})
     pond.commit_load(part_of(pond, {"a": 2}), wait=False)
     pond.drop_map("m")
-    assert [part.state for part in pond.parts()] == ["retained", "retained"]
+    assert [part.state for part in pond.parts.list()] == ["retained", "retained"]
     pond.create_map("m", kind="state", value="long")
     bring(pond, {"a": 3})
     follow(replica, pond)
@@ -314,12 +314,12 @@ def quarantine(pond: Pond, values: dict[str, int]) -> str:
     """Enter a load whose part is damaged while it waits; the part's id."""
     [part] = part_of(pond, values)
     pond.commit_load([part], wait=False)
-    place = pond.part_folder(part.manifest.id)
+    place = pond.parts.folder(part.manifest.id)
     assert place is not None
     shutil.copytree(place, pond.folder / f"{part.manifest.id}.intact")
     flip_byte(place / "data.mdb", 5000)
     pond.merge()
-    assert [listed.state for listed in pond.parts() if listed.part == part.manifest.id] == ["quarantined"]
+    assert [listed.state for listed in pond.parts.list() if listed.part == part.manifest.id] == ["quarantined"]
     return part.manifest.id
 
 
@@ -331,11 +331,11 @@ def test_a_blocked_caller_learns_of_a_quarantined_part(pond: Pond) -> None:
     bring(pond, {"a": 1})
     part = quarantine(pond, {"a": 2})
     with pytest.raises(Corrupt) as caught:
-        pond.wait_applied(3)
+        pond.log.wait_applied(3)
     assert caught.value.kind == "part_quarantined"
     assert part == caught.value.values["part"]
-    pond.wait_applied(2)
-    assert pond.applied("m") == 3
+    pond.log.wait_applied(2)
+    assert pond.log.applied("m") == 3
 
 
 def test_an_intact_copy_ends_in_its_place(pond: Pond) -> None:
@@ -343,15 +343,15 @@ def test_an_intact_copy_ends_in_its_place(pond: Pond) -> None:
     part = quarantine(pond, {"a": 2, "b": 2, "c": 2})
     bring(pond, {"b": 3})
     assert answers(pond, "a", "b", "c") == [1, 3, None]
-    [still] = pond.retry_parts()
+    [still] = pond.parts.retry()
     assert still.state == "quarantined", "what is damaged stays quarantined"
-    [status] = pond.replace_part(part, intact(pond, part))
+    [status] = pond.parts.replace(part, intact(pond, part))
     assert status.state == "retained"
     assert answers(pond, "a", "b", "c") == [2, 3, 2]
     assert pond.verify().ok
-    pond.wait_applied(3)
+    pond.log.wait_applied(3)
     with pytest.raises(NotFound) as caught:
-        pond.retry_parts([part])
+        pond.parts.retry([part])
     assert caught.value.kind == "part_not_found"
 
 
@@ -359,11 +359,11 @@ def test_another_part_is_no_copy(pond: Pond) -> None:
     part = quarantine(pond, {"a": 2})
     other = quarantine(pond, {"a": 3})
     with pytest.raises(Invalid) as caught:
-        pond.replace_part(part, intact(pond, other))
+        pond.parts.replace(part, intact(pond, other))
     assert caught.value.kind == "part_other"
     flip_byte(intact(pond, part) / "data.mdb", 5000)
     with pytest.raises(Corrupt):
-        pond.replace_part(part, intact(pond, part))
+        pond.parts.replace(part, intact(pond, part))
 
 
 def test_a_part_that_cannot_be_put_in_its_place_is_refused_with_the_way_out(pond: Pond) -> None:
@@ -376,18 +376,18 @@ def test_a_part_that_cannot_be_put_in_its_place_is_refused_with_the_way_out(pond
             pond.alter_map("m", overwrite=True)
         elif harm == "not kept":
             bring(pond, {harm: 4})
-            pond.expire_parts(2 * DAY)
+            pond.parts.expire(2 * DAY)
         else:
             continue
         with pytest.raises(Conflict) as caught:
-            pond.replace_part(part, intact(pond, part))
+            pond.parts.replace(part, intact(pond, part))
         assert caught.value.kind == "part_order"
-        [status] = [listed for listed in pond.retry_parts() if listed.part == part]
+        [status] = [listed for listed in pond.parts.retry() if listed.part == part]
         assert status.state == "quarantined"
         assert "place" in status.reason
         bring(pond, {"a": len(harm)})  # the way out: the same rows once more
         assert answers(pond, "a") == [len(harm)]
-        [status] = [listed for listed in pond.retry_parts() if listed.part == part]
+        [status] = [listed for listed in pond.parts.retry() if listed.part == part]
         assert status.state == "retained", "what was loaded again is not quarantined any more"
 
 
@@ -395,12 +395,12 @@ def test_a_part_with_nothing_after_it_is_always_taken_again(tmp_path: Path) -> N
     with open_pond(tmp_path / "pond", clock=ManualClock()) as pond:
         pond.create_map("m", kind="state", value="long", overwrite=False)
         part = quarantine(pond, {"a": 2})
-        assert pond.replace_part(part, intact(pond, part)) == [], "merged, and not kept"
+        assert pond.parts.replace(part, intact(pond, part)) == [], "merged, and not kept"
         assert answers(pond, "a") == [2]
         part = quarantine(pond, {"b": 2})
         bring(pond, {"c": 3})
         with pytest.raises(Conflict, match="no longer kept"):
-            pond.replace_part(part, intact(pond, part))
+            pond.parts.replace(part, intact(pond, part))
 
 
 # -- a node serves it ---------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def test_a_served_pond_is_changed_by_its_node_alone(pond: Pond) -> None:
         writes = (
             lambda: bring(other, {"a": 2}), lambda: other.create_map("n", kind="state"), lambda: other.drop_map("m"),
             lambda: other.alter_map("m", overwrite=False), lambda: other.map("m").retain(before=5), other.merge,
-            lambda: other.expire_parts(0), other.retry_parts,
+            lambda: other.parts.expire(0), other.parts.retry,
         )  # fmt: skip
         for write in writes:
             with pytest.raises(Conflict) as caught:
@@ -427,7 +427,7 @@ def test_a_served_pond_is_changed_by_its_node_alone(pond: Pond) -> None:
         served.commit_load(part_of(served, {"a": 3}), wait=False)
         assert answers(served, "a") == [1]
         with pytest.raises(Unavailable) as slow:
-            served.wait_applied(3, timeout=0.01)
+            served.log.wait_applied(3, timeout=0.01)
         assert slow.value.kind == "merge_slow"
     with open_pond(pond.folder) as opened:
         assert bring(opened, {"a": 4}) == 4

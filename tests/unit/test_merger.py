@@ -60,8 +60,8 @@ def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merge
     assert pond.map("one").get("a", at=5) == 1
     state = status(merger, "one")
     assert (state["position"], state["parts_queued"], state["error"]) == (position, 0, "")
-    order = pond.order_maintenance("one", "condense", 9)
-    pond.wait_applied(order.position, ["one"], timeout=SECONDS)
+    order = pond.log.order_maintenance("one", "condense", 9)
+    pond.log.wait_applied(order.position, ["one"], timeout=SECONDS)
     assert pond.map("one").condense(before=9).rows_removed == 0
     merger.stop()
     merger.stop()
@@ -69,17 +69,17 @@ def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merge
     assert report is None or report.map == "one"
     assert not merger.alive
     bring(pond, "one", 2)
-    assert pond.applied("one") == order.position + 1, "nobody merges in a served pond but its merger"
+    assert pond.log.applied("one") == order.position + 1, "nobody merges in a served pond but its merger"
 
 
 def test_small_loads_are_folded_into_one_change(pond: Pond, merger: Merger, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in range(6):
         bring(pond, "one", value)
-    pond.order_maintenance("one", "retain", -5)
+    pond.log.order_maintenance("one", "retain", -5)
     for value in range(6, 9):
         last = bring(pond, "one", value)
     merger.start()
-    pond.wait_applied(last, timeout=SECONDS)
+    pond.log.wait_applied(last, timeout=SECONDS)
     assert pond.map("one").shard.version == 2
     assert [pond.map("one").get("b", at=5), pond.map("one").get("a", at=7)] == [8, 7]
     merger.stop()
@@ -87,7 +87,7 @@ def test_small_loads_are_folded_into_one_change(pond: Pond, merger: Merger, monk
     for value in range(10, 14):
         last = bring(pond, "one", value)
     merger.start()
-    pond.wait_applied(last, timeout=SECONDS)
+    pond.log.wait_applied(last, timeout=SECONDS)
     assert pond.map("one").shard.version == 4
 
 
@@ -108,16 +108,16 @@ def test_a_merge_failure_of_one_map_is_reported_until_it_is_over(
     monkeypatch.setattr(Shard, "change", troubling)
     merger.start()
     first, second = bring(pond, "one", 1), bring(pond, "two", 1)
-    pond.wait_applied(second, ["two"], timeout=SECONDS)
+    pond.log.wait_applied(second, ["two"], timeout=SECONDS)
     for _ in range(2):
         assert tried.acquire(timeout=SECONDS), "it is tried again"
     state = status(merger, "one")
     assert state["error"] == str(error)
     assert state["error_kind"] == getattr(error, "kind", "internal")
     assert state["parts_queued"] == 1
-    assert pond.parts(state="quarantined") == []
+    assert pond.parts.list(state="quarantined") == []
     troubled.clear()
-    pond.wait_applied(first, timeout=SECONDS)
+    pond.log.wait_applied(first, timeout=SECONDS)
     merger.stop()
     assert status(merger, "one")["error"] == ""
     assert pond.map("one").get("a", at=5) == 1
@@ -141,19 +141,19 @@ def test_a_blocked_caller_learns_at_once_why_merging_fails(
             bring(pond, "one", 1, wait=True)
         assert (raised.value.kind, raised.value.values["map"]) == ("merge_failed", "one")
     other = bring(pond, "two", 1, wait=True)
-    pond.wait_applied(other, ["two"], timeout=SECONDS)
+    pond.log.wait_applied(other, ["two"], timeout=SECONDS)
     with pytest.raises(Unavailable, match="a page is damaged"):
-        pond.wait_applied(other, timeout=SECONDS)
-    assert {part.reason for part in pond.parts("one")} == {"a page is damaged"}
-    assert {part.reason for part in pond.parts("two")} == {""}
+        pond.log.wait_applied(other, timeout=SECONDS)
+    assert {part.reason for part in pond.parts.list("one")} == {"a page is damaged"}
+    assert {part.reason for part in pond.parts.list("two")} == {""}
     troubled.clear()
-    pond.wait_applied(other, timeout=SECONDS)
-    assert {part.reason for part in pond.parts()} == {""}
+    pond.log.wait_applied(other, timeout=SECONDS)
+    assert {part.reason for part in pond.parts.list()} == {""}
     assert pond.map("one").get("a", at=5) == 1
 
 
 def test_a_blocked_caller_does_not_see_past_failures(pond: Pond) -> None:
-    failures = pond.loading.loads.failures
+    failures = pond.loads.failures
     failures.ended("one", failures.begin("one"), Corrupt("a page is damaged"))
     before = failures.begin("two")
     since = failures.ask(["one", "two"])
@@ -191,7 +191,7 @@ def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, m
     assert not stopping.is_alive()
     assert pond.map("one").shard.version == 1
     merger.start()
-    pond.wait_applied(last, timeout=SECONDS)
+    pond.log.wait_applied(last, timeout=SECONDS)
     merger.stop()
     assert pond.map("one").shard.version == 5
 
@@ -199,7 +199,7 @@ def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, m
 def test_stopped_maintenance_is_resumed(pond: Pond) -> None:
     for value in range(3):
         bring(pond, "one", value)
-    order = pond.order_maintenance("one", "retain", 2)
+    order = pond.log.order_maintenance("one", "retain", 2)
     merger = Merger(pond)
     monkey = threading.Event()
 
@@ -213,9 +213,9 @@ def test_stopped_maintenance_is_resumed(pond: Pond) -> None:
         merger.start()
         assert monkey.wait(SECONDS)
         merger.stop()
-    assert pond.applied("one") == order.position - 1
+    assert pond.log.applied("one") == order.position - 1
     merger.start()
-    pond.wait_applied(order.position, timeout=SECONDS)
+    pond.log.wait_applied(order.position, timeout=SECONDS)
     merger.stop()
     assert merger.report(order.position).rows_removed == 3  # type: ignore[union-attr]
 
@@ -230,7 +230,7 @@ def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) ->
     with listening(drop):
         merger.start()
         last = bring(pond, "two", 2)
-        pond.wait_applied(last, ["two"], timeout=SECONDS)
+        pond.log.wait_applied(last, ["two"], timeout=SECONDS)
         merger.stop()
     assert [entry["map"] for entry in merger.status()] == ["two"]
     assert merger.error == ""
@@ -249,7 +249,7 @@ def test_a_map_dropped_before_its_change_leaves_nothing_behind(pond: Pond, merge
 
     with listening(drop):
         merger.start()
-        pond.wait_applied(bring(pond, "two", 2), ["two"], timeout=SECONDS)
+        pond.log.wait_applied(bring(pond, "two", 2), ["two"], timeout=SECONDS)
         merger.stop()
     assert pond.verify().ok
     assert [path.name.partition(".")[0] for path in (pond.folder / "shards").iterdir()] == ["two"]
@@ -267,7 +267,7 @@ def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
             patched.setattr(Shard, "change", mistaken)
             with pytest.raises(RuntimeError):
                 bring(pond, "one", 1, wait=True)
-        assert [part.state for part in pond.parts()] == ["merging"]
+        assert [part.state for part in pond.parts.list()] == ["merging"]
         pond.merge()
         assert pond.map("one").get("a", at=5) == 1
         assert pond.verify().ok

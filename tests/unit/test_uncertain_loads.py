@@ -29,7 +29,7 @@ def pond(tmp_path: Path) -> Any:
 
 def faulty(pond: Pond) -> FaultySpace:
     """Put a space that can lose answers under the loads of a pond."""
-    loads = pond.loading.loads
+    loads = pond.loads
     space = FaultySpace(loads.space)
     loads.space = space
     return space
@@ -47,13 +47,13 @@ def rows(pond: Pond) -> dict[str, Any]:
 
 
 def loads_in_log(pond: Pond) -> list[str]:
-    return [entry.body["load"] for entry in pond.entries(0) if entry.kind == "load"]
+    return [entry.body["load"] for entry in pond.log.entries(0) if entry.kind == "load"]
 
 
 def test_a_load_that_was_entered_is_entered_although_the_answer_was_lost(pond: Pond) -> None:
     space, parts = faulty(pond), parts_of(pond)
     with space.losing_results(committed=True):
-        committed = pond.loading.loads.commit(parts, "here", load_id="mine")
+        committed = pond.loads.commit(parts, "here", load_id="mine")
     assert (committed.load, committed.parts, committed.rows) == ("mine", 1, {"m": 2})
     assert not Path(parts[0].folder).exists()
     pond.merge()
@@ -64,7 +64,7 @@ def test_a_load_that_was_entered_is_entered_although_the_answer_was_lost(pond: P
 def test_a_load_that_was_not_entered_gives_its_parts_back(pond: Pond) -> None:
     space, parts = faulty(pond), parts_of(pond)
     with space.losing_results(committed=False), pytest.raises(Unavailable) as caught:
-        pond.loading.loads.commit(parts, "here", load_id="mine")
+        pond.loads.commit(parts, "here", load_id="mine")
     assert caught.value.kind == "load_not_entered"
     assert not isinstance(caught.value, Uncertain), "the space said so"
     assert Path(parts[0].folder).exists()
@@ -75,7 +75,7 @@ def test_a_load_that_was_not_entered_gives_its_parts_back(pond: Pond) -> None:
 
 
 def test_a_commit_that_fails_for_certain_gives_its_parts_back(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts, loads = parts_of(pond), pond.loading.loads
+    parts, loads = parts_of(pond), pond.loads
 
     def full(_tx: object, *_about: object) -> None:
         raise Unavailable("no space is left on the disk", kind="disk_full")
@@ -93,7 +93,7 @@ def test_a_commit_that_fails_for_certain_gives_its_parts_back(pond: Pond, monkey
 def test_while_nobody_knows_the_parts_stay_where_both_can_be_mended(pond: Pond, committed: bool, then: str) -> None:
     space, parts = faulty(pond), parts_of(pond)
     with space.losing_results(committed=committed, silent=True), pytest.raises(Uncertain) as caught:
-        pond.loading.loads.commit(parts, "here", load_id="mine")
+        pond.loads.commit(parts, "here", load_id="mine")
     assert (caught.value.kind, caught.value.values["load"]) == ("load_uncertain", "mine")
     assert (pond.folder / "receive" / "mine" / parts[0].manifest.id).exists()
     if then == "again":
@@ -117,23 +117,23 @@ def test_a_follower_bears_it_too(pond: Pond, tmp_path: Path, committed: bool, si
     sent = tmp_path / "sent"
     shutil.copytree(parts[0].folder, sent)
     pond.commit_load(parts, load_id="theirs")
-    *earlier, entry = [Entry.from_dict(json.loads(json.dumps(entry.to_dict()))) for entry in pond.entries(0)]
+    *earlier, entry = [Entry.from_dict(json.loads(json.dumps(entry.to_dict()))) for entry in pond.log.entries(0)]
     with open_pond(tmp_path / "replica", clock=ManualClock(30_000)) as replica:
         for previous in earlier:
-            replica.enter(previous, {})
+            replica.log.enter(previous, {})
         space = faulty(replica)
         brought = {parts[0].manifest.id: sent}
         try:
             with space.losing_results(committed=committed, silent=silent):
-                replica.loading.loads.follow(entry, brought)
+                replica.loads.follow(entry, brought)
             assert committed, "it was not entered, and said it was"
             assert not silent
         except Uncertain:
             assert silent
         except Unavailable:
             assert not committed
-        replica.enter(entry, brought)
+        replica.log.enter(entry, brought)
         replica.merge()
         assert loads_in_log(replica) == ["theirs"]
         assert rows(replica) == {"a": 1, "b": 2}
-        assert replica.position() == pond.position()
+        assert replica.log.position() == pond.log.position()

@@ -81,8 +81,8 @@ def wait(pond: Pond, name: str) -> Path:
     """Enter a load of one part, and leave it queued; the folder of the part."""
     writer = pond.part_writer(name, source="a.csv")
     writer.write(next(iter(pond.map(name).shard.read_rows())).slice(0, 10))
-    (number,) = pond._loads.commit(writer.finish(), "a.csv").numbers
-    return pond._loads.staged(number)
+    (number,) = pond.loads.commit(writer.finish(), "a.csv").numbers
+    return pond.loads.places.staged(number)
 
 
 def test_reports_add_up() -> None:
@@ -186,7 +186,7 @@ def test_rows_of_maps_that_do_not_exist_are_reported(loaded: Pond) -> None:
 
 def test_an_inconsistent_queue_is_reported(loaded: Pond) -> None:
     wait(loaded, "weather")
-    (queued,) = loaded._loads.queued()
+    (queued,) = loaded.loads.queue.parts()
 
     def renumber(tx: object) -> None:
         value = tx.get(QUEUE.pack("weather", queued.number))
@@ -249,7 +249,7 @@ def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
 def test_a_retained_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})
-        [part] = pond.parts()
+        [part] = pond.parts.list()
         flip_byte(pond.folder / "retained" / part.part / "data.mdb", 6000)
         assert pond.verify().ok, "without `full` the files are not read"
         assert only_problem(pond.verify(full=True)).subject == "kept part"

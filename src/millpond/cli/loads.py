@@ -143,14 +143,7 @@ def _load_here(
     pond: PondLike, files: list[str], name: str | None, options: dict[str, Any], *, quiet: bool
 ) -> LoadResult:
     with _bars(_bytes_of(files, options["written"]), quiet=quiet) as bars:
-        arguments = options | {"advance": bars.read}
-        if _remote(pond):
-            arguments["sent"] = bars.sent
-        return pond.load_files(files, name, **arguments)
-
-
-def _remote(pond: PondLike) -> bool:
-    return hasattr(pond, "nodes")
+        return pond.load_files(files, name, **options, advance=bars.read, sent=bars.sent)
 
 
 class _Bars:

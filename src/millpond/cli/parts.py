@@ -63,8 +63,8 @@ def parts(
     with existing_pond(pond) as opened:
         now_ms = opened.clock.now_ms()
         wanted = None if name is None else opened.map(name).name
-        found, error = _found(opened)
-    found = [(node, part) for node, part in found if wanted in (None, part.map)]
+        listed = opened.parts.by_node()
+    found = [(node, part) for node, part in listed.parts if wanted in (None, part.map)]
     shown = [
         (node, part) for node, part in found if part.state == state or (state is None and part.state != "retained")
     ]
@@ -74,8 +74,8 @@ def parts(
         _show(shown, now_ms)
         if state is None:
             _print_retained([part for _, part in found if part.state == "retained"])
-    if error is not None:
-        raise error
+    if listed.error is not None:
+        raise listed.error
 
 
 def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> None:
@@ -92,47 +92,24 @@ def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> 
         raise error
 
 
-# -- finding ------------------------------------------------------------------------------------------
-
-
-def _found(opened: PondLike) -> tuple[list[tuple[str, PartStatus]], Exception | None]:
-    """The parts, each with its node where there are several; and why one of the nodes could not be asked."""
-    from millpond.client.pond import RemotePond
-    from millpond.maps.log.queue import PartStatus
-
-    if not isinstance(opened, RemotePond):
-        return [("", part) for part in opened.parts()], None
-    outcomes = opened.nodes.all(lambda node: node.request("GET", "/v1/parts").json()["parts"])
-    several = len(outcomes) > 1
-    found = [
-        (outcome.node if several else "", PartStatus(**part)) for outcome in outcomes for part in outcome.value or ()
-    ]  # fmt: skip
-    return found, next((outcome.error for outcome in outcomes if outcome.error is not None), None)
+# -- retrying -----------------------------------------------------------------------------------------
 
 
 def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str, PartStatus]], Exception | None]:
     """Take parts again, each on the nodes that quarantine it; how they stand, and why a node could not be asked."""
-    from millpond.client.pond import RemotePond
-    from millpond.maps.log.queue import PartStatus
-
-    found, error = _found(opened)
-    quarantined = [(node, part) for node, part in found if part.state == "quarantined"]
+    listed = opened.parts.by_node()
+    quarantined = [(node, part) for node, part in listed.parts if part.state == "quarantined"]
     known = sorted({part.part for _, part in quarantined})
-    if error is not None and not known:
-        raise error
+    if listed.error is not None and not known:
+        raise listed.error
     wanted = {_one(known, prefix) for prefix in ids} if ids else set(known)
-    if not isinstance(opened, RemotePond):
-        here = [part for _, part in quarantined if part.part in wanted]
-        return [("", part) for part in _stand(here, opened.retry_parts(sorted(wanted) if ids else None))], None
     states: list[tuple[str, PartStatus]] = []
-    for node in opened.nodes.connections:
-        named = node.url if len(opened.nodes.connections) > 1 else ""
-        here = [part for where, part in quarantined if where == named and part.part in wanted]
+    for node in dict.fromkeys(node for node, _ in quarantined):
+        here = [part for where, part in quarantined if where == node and part.part in wanted]
         if here:
-            body = {"parts": sorted({part.part for part in here})} if ids else {}
-            answer = node.request("POST", "/v1/parts/retry", json=body).json()
-            states += [(named, part) for part in _stand(here, [PartStatus(**row) for row in answer["parts"]])]
-    return states, error
+            after = opened.parts.retry(sorted({part.part for part in here}) if ids else None, node=node)
+            states += [(node, part) for part in _stand(here, after)]
+    return states, listed.error
 
 
 def _stand(before: Sequence[PartStatus], after: Sequence[PartStatus]) -> list[PartStatus]:

@@ -13,34 +13,33 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from millpond.client.catalogue import RemoteCatalogue
-from millpond.client.download import fetch_file
-from millpond.client.loads import RemoteLoading, sealing_folder
+from millpond.client.loads import RemoteLoading
+from millpond.client.log import RemoteLog
 from millpond.client.lookup import Questions
-from millpond.client.transport import Connection, Nodes
+from millpond.client.map import RemoteMap
+from millpond.client.parts import RemoteParts
+from millpond.client.transport import Nodes
 from millpond.client.upload import Advance, come_up_to
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Denied, NotFound, Unavailable
+from millpond.errors import Denied
 from millpond.kernel.verify import Problem, Report, problem
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
-from millpond.maps.log.log import Entry
-from millpond.maps.log.queue import PartStatus
-from millpond.maps.parts.bundle import unpack_bundle
-from millpond.maps.parts.part import PartFile, PartManifest, PartWriter
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType
+from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millpond.client.map import RemoteMap
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads import load_files as file_loads
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.settings import Settings
 
-__all__ = ("RemoteLog", "RemotePond", "open_nodes")
+__all__ = ("RemotePond", "open_nodes")
 
 
 def open_nodes(urls: str, *, clock: Clock | None = None, **settings: Any) -> RemotePond:
@@ -52,70 +51,11 @@ def open_nodes(urls: str, *, clock: Clock | None = None, **settings: Any) -> Rem
     return RemotePond(urls, load_settings(**settings), clock=clock or SystemClock())
 
 
-class RemoteLog(RemoteCatalogue):
-    """Adds the log of the pond, and the parts it speaks of."""
+class RemotePond:
+    """A pond on nodes. Use it as a context manager, or `close` it. Threads may share it.
 
-    def position(self) -> tuple[int, str]:
-        """The primary's last position, and the chain up to it; (0, "") for a new pond."""
-        status = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/node")).json()
-        return status["position"], status["chain"]
-
-    def entries(self, after: int, limit: int = 1000) -> list[Entry]:
-        """Log entries after a position.
-
-        Raises: `NotFound` kind `log_trimmed` when that is not kept any more; `Denied`.
-        """
-        query = {"after": after, "limit": limit}
-        response = self.loading.nodes.first(lambda node: node.request("GET", "/v1/log", query=query)).json()
-        return [Entry.from_dict(entry) for entry in response["entries"]]
-
-    def applied(self, name: str) -> int:
-        """Every entry about this map up to this position has been applied, where it is asked."""
-        return int(self.map(name).info()["position"])
-
-    def parts(self) -> list[PartStatus]:
-        """The parts that wait, are merged, kept or quarantined, as the primary has them."""
-        response = self.loading.nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).json()
-        return [PartStatus(**row) for row in response["parts"]]
-
-    def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
-        """Merge parts that were quarantined once more, on every node; what the primary retries."""
-        body = {} if part_ids is None else {"parts": list(part_ids)}
-        outcomes = self.loading.nodes.all(lambda node: node.request("POST", "/v1/parts/retry", json=body).json())
-        for outcome in outcomes:
-            if outcome.error is not None:
-                raise outcome.error
-        first = outcomes[0].value
-        return [PartStatus(**row) for row in first["parts"]] if first is not None else []
-
-    def fetch_part(self, part_id: str, folder: Path) -> PartManifest:
-        """Bring a part, checked, into `folder`, which is made.
-
-        Raises: `NotFound` when no node keeps it any more.
-        """
-
-        def fetch(node: Connection) -> PartManifest:
-            with sealing_folder() as scratch:
-                bundle = scratch / "bundle.zip"
-                fetch_file(node, f"/v1/parts/{part_id}/bundle", bundle)
-                return unpack_bundle(bundle, folder)
-
-        missing: NotFound | None = None
-        for node in self.loading.nodes.connections:
-            try:
-                return fetch(node)
-            except NotFound as error:
-                missing = error
-            except Unavailable as error:
-                if error.kind != "node_unreachable":
-                    raise
-        if missing is not None:
-            raise missing
-        return self.loading.nodes.first(fetch)
-
-
-class RemotePond(RemoteLog):
-    """A pond on nodes. Use it as a context manager, or `close` it. Threads may share it."""
+    `log`, `parts` and `catalogue` are its parts, as those of a `Pond`.
+    """
 
     def __init__(self, urls: str | Sequence[str], settings: Settings, *, clock: Clock) -> None:
         self.settings, self.clock = settings, clock
@@ -124,15 +64,12 @@ class RemotePond(RemoteLog):
         if status.get("role") == "replica" and not status.get("position"):
             # It may be so new that it does not know yet whose copy it is: ask from the first of the list on.
             status = self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()
-        self.id = str(status["pond"])
+        self.log = RemoteLog(self.nodes, str(status["pond"]))
         self.questions = Questions(self.nodes, None, settings, clock)
         self.loading = RemoteLoading(self.nodes, settings, clock, self.questions.changed)
+        self.parts = RemoteParts(self.nodes)
+        self.catalogue = RemoteCatalogue(self.nodes, clock)
         self._scratch: Path | None = None
-
-    @property
-    def where(self) -> str:
-        """The place to open it from elsewhere: the addresses of all nodes."""
-        return ",".join(self.nodes.urls)
 
     def __enter__(self) -> Self:
         return self
@@ -150,13 +87,61 @@ class RemotePond(RemoteLog):
         if scratch is not None:
             remove_tree(scratch)
 
+    # -- maps -----------------------------------------------------------------------------------------
+
+    def create_map(
+        self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
+        hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
+        retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
+        hash_bits: int = 64,
+    ) -> RemoteMap:  # fmt: skip
+        """Make a map on every node, see `Pond.create_map`.
+
+        Raises: `AlreadyExists`, `Invalid`; `Unavailable` when the primary cannot be reached.
+        """
+        body = {
+            "name": name, "kind": str(kind), "value": None if value is None else str(value), "scheme": str(scheme),
+            "hash_bytes": hash_bytes, "hash_bits": hash_bits, "overwrite": overwrite, "condense": condense,
+            "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok,
+        }  # fmt: skip
+        return self._map(self.catalogue.create(body, exist_ok=exist_ok))
+
+    def map(self, name: str) -> RemoteMap:
+        """The map of that name.
+
+        Raises: `NotFound` naming maps with a similar name.
+        """
+        return self._map(self.catalogue.find(name))
+
+    def maps(self) -> list[RemoteMap]:
+        """All maps, by name."""
+        return [self._map(definition) for definition in self.catalogue.list()]
+
+    def alter_map(self, name: str, **settings: Any) -> RemoteMap:
+        """Change settings of a map on every node, see `Pond.alter_map`.
+
+        Raises: `Invalid`; `NotFound`.
+        """
+        return self._map(self.catalogue.alter(name, settings))
+
+    def drop_map(self, name: str) -> None:
+        """Drop a map with all its rows, parts and snapshots on every node.
+
+        Raises: `NotFound`.
+        """
+        self.catalogue.drop(name)
+        self.questions.changed(name.lower())
+
+    def _map(self, definition: MapDefinition) -> RemoteMap:
+        return RemoteMap(definition, self.loading, self.questions)
+
     # -- loads ----------------------------------------------------------------------------------------
 
     def part_writer(self, name: str, *, source: str = "") -> PartWriter:
         """A writer of parts for a map, on this machine; hand what it finishes to `commit_load`."""
         if self._scratch is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="millpond-"))
-        return PartWriter(self.map(name).definition, self._scratch / self.clock.random_id(), source=source)
+        return PartWriter(self.catalogue.find(name), self._scratch / self.clock.random_id(), source=source)
 
     def commit_load(
         self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
@@ -188,8 +173,8 @@ class RemotePond(RemoteLog):
 
         Raises: as `Pond.load_files`, and as `RemoteMap.load`.
         """
-        known = {pond_map.name: pond_map.definition for pond_map in self.maps()}
-        name = None if map is None else self.map(map).name
+        known = {definition.name: definition for definition in self.catalogue.list()}
+        name = None if map is None else self.catalogue.find(map).name
         reading = file_reading(
             known, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
         )
@@ -203,10 +188,10 @@ class RemotePond(RemoteLog):
 
         Raises: `Unavailable` naming a node that cannot, and why; `Corrupt` when a part was quarantined.
         """
-        for outcome in come_up_to(self.nodes, self.position()[0], self.clock, applied=True):
+        for outcome in come_up_to(self.nodes, self.log.position()[0], self.clock, applied=True):
             if outcome.error is not None:
                 raise outcome.error
-        self.questions.changed(*(pond_map.name for pond_map in self.maps()))
+        self.questions.changed(*(definition.name for definition in self.catalogue.list()))
 
     # -- questions to all maps ------------------------------------------------------------------------
 

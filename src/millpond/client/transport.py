@@ -311,6 +311,11 @@ class Nodes:
         """Their addresses."""
         return tuple(connection.url for connection in self.connections)
 
+    @property
+    def where(self) -> str:
+        """The addresses of all nodes as one text, to open the pond from elsewhere."""
+        return ",".join(self.urls)
+
     def learn(self) -> dict[str, Any]:
         """Take the list of nodes that the first reachable one has; what it says of itself.
 

@@ -211,7 +211,7 @@ class Map:
 
         stats = self.shard.stats()
         manifest = current_manifest(self.loading.space, self.objects, self.definition)
-        queue = self.loading.loads.queued(self.name)
+        queue = self.loading.loads.queue.parts(self.name)
         with self.loading.space.read() as tx:
             same_map(tx, self.definition)
             position = applied_position(tx, self.name)

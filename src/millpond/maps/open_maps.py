@@ -40,7 +40,7 @@ class OpenMaps:
             if known is not None:
                 known.close()
             folder, name = self._loading.folder, folder_name(definition)
-            missing = partial(check_map, self._loading.loads.space, definition)
+            missing = partial(check_map, self._loading.space, definition)
             shard = Shard(folder / "shards" / name, definition, missing=missing)
             opened = Map(definition, self._loading, shard, open_objects(folder / "snapshots" / name))
             self._maps[definition.name] = opened

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.load_files import Advance
+    from millpond.maps.loads.pond_parts import PartsByNode
+    from millpond.maps.log.log import Entry
     from millpond.maps.log.queue import PartStatus
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
 
-__all__ = ("CatalogueLike", "MapLike", "PondLike", "is_url")
+__all__ = ("CatalogueLike", "LogLike", "MapLike", "PartsLike", "PondLike", "is_url")
 
 
 def is_url(place: object) -> bool:
@@ -89,11 +91,34 @@ class CatalogueLike(Protocol):
     def drop_map(self, name: str) -> None: ...
 
 
+class LogLike(Protocol):
+    """The log of a pond: see `maps.loads.pond_log.PondLog` for what each does."""
+
+    @property
+    def pond_id(self) -> str: ...
+
+    def position(self) -> tuple[int, str]: ...
+    def entries(self, after: int, limit: int = 1000) -> list[Entry]: ...
+    def applied(self, name: str) -> int: ...
+
+
+class PartsLike(Protocol):
+    """The parts of a pond: see `maps.loads.pond_parts.PondParts` for what each does."""
+
+    def by_node(self) -> PartsByNode: ...
+    def retry(self, part_ids: Sequence[str] | None = None, *, node: str = "") -> Sequence[PartStatus]: ...
+    def list(self) -> Sequence[PartStatus]: ...
+
+
 class PondLike(CatalogueLike, Protocol):
     """A pond: see `pond.Pond` for what each does."""
 
     @property
     def clock(self) -> Clock: ...
+    @property
+    def log(self) -> LogLike: ...
+    @property
+    def parts(self) -> PartsLike: ...
 
     def part_writer(self, name: str, *, source: str = "") -> PartWriter: ...
     def commit_load(self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0) -> LoadResult: ...
@@ -103,11 +128,9 @@ class PondLike(CatalogueLike, Protocol):
         columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
         time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
-        advance: Advance | None = None,
+        advance: Advance | None = None, sent: Advance | None = None,
     ) -> LoadResult: ...  # fmt: skip
 
-    def parts(self) -> Sequence[PartStatus]: ...
-    def retry_parts(self, part_ids: Sequence[str] | None = None) -> Sequence[PartStatus]: ...
     def merge(self) -> object: ...
     def sql(self, text: str) -> pa.Table: ...
     def verify(self, *, full: bool = False) -> Report: ...

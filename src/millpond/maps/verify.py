@@ -74,7 +74,7 @@ def _sum(reports: Iterable[Report]) -> Report:
 
 
 def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
-    report = _sum(_check_part(loads, pond_map, queued) for queued in loads.queued(pond_map.name))
+    report = _sum(_check_part(loads, pond_map, queued) for queued in loads.queue.parts(pond_map.name))
     shard = attempt(
         "shard",
         pond_map.shard.folder,
@@ -162,7 +162,7 @@ def _check_part(loads: Loads, pond_map: Map, queued: Queued) -> Report:
         return checked("part")
     # Looked at again where nobody merges: it may have been merged, or moved, while it was read.
     with pond_map.shard.exclusive():
-        if queued not in loads.queued(pond_map.name):
+        if queued not in loads.queue.parts(pond_map.name):
             return Report()
         damage = _whole(loads, pond_map, queued)
         if damage is None:
@@ -173,11 +173,11 @@ def _check_part(loads: Loads, pond_map: Map, queued: Queued) -> Report:
 
 def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
     """The fault of a queued part; None when there is none."""
-    places = loads.places(queued)
+    places = loads.places.of(queued)
     place = next((place for place in places if place.exists()), None)
     if place is None:
         return Corrupt(
-            "a staged part is missing", kind="part_missing", map=queued.map, folder=loads.staged(queued.number)
+            "a staged part is missing", kind="part_missing", map=queued.map, folder=loads.places.staged(queued.number)
         )
     try:
         # The file of a map's first part becomes its shard: until its merge is finished only the manifest is left.
@@ -196,7 +196,7 @@ def _again(source: str) -> str:
 
 
 def _check_quarantine(loads: Loads) -> Iterator[Report]:
-    for quarantined in loads.quarantined():
+    for quarantined in loads.queue.quarantined():
         yield problem(
             "quarantine",
             quarantined.folder,

@@ -127,9 +127,9 @@ class Node:
 
     def facts(self) -> dict[str, Any]:
         """The public status of the node."""
-        position, chain = self.pond.position()
+        position, chain = self.pond.log.position()
         return {
-            "id": self.pond.id, "url": self.url, "version": version("millpond"), "pond": self.pond.id,
+            "id": self.pond.log.pond_id, "url": self.url, "version": version("millpond"), "pond": self.pond.log.pond_id,
             "role": self.role, "nodes": list(self.nodes), "primary": self.primary, "position": position,
             "chain": chain, "clock_ms": self.clock.now_ms(),
         }  # fmt: skip

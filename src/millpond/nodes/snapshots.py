@@ -110,16 +110,16 @@ class Publisher:
 
     def _whole(self, pond_map: Map, fresh: bool) -> Leased:
         """The snapshot that counts, kept from being collected."""
-        current = current_leased(pond_map.loading.space, pond_map.objects, pond_map.definition)
+        current = current_leased(self.pond.space, pond_map.objects, pond_map.definition)
         if current is None:
-            return refreeze_leased(pond_map.loading.space, pond_map.loading.clock, pond_map.objects, pond_map.shard)
+            return refreeze_leased(self.pond.space, self.pond.clock, pond_map.objects, pond_map.shard)
         age = self.clock.now_ms() - current.manifest.created_ms
         if current.manifest.shard_version == pond_map.shard.version or (0 <= age < self.keep_ms and not fresh):
             return current
         try:
             newer = refreeze_leased(
-                pond_map.loading.space,
-                pond_map.loading.clock,
+                self.pond.space,
+                self.pond.clock,
                 pond_map.objects,
                 pond_map.shard,
                 wait_seconds=None if fresh else 0,

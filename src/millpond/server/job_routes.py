@@ -177,7 +177,7 @@ def _add_maintenance(router: APIRouter, node: Node) -> None:
             node.need_primary()
             act = opened.condense if order.what is Maintenance.condense else opened.retain
             report = act(before=order.before)
-        return {"position": node.pond.position()[0], "report": asdict(report)}
+        return {"position": node.pond.log.position()[0], "report": asdict(report)}
 
     @router.post(
         "/maps/{name}/maintenance",
@@ -197,10 +197,10 @@ def _add_parts(router: APIRouter, node: Node) -> None:
     def list_parts(caller: RequestCaller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
         caller.need_somewhere("read")
         name = None if map is None else node.pond.map(map).name
-        found = node.pond.parts(name, state)
+        found = node.pond.parts.list(name, state)
         return {"parts": [asdict(part) for part in found if caller.may("read", part.map)]}
 
     @router.post("/parts/retry", summary="Merge once more what was quarantined", response_model=Parts, tags=["parts"])
     def retry_parts(caller: RequestCaller, retry: Retry) -> dict[str, Any]:
         caller.need("admin")
-        return {"parts": [asdict(part) for part in node.pond.retry_parts(retry.parts)]}
+        return {"parts": [asdict(part) for part in node.pond.parts.retry(retry.parts)]}

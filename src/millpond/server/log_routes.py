@@ -102,16 +102,16 @@ def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> d
     if wait:
         _wait_for_next(node, after, wait)
     page = _page(node, after, limit, name)
-    position, chain = node.pond.position()
+    position, chain = node.pond.log.position()
     page |= {"last": {"position": position, "chain": chain}, "first": _first(node)}
-    return page if name is None else page | {"applied": node.pond.applied(name)}
+    return page if name is None else page | {"applied": node.pond.log.applied(name)}
 
 
 def _replicate(node: Node, wanted: int, timeout: float, *, applied: bool, maps: Sequence[str] | None) -> dict[str, int]:
     until = node.clock.monotonic() + timeout
     position = node.follower.pull(wanted, timeout)
     if applied:
-        node.pond.wait_applied(wanted, maps, timeout=max(until - node.clock.monotonic(), 0.0))
+        node.pond.log.wait_applied(wanted, maps, timeout=max(until - node.clock.monotonic(), 0.0))
     return {"position": position}
 
 
@@ -119,7 +119,7 @@ def _wait_for_next(node: Node, after: int, seconds: float) -> None:
     """Wait for the entry after a position, in slices: a node that stops is not kept from it."""
     until = node.clock.monotonic() + seconds
     while (left := until - node.clock.monotonic()) > 0 and not node.stopping:
-        if node.pond.wait_position(after + 1, min(left, _SLICE_SECONDS)):
+        if node.pond.log.wait_position(after + 1, min(left, _SLICE_SECONDS)):
             return
 
 
@@ -130,7 +130,7 @@ def _first(node: Node) -> int:
 
 def _page(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any]:
     entries: list[Entry] = []
-    while found := node.pond.entries(after, limit):
+    while found := node.pond.log.entries(after, limit):
         about = found if name is None else [entry for entry in found if name.lower() in entry.maps]
         room = limit - len(entries)
         entries += about[:room]
@@ -162,7 +162,7 @@ def _add_copies(router: APIRouter, node: Node) -> None:
         """Rows of the space as an Arrow stream. Headers: `State-Position`, `Millpond-Pond`."""
         caller.need("admin")
         copy = _resumed(node, request, 0) or node.copies.state()
-        return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.id})
+        return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.log.pond_id})
 
     @router.get("/log/quarantine", tags=["nodes"], summary="Which parts were quarantined", response_class=Response)
     def quarantine(caller: RequestCaller, request: Request) -> Response:
@@ -218,7 +218,7 @@ def _looked_at(folder: Path) -> tuple[PartManifest, int, str]:
 def _where_it_lies(node: Node, part_id: str, act: Callable[[Path], Answer]) -> Answer:
     """The result of `act` on the folder of a part, which may move meanwhile: to be merged, to be retained."""
     for last in (*[False] * _MOVES_MAX, True):
-        folder = node.pond.part_folder(part_id)
+        folder = node.pond.parts.folder(part_id)
         if folder is None:
             break
         try:

@@ -104,20 +104,20 @@ def routes(node: Node) -> APIRouter:
         caller.need("admin", made.name)
         node.need_primary()
         opened = node.pond.create_map(**made.model_dump())
-        return _as_json(opened) | {"position": node.pond.position()[0]}
+        return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.patch("/{name}", summary="Change the settings of a map", response_model=MapChanged)
     def alter_map(name: str, settings: dict[str, Any], caller: RequestCaller) -> dict[str, Any]:
         caller.need("admin", name)
         node.need_primary()
         opened = node.pond.alter_map(name, **settings)
-        return _as_json(opened) | {"position": node.pond.position()[0]}
+        return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.delete("/{name}", summary="Drop a map with all its rows", response_model=Dropped)
     def drop_map(name: str, caller: RequestCaller) -> dict[str, Any]:
         caller.need("admin", name)
         node.need_primary()
         node.pond.drop_map(name)
-        return {"position": node.pond.position()[0]}
+        return {"position": node.pond.log.position()[0]}
 
     return router

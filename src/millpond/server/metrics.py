@@ -121,7 +121,7 @@ class _State(Collector):
         """All that can be read."""
         node = self._node
         yield _gauge("ready", "Whether the node may be sent work.", float(not node.reasons()))
-        yield _gauge("log_position", "Position of the last entry.", node.pond.position()[0])
+        yield _gauge("log_position", "Position of the last entry.", node.pond.log.position()[0])
         yield _gauge("log_behind", "Entries the primary is ahead.", node.follower.status().behind)
         differing = len(node.comparing.differing)
         yield _gauge("maps_differing", "Maps that are not as the primary has them.", differing)
@@ -143,7 +143,7 @@ class _State(Collector):
         yield _counters("parts_merged", "Parts merged.", "map", {row["map"]: row["parts_total"] for row in status})
         yield _counters("rows_merged", "Rows merged.", "map", {row["map"]: row["rows_total"] for row in status})
         quarantined = {row["map"]: 0 for row in status}
-        for part in self._node.pond.parts(state="quarantined"):
+        for part in self._node.pond.parts.list(state="quarantined"):
             quarantined[part.map] = quarantined.get(part.map, 0) + 1
         yield _gauges("parts_quarantined", "Parts that were quarantined.", "map", quarantined)
         yield _gauges("snapshot_age_seconds", "Since the snapshot was frozen.", "map", self._snapshot_ages())

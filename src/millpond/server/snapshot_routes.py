@@ -72,7 +72,7 @@ def routes(node: Node) -> APIRouter:
                 request, publisher.manifest, name, keys=(key_from, key_to), window=window, fresh=fresh,
                 pin_ms=pin * 1000,
             )  # fmt: skip
-        headers = {"ETag": f'"{chosen.id}"', "Cache-Control": "private, no-cache", POND_HEADER: node.pond.id}
+        headers = {"ETag": f'"{chosen.id}"', "Cache-Control": "private, no-cache", POND_HEADER: node.pond.log.pond_id}
         if pin and (shaped := await run_sync(publisher.entry, name, chosen)):
             headers[ENTRY_HEADER] = str(shaped)
         if _has(request, chosen.id):
@@ -86,7 +86,7 @@ def routes(node: Node) -> APIRouter:
         caller.need("read", name)
         tag = PurePosixPath(file).stem
         place = await run_sync(publisher.file, name, file)
-        headers = {"Cache-Control": FOR_EVER, POND_HEADER: node.pond.id}
+        headers = {"Cache-Control": FOR_EVER, POND_HEADER: node.pond.log.pond_id}
         if _has(request, tag):
             return Response(status_code=304, headers={**headers, "ETag": f'"{tag}"'})
         try:

@@ -91,17 +91,17 @@ class _FolderLog:
     def __init__(self, place: Place, name: str) -> None:
         self.name = name
         self._pond = open_pond(place.folder, create=False, clock=SystemClock())
-        self.pond_id = self._pond.id
+        self.pond_id = self._pond.log.pond_id
 
     def close(self) -> None:
         self._pond.close()
 
     def applied(self) -> int:
-        return self._pond.applied(self.name)
+        return self._pond.log.applied(self.name)
 
     def first(self) -> int:
         try:
-            self._pond.entries(0, 1)
+            self._pond.log.entries(0, 1)
         except NotFound as error:
             if error.kind != "log_trimmed":
                 raise
@@ -109,16 +109,16 @@ class _FolderLog:
         return 1
 
     def entries(self, after: int, until: int) -> Iterator[Entry]:
-        while some := self._pond.entries(after, ENTRIES_AT_ONCE):
+        while some := self._pond.log.entries(after, ENTRIES_AT_ONCE):
             yield from (entry for entry in some if self.name in entry.maps)
             after = some[-1].position
 
     def retained(self, change: Change) -> Change | None:
-        folder = self._pond.part_folder(change.part)
+        folder = self._pond.parts.folder(change.part)
         return None if folder is None else replace(change, folder=str(folder))
 
     def quarantined(self) -> frozenset[str]:
-        return frozenset(part.part for part in self._pond.parts(self.name, "quarantined"))
+        return frozenset(part.part for part in self._pond.parts.list(self.name, "quarantined"))
 
 
 class _NodesLog:
@@ -253,5 +253,5 @@ def _part(place: Place, change: Change) -> Iterator[Path]:
         RemotePond(place.where, place.settings(), clock=SystemClock()) as pond,
     ):
         folder = Path(scratch) / change.part
-        pond.fetch_part(change.part, folder)
+        pond.parts.fetch(change.part, folder)
         yield folder

@@ -96,7 +96,7 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Plac
     if isinstance(place, Pond):
         return Place(str(place.folder.absolute()))
     if not isinstance(place, str | os.PathLike):
-        return Place(place.where, Rights(place.settings.token, place.settings.tls_ca or ""))
+        return Place(place.nodes.where, Rights(place.settings.token, place.settings.tls_ca or ""))
     return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
 
 

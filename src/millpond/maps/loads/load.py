@@ -19,7 +19,8 @@ from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.tables import batches_of
 from millpond.maps.inputs.zones import TimeForm, time_form
-from millpond.maps.loads.loads import Committed, Loads, Quarantined
+from millpond.maps.loads.committed import Committed
+from millpond.maps.loads.loads import Loads, Quarantined
 from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import tidy_up
 from millpond.maps.log.failures import Failure
@@ -172,7 +173,7 @@ def refuse_quarantined(loads: Loads, position: int, maps: Sequence[str] | None) 
 
     Raises: `Corrupt` when one of them, of these maps (all: None), was quarantined.
     """
-    for quarantined in loads.quarantined():
+    for quarantined in loads.queue.quarantined():
         if quarantined.position == position and (maps is None or quarantined.map in maps):
             raise Corrupt(
                 "a part of the load could not be merged",

@@ -12,7 +12,7 @@ it nothing of the load is visible, after it nothing of it can be lost. Folders f
 crash left behind to where it belongs.
 
 Invariants:
-* a part that waits, or is kept, lies whole in one of its places (`places`), and nowhere else than in those;
+* a part that waits, or is kept, lies whole in one of its places (`PartFolders.of`), and nowhere else than in those;
 * a load id, or an epoch of a stream, is entered once: a repetition returns the first result and changes nothing;
 * parts whose load may have been entered are never taken back: when the space cannot say, they stay in `receive/` until
   it can, for the same load to come again or for `recover`;
@@ -26,9 +26,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable, Uncertain
@@ -36,7 +36,9 @@ from millpond.kernel.outcomes import write_certainly
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.loads.folders import MergeQueue, PartPlaces
+from millpond.maps.loads.committed import Committed
+from millpond.maps.loads.folders import PartFolders
+from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import follow, load_body, record, remembered
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
@@ -47,9 +49,7 @@ from millpond.maps.parts.part import PartFile, PartManifest, read_manifest, veri
 from millpond.stores.files import move, remove_tree, sweep_leftovers, sync, write_file_atomically
 from millpond.stores.locks import alone
 
-__all__ = (
-    "FOLDERS", "NUMBER", "Committed", "Loads", "Quarantined", "Queued", "series_of", "sweep_pond",
-)  # fmt: skip
+__all__ = ("FOLDERS", "NUMBER", "Loads", "Quarantined", "Queued", "series_of", "sweep_pond")
 
 LOCK_SECONDS = 120.0
 REASON = "reason.json"
@@ -62,40 +62,15 @@ _LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The result of a commit: its position in the log, and its parts.
+class Loads:
+    """The life of loads: a queue of parts, and the folders that follow it.
 
-    `rows` counts for each map what was brought, also in parts that were there already: `duplicates` of them.
+    `keep_ms`: so long merged parts stay in `retained/`.
     """
-
-    load: str
-    position: int
-    first_number: int
-    parts: int
-    duplicates: int
-    rejected: int
-    rows: dict[str, int]
-
-    @property
-    def numbers(self) -> range:
-        """The numbers of its parts."""
-        return range(self.first_number, self.first_number + self.parts)
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Committed:
-        """The commit remembered for a load."""
-        return cls(
-            load=row["load"], position=row["position"], first_number=row["number"], parts=row["parts"],
-            duplicates=row["duplicates"], rejected=row["rejected"], rows=dict(row["rows"]),
-        )  # fmt: skip
-
-
-class Loads(PartPlaces, MergeQueue):
-    """The queue of parts and the folders that follow it. `keep_ms`: so long merged parts stay in `retained/`."""
 
     def __init__(self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0) -> None:
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
+        self.queue, self.places = PartQueue(space), PartFolders(folder)
         self.changed = threading.Condition()
         self.failures = MergeFailures()
         self.expired_ms = 0
@@ -289,7 +264,7 @@ class Loads(PartPlaces, MergeQueue):
         for place in sorted(_folders(received)):
             queued = self._entered_as(place, load)
             if queued is not None:
-                place.rename(self.staged(queued.number))
+                place.rename(self.places.staged(queued.number))
                 step("load.part_staged")
         sync(self.folder / "staging")
         remove_tree(received)
@@ -299,7 +274,7 @@ class Loads(PartPlaces, MergeQueue):
             manifest = read_manifest(place)
         except Corrupt:
             # Its folder tells which it is; before there was a log, by its place in the load.
-            names = ((part, (part.part, str(part.index))) for part in self.queued() if part.load == load)
+            names = ((part, (part.part, str(part.index))) for part in self.queue.parts() if part.load == load)
             return next((part for part, known in names if place.name in known), None)
         with self.space.read() as tx:
             queued = queued_part(tx, manifest.map, manifest.id)
@@ -314,10 +289,10 @@ class Loads(PartPlaces, MergeQueue):
 
         Raises: `Corrupt` when the part is nowhere.
         """
-        place, retained = self.merging(queued.map, queued.number), self.retained(queued.part)
+        place, retained = self.places.merging(queued.map, queued.number), self.places.retained(queued.part)
         if place.exists() or retained.exists():
             return place if place.exists() else retained
-        staged, quarantined = self.staged(queued.number), self.quarantine_folder(queued.map, queued.number)
+        staged, quarantined = self.places.staged(queued.number), self.places.quarantine(queued.map, queued.number)
         source = staged
         if not staged.exists() and queued.again and quarantined.exists():
             source = quarantined
@@ -352,7 +327,7 @@ class Loads(PartPlaces, MergeQueue):
         self.space.write(leave)
         step("merge.dequeued")
         for queued in parts:
-            remove_tree(self.merging(queued.map, queued.number))
+            remove_tree(self.places.merging(queued.map, queued.number))
         self.announce()
 
     def _keep(self, parts: Sequence[Queued]) -> None:
@@ -361,7 +336,7 @@ class Loads(PartPlaces, MergeQueue):
         shelf.mkdir(exist_ok=True)
         left: set[Path] = set()
         for queued in parts:
-            place, retained = self.merging(queued.map, queued.number), self.retained(queued.part)
+            place, retained = self.places.merging(queued.map, queued.number), self.places.retained(queued.part)
             if place.exists():
                 remove_tree(retained)
                 place.rename(retained)
@@ -378,9 +353,9 @@ class Loads(PartPlaces, MergeQueue):
 
     def quarantine(self, queued: Queued, reason: str) -> Quarantined:
         """Quarantine a part that cannot be merged, with its reason."""
-        target = self.quarantine_folder(queued.map, queued.number)
+        target = self.places.quarantine(queued.map, queued.number)
         # Of a map that was dropped meanwhile nothing is quarantined.
-        here = queued in self.queued(queued.map)
+        here = queued in self.queue.parts(queued.map)
         quarantined = Quarantined(
             queued.map, queued.number, queued.part, reason, str(target), self.clock.now_ms(),
             {"map": queued.map, "number": queued.number, "part": queued.part, "rows": queued.rows} | queued.about(),
@@ -393,8 +368,8 @@ class Loads(PartPlaces, MergeQueue):
 
         if not here:
             return quarantined
-        taken, staged = self.merging(queued.map, queued.number), self.staged(queued.number)
-        for place in (taken, staged, self.retained(queued.part)):
+        taken, staged = self.places.merging(queued.map, queued.number), self.places.staged(queued.number)
+        for place in (taken, staged, self.places.retained(queued.part)):
             if place.exists():
                 write_file_atomically(place / REASON, quarantined.to_json())
                 remove_tree(target)
@@ -431,7 +406,7 @@ class Loads(PartPlaces, MergeQueue):
 
     def clear(self) -> None:
         """Remove parts that nothing waits for, or move them to where they are kept. Call it while `alone`."""
-        queue = self.queued()
+        queue = self.queue.parts()
         numbers = {f"{part.number:012d}" for part in queue}
         with self.space.read() as tx:
             retained = {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
@@ -447,8 +422,8 @@ class Loads(PartPlaces, MergeQueue):
     def _clear_one(self, place: Path, retained: set[str]) -> None:
         with suppress(Corrupt):
             part = read_manifest(place).id
-            if part in retained and not self.retained(part).exists():
-                move(place, self.retained(part))
+            if part in retained and not self.places.retained(part).exists():
+                move(place, self.places.retained(part))
                 return
         remove_tree(place)
 

@@ -65,7 +65,7 @@ def merge_queued(
 
     Raises: `Unavailable` when the disk is full or a map stays busy; what was not merged stays staged.
     """
-    names = sorted(loads.queued_maps() if maps is None else set(maps))
+    names = sorted(loads.queue.maps() if maps is None else set(maps))
     merged = Merged()
     if len(names) <= 1:
         for name in names:
@@ -86,7 +86,7 @@ def merge_map(
     Raises: as `merge_queued`; `Corrupt` when the shard itself is damaged.
     """
     try:
-        while going() and loads.waits(shard.definition.name):
+        while going() and loads.queue.waits(shard.definition.name):
             with shard.exclusive(wait_seconds):
                 due = _next(loads, shard)
                 if due is None:

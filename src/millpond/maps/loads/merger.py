@@ -153,7 +153,7 @@ class Merger:
         if not self._going():
             return
         now = self.loading.clock.monotonic()
-        for name in self.loads.queued_maps():
+        for name in self.loads.queue.maps():
             with self._lock:
                 progress = self._progress.setdefault(name, MapProgress(name))
                 demanded = self.loads.failures.requested(name)

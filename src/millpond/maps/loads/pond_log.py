@@ -1,4 +1,4 @@
-"""The log of an open pond: what others follow, and how a replica follows."""
+"""The log of an open pond, `pond.log`: what others follow, and how a replica follows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from millpond.errors import Conflict
 from millpond.kernel.space import Space, Transaction
 from millpond.maps.loads.load import Loading, wait_applied, wait_for
 from millpond.maps.loads.maintenance_orders import order_maintenance
-from millpond.maps.loads.retention import cover, expire, part_folder, part_statuses
-from millpond.maps.loads.retries import replace_part, retry_parts
+from millpond.maps.loads.retention import cover
 from millpond.maps.log.log import Entry, entries_after, head_of
-from millpond.maps.log.queue import PartStatus, applied_position
+from millpond.maps.log.queue import applied_position
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.keyspaces import PART_RETENTION, POND_ID
 
-__all__ = ("RetainedParts", "PondLog", "begin")
+__all__ = ("PondLog", "begin")
 
 _ID, _RETENTION = POND_ID.pack(), PART_RETENTION.pack()
 
@@ -40,14 +39,18 @@ def begin(space: Space, draw_id: Callable[[], str], retention_ms: int | None, *,
 
 
 class PondLog:
-    """The log of a pond: its entries, and the ways to append one."""
+    """The log of a pond: its entries, and the ways to append one.
 
-    loading: Loading
+    `followed` is called with an entry of the primary after it was entered here: for its effects on what is open.
+    """
+
+    def __init__(self, loading: Loading, followed: Callable[[Entry], None]) -> None:
+        self._loading, self._followed = loading, followed
 
     @property
-    def id(self) -> str:
+    def pond_id(self) -> str:
         """The id of the pond: the same on all nodes that hold it."""
-        with self.loading.space.read() as tx:
+        with self._loading.space.read() as tx:
             return (tx.get(_ID) or b"").decode()
 
     def join(self, pond_id: str) -> None:
@@ -66,11 +69,11 @@ class PondLog:
                 )  # fmt: skip
             tx.put(_ID, pond_id.encode())
 
-        self.loading.space.write(act)
+        self._loading.space.write(act)
 
     def position(self) -> tuple[int, str]:
         """The last position of the log and its chain; `(0, "")` for a new pond."""
-        with self.loading.space.read() as tx:
+        with self._loading.space.read() as tx:
             head = head_of(tx)
         return head.position, head.chain
 
@@ -79,7 +82,7 @@ class PondLog:
 
         Raises: `NotFound`, kind `log_trimmed`, when the next one is no longer kept.
         """
-        with self.loading.space.read() as tx:
+        with self._loading.space.read() as tx:
             return entries_after(tx, after, limit)
 
     def enter(self, entry: Entry, parts: Mapping[str, Path]) -> None:
@@ -90,26 +93,23 @@ class PondLog:
         Raises: `Conflict`, kind `log_gap` or `log_forked`; `Invalid` when a part is missing or is another one;
         `Unavailable` when the disk is full, or the part waits still.
         """
-        with self.loading.writing():
-            if self.loading.loads.follow(entry, parts):
+        with self._loading.writing():
+            if self._loading.loads.follow(entry, parts):
                 self._followed(entry)
-
-    def _followed(self, entry: Entry) -> None:
-        """Apply the other effects of an entry on an open pond."""
 
     def order_maintenance(self, name: str, what: str, before_ms: int) -> Entry:
         """Append the order to `condense` or `retain` a map; it is carried out in its turn.
 
         Raises: `NotFound`; `Invalid` for another kind of maintenance.
         """
-        return order_maintenance(self.loading, name, what, before_ms)
+        return order_maintenance(self._loading, name, what, before_ms)
 
     def applied(self, name: str) -> int:
         """Every entry about this map up to this position has been applied, or its part was quarantined.
 
         Raises: `NotFound`.
         """
-        with self.loading.space.read() as tx:
+        with self._loading.space.read() as tx:
             return applied_position(tx, find_map(tx, name).name)
 
     def wait_applied(self, position: int, maps: Sequence[str] | None = None, timeout: float = 600.0) -> None:
@@ -118,45 +118,12 @@ class PondLog:
         Raises: `Unavailable`, kind `merge_slow`; `Corrupt`, kind `part_quarantined`, when a part of the entry at this
         position was quarantined.
         """
-        wait_applied(self.loading, position, maps, timeout)
+        wait_applied(self._loading, position, maps, timeout)
 
     def wait_position(self, position: int, timeout: float) -> bool:
         """Wait until the log has come to a position, at most so many seconds; whether it has."""
-        return wait_for(self.loading.loads, lambda tx: head_of(tx).position >= position, timeout)
+        return wait_for(self._loading.loads, lambda tx: head_of(tx).position >= position, timeout)
 
-
-class RetainedParts:
-    """The parts of a pond."""
-
-    loading: Loading
-
-    def part_folder(self, part_id: str) -> Path | None:
-        """The folder of a part that waits, is merged now or is kept, complete; None when there is none."""
-        return part_folder(self.loading.loads, part_id)
-
-    def parts(self, name: str | None = None, state: str | None = None) -> list[PartStatus]:
-        """The parts that wait, are merged now, were quarantined or are kept; of one map, or in one state."""
-        return [part for part in part_statuses(self.loading.loads, name) if state in (None, part.state)]
-
-    def retry_parts(self, part_ids: Sequence[str] | None = None) -> list[PartStatus]:
-        """Take parts that were quarantined (all: None) again, each in its place; how each stands now.
-
-        A part comes before what was entered after it, so what was applied meanwhile is applied again, from kept parts.
-
-        Raises: `NotFound`; `Conflict`, kind `part_order`, when a part that was named cannot be put in its place.
-        """
-        with self.loading.writing():
-            return retry_parts(self.loading, part_ids)
-
-    def replace_part(self, part_id: str, folder: Path) -> list[PartStatus]:
-        """Hand in an intact copy of a part that was quarantined, which is moved away, and take it again.
-
-        Raises: `Corrupt` when the copy is damaged; `Invalid` when it is another part; else as `retry_parts`.
-        """
-        with self.loading.writing():
-            return replace_part(self.loading, part_id, folder)
-
-    def expire_parts(self, before_ms: int) -> int:
-        """Remove the kept parts that were merged before a time, and trim the log to what is left; how many."""
-        with self.loading.writing():
-            return expire(self.loading.loads, before_ms)
+    def announce(self) -> None:
+        """Wake those who wait for an entry, or for one to be applied: the space was changed past this log."""
+        self._loading.loads.announce()

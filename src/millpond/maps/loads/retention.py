@@ -37,7 +37,7 @@ def part_folder(loads: Loads, part: str) -> Path | None:
         return None
     # It may move on while it is looked for: of its places the kept one is the last.
     for _ in range(2):
-        for place in (*loads.places(found)[::-1], loads.retained(part)):
+        for place in (*loads.places.of(found)[::-1], loads.places.retained(part)):
             if (place / "data.mdb").exists() and (place / "manifest.json").exists():
                 return place
     return None
@@ -61,7 +61,7 @@ def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
     failures = {failure.map: failure.reason for failure in loads.failures.all()}
     found = [
         replace(
-            _status(part, "merging" if loads.merging(part.map, part.number).exists() else "queued"),
+            _status(part, "merging" if loads.places.merging(part.map, part.number).exists() else "queued"),
             reason=failures.get(part.map, ""),
         )
         for part in queue
@@ -110,7 +110,7 @@ def expire(loads: Loads, before_ms: int) -> int:
         left = loads.space.write(partial(_leave, some))
         step("kept.expired")
         for part in left:
-            remove_tree(loads.retained(part.part))
+            remove_tree(loads.places.retained(part.part))
         gone += len(left)
     return gone
 

@@ -44,9 +44,9 @@ __all__ = ("replace_part", "retry_parts")
 
 
 def retry_parts(loading: Loading, part_ids: Sequence[str] | None) -> list[PartStatus]:
-    """Take parts that were quarantined again, see `Pond.retry_parts`."""
+    """Take parts that were quarantined again, see `PondParts.retry`."""
     loads = loading.loads
-    quarantine = [part for part in loads.quarantined() if part_ids is None or part.part in part_ids]
+    quarantine = [part for part in loads.queue.quarantined() if part_ids is None or part.part in part_ids]
     unknown = set(part_ids or ()) - {part.part for part in quarantine}
     if unknown:
         raise NotFound(
@@ -72,14 +72,14 @@ def retry_parts(loading: Loading, part_ids: Sequence[str] | None) -> list[PartSt
 
 
 def replace_part(loading: Loading, part_id: str, folder: Path) -> list[PartStatus]:
-    """Hand in an intact copy of a part that was quarantined, see `Pond.replace_part`."""
+    """Hand in an intact copy of a part that was quarantined, see `PondParts.replace`."""
     loads = loading.loads
-    quarantined = next((part for part in loads.quarantined() if part.part == part_id), None)
+    quarantined = next((part for part in loads.queue.quarantined() if part.part == part_id), None)
     if quarantined is not None:
         manifest = verify_part(folder)
         if manifest.id != part_id:
             raise Invalid("it is another part", kind="part_other", wanted=part_id, found=manifest.id)
-        target = loads.quarantine_folder(quarantined.map, quarantined.number)
+        target = loads.places.quarantine(quarantined.map, quarantined.number)
         remove_tree(target)
         move(folder, target)
         step("retry.part_replaced")
@@ -128,13 +128,13 @@ def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> 
     redo = loads.space.write(act)
     step("retry.entered")
     for part in redo.known:
-        remove_tree(loads.quarantine_folder(part.map, part.number))
+        remove_tree(loads.places.quarantine(part.map, part.number))
 
 
 def _is_whole(loads: Loads, quarantined: Quarantined) -> bool:
     try:
         return (
-            verify_part(loads.quarantine_folder(quarantined.map, quarantined.number)).id == quarantined.part
+            verify_part(loads.places.quarantine(quarantined.map, quarantined.number)).id == quarantined.part
             and quarantined.queued is not None
         )
     except Corrupt:

@@ -159,8 +159,8 @@ class _Merging:
         self._position, self._last = -1, ""
 
     def __call__(self, node: JobContext, stopping: threading.Event) -> Outcome:
-        position = node.pond.position()[0]
-        if node.merger.loads.queued_maps():
+        position = node.pond.log.position()[0]
+        if node.pond.parts.queued_maps():
             self._position = -1
             return _merge(node, position, stopping)
         if position != self._position:
@@ -201,7 +201,7 @@ def _wait_applied(node: JobContext, position: int, stopping: threading.Event) ->
     until = node.clock.monotonic() + WAIT_SECONDS
     while not stopping.is_set() and node.clock.monotonic() < until:
         try:
-            node.pond.wait_applied(position, timeout=_SLICE_SECONDS)
+            node.pond.log.wait_applied(position, timeout=_SLICE_SECONDS)
         except Unavailable as error:
             if error.kind != "merge_failed":  # the merger says itself why
                 continue
@@ -232,7 +232,7 @@ def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, st
         with faults.of(f"map {pond_map.name}"):
             before = orders.due(pond_map, act, now_ms)
             if before is not None:
-                ordered.append(node.pond.order_maintenance(pond_map.name, act, before).position)
+                ordered.append(node.pond.log.order_maintenance(pond_map.name, act, before).position)
     reports = [report for report in _reports(node, ordered, stopping) if report is not None]
     removed = sum(report.rows_removed for report in reports)
     summary = f"nothing to do in {_many(seen, 'map')}"
@@ -292,7 +292,7 @@ def _snapshot(node: JobContext, stopping: threading.Event) -> Outcome:
 def _snapshot_due(node: JobContext, pond_map: Map) -> bool:
     """True when a map that is read by snapshots moved on, and its snapshot is old enough to be replaced."""
     # A map that was never frozen is frozen when somebody asks: a snapshot that nobody reads only takes disk.
-    manifest = current_manifest(pond_map.loading.space, pond_map.objects, pond_map.definition)
+    manifest = current_manifest(node.pond.space, pond_map.objects, pond_map.definition)
     if manifest is None or manifest.shard_version == pond_map.shard.version:
         return False
     age_ms = node.clock.now_ms() - manifest.created_ms
@@ -307,7 +307,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     with faults.of("uploads"):
         numbers["uploads"] = node.receiver.expire()
     with faults.of("parts"):
-        numbers["parts"] = node.pond.expire_parts(node.clock.now_ms() - node.settings.part_retention)
+        numbers["parts"] = node.pond.parts.expire(node.clock.now_ms() - node.settings.part_retention)
     with faults.of("copies"):
         numbers["copies"] = node.copies.expire()
     with faults.of("files"):

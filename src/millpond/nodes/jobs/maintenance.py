@@ -100,7 +100,7 @@ class MaintenanceOrders:
         column = _column(pond_map.definition, act)
         if column is None:
             return past.changed_ms >= last
-        if self._pond.applied(pond_map.name) < past.changed:
+        if self._pond.log.applied(pond_map.name) < past.changed:
             return False  # what was loaded is not in the shard yet: look again next time
         known = past.oldest.get(act)
         if known is None or known[0] != past.changed or (known[2] is not None and known[2] < last):
@@ -110,7 +110,7 @@ class MaintenanceOrders:
     # -- the log --------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        position, chain = self._pond.position()
+        position, chain = self._pond.log.position()
         if position < self._read or (position == self._read and chain != self._chain):
             # The node became a copy of another: it has another past.
             self._pasts.clear()
@@ -124,7 +124,7 @@ class MaintenanceOrders:
     def _entries(self) -> Iterator[Entry]:
         while True:
             try:
-                page = self._pond.entries(self._read, _PAGE)
+                page = self._pond.log.entries(self._read, _PAGE)
             except NotFound as error:
                 if error.kind != "log_trimmed":
                     raise

@@ -51,7 +51,7 @@ def remove_orphans(pond: Pond, now_ms: int) -> list[str]:
     if not definitions:
         return []
     known = {f"{parent}/{folder_name(definition)}" for definition in definitions for parent in _MAPS}
-    known |= {f"{parent}/{part.part}" for part in pond.parts() for parent in _PARTS}
+    known |= {f"{parent}/{part.part}" for part in pond.parts.list() for parent in _PARTS}
     gone = []
     for place in old:
         name = f"{place.parent.name}/{place.name}"

@@ -59,7 +59,7 @@ def clone_pond(pond: Pond, peer: Peer, clock: Clock) -> None:
         else:
             adopt_clone(pond.folder, pond.space, clone)
             pond.open_maps.forget()
-            pond.loading.loads.announce()
+            pond.log.announce()
             _LOG.warning("this node is a copy of %s as of position %d", peer.url, clone.position)
             return
 
@@ -118,7 +118,7 @@ def clone_map(pond: Pond, peer: Peer, name: str) -> int:
         position = 0
         file: Path | None = None
         try:
-            fetched = peer.fetch_shard(opened.definition, target, position=pond.applied(name))
+            fetched = peer.fetch_shard(opened.definition, target, position=pond.log.applied(name))
             position, file = int(fetched.headers["shard-position"]), fetched.file
         except NotFound as error:
             if error.kind != "shard_empty":
@@ -132,5 +132,5 @@ def clone_map(pond: Pond, peer: Peer, name: str) -> int:
         step("clone.map_switched")
     forget_quarantined(pond.folder, pond.space, opened.name, position)
     remove_tree(folder)
-    pond.loading.loads.announce()
+    pond.log.announce()
     return position

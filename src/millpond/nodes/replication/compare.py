@@ -47,7 +47,7 @@ class Comparing:
         Raises: `Unavailable` when the primary cannot be reached, or this node cannot come up to it.
         """
         with self._one:
-            at = self._pond.position()
+            at = self._pond.log.position()
             if at == self._equal_at:
                 return None
             peer = self._follower.peers()[0]

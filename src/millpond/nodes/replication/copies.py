@@ -72,7 +72,7 @@ class FileCopies:
         Raises: `NotFound` for the map, kind `shard_empty` when it has no row yet; `Unavailable` when the disk is full.
         """
         shard = self._pond.map(name).shard
-        applied = self._pond.applied(name)
+        applied = self._pond.log.applied(name)
         with self._taking, shard.view() as view:
             env = view.generation.env
             if env is None or view.tx is None:

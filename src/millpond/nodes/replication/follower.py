@@ -162,7 +162,7 @@ class Follower:
 
     def status(self) -> FollowerStatus:
         """Replication state: position, lag, last error."""
-        position, chain = self._pond.position()
+        position, chain = self._pond.log.position()
         with self._changed:
             error = self._error
             return FollowerStatus(
@@ -189,16 +189,16 @@ class Follower:
                 `node_held`.
             Conflict: the log is a fork of the primary's.
         """
-        if self._pond.position()[0] < position:
+        if self._pond.log.position()[0] < position:
             if self._phase != "running":
                 raise self._behind(position, "it does not pull")
             self._wait(position, self._clock.monotonic() + timeout)
-        return self._pond.position()[0]
+        return self._pond.log.position()[0]
 
     def _wait(self, position: int, until: float) -> None:
         with self._changed:
             failures = self._failures
-            while self._pond.position()[0] < position:
+            while self._pond.log.position()[0] < position:
                 if self._stuck is not None and self._failures > failures:
                     raise self._stuck
                 if not self.pause.going:
@@ -231,7 +231,7 @@ class Follower:
 
     def _behind(self, wanted: int, reason: object) -> Unavailable:
         return Unavailable(
-            "the node has not caught up", kind="node_behind", wanted=wanted, position=self._pond.position()[0],
+            "the node has not caught up", kind="node_behind", wanted=wanted, position=self._pond.log.position()[0],
             reason=reason, hint="it goes on by itself; ask again",
         )  # fmt: skip
 
@@ -353,7 +353,7 @@ class Follower:
             except MillpondError as error:
                 refused.append(error)  # another one may know more all the same
         position, chosen = max(positions, key=lambda pair: pair[0], default=(0, None))
-        if chosen is not None and position > self._pond.position()[0]:
+        if chosen is not None and position > self._pond.log.position()[0]:
             self._disputed = chosen.url
             self.follow(chosen)
         if self._stuck is not None and self._disputed not in [peer.url for _, peer in positions]:

@@ -39,7 +39,7 @@ class Healer:
 
         `again`: also what did not get better a moment ago.
         """
-        quarantine = self._pond.loading.loads.quarantined()
+        quarantine = self._pond.parts.quarantined()
         done = []
         for part in quarantine if self._peers() else ():
             if not self._is_due(part.part) and not again:
@@ -63,7 +63,7 @@ class Healer:
 
     def _heal(self, quarantined: Quarantined) -> None:
         try:
-            self._pond.replace_part(quarantined.part, self._sources.fetch(quarantined.part))
+            self._pond.parts.replace(quarantined.part, self._sources.fetch(quarantined.part))
         except (Conflict, NotFound) as error:
             _LOG.info("%s; taking a copy of the map", error)
             self._copy_map(quarantined.map)

@@ -32,7 +32,7 @@ class LocalPeer:
 
     def node(self) -> dict[str, Any]:
         """The end of its log."""
-        position, chain = self._pond.position()
+        position, chain = self._pond.log.position()
         return {"position": position, "chain": chain, "url": self.url}
 
     def maps(self) -> list[dict[str, Any]]:
@@ -49,14 +49,14 @@ class LocalPeer:
         until = self._clock.monotonic() + seconds
         while True:
             # Asked for before the view is taken: what was applied by then is in it.
-            applied = self._pond.applied(name)
+            applied = self._pond.log.applied(name)
             shard = self._pond.map(name).shard
             with shard.view() as view:
                 if not self._cared_for(name) and view.version == shard.version:
                     entry = max(view.number("position"), self._last_order(shard.definition, applied))
                     found = self._digests.digest(shard, view)
                     # Had an order been carried out before the view was taken, `entry` would not tell of it.
-                    if self._last_order(shard.definition, self._pond.applied(name)) <= entry:
+                    if self._last_order(shard.definition, self._pond.log.applied(name)) <= entry:
                         return {
                             "position": max(applied, entry),
                             "entry": entry,
@@ -73,14 +73,14 @@ class LocalPeer:
         Two nodes that name the same entry of a map hold the same rows. It is unknown while the map moves on, while
         a maintenance order is carried out, and where a part was quarantined.
         """
-        applied = self._pond.applied(name)
+        applied = self._pond.log.applied(name)
         pond_map = self._pond.map(name)
         with pond_map.shard.view() as view:
             entry = max(view.number("position"), self._last_order(pond_map.definition, applied))
             still = view.version == version and pond_map.shard is self._pond.map(name).shard
         whole = not self._cared_for(name) and not self._has_quarantined(name)
         # Had an order been carried out after `applied` was asked for, it would be larger now.
-        same = self._last_order(pond_map.definition, self._pond.applied(name)) <= entry
+        same = self._last_order(pond_map.definition, self._pond.log.applied(name)) <= entry
         return entry if still and whole and same else 0
 
     def _last_order(self, definition: MapDefinition, applied: int) -> int:
@@ -91,7 +91,7 @@ class LocalPeer:
                 seen, last = 0, 0
             while seen < applied:
                 try:
-                    entries = self._pond.entries(seen, min(_ENTRIES_AT_ONCE, applied - seen))
+                    entries = self._pond.log.entries(seen, min(_ENTRIES_AT_ONCE, applied - seen))
                 except NotFound as error:
                     seen = int(str(error.values["first"])) - 1
                     continue
@@ -122,8 +122,8 @@ class LocalPeer:
         Raises: `Unavailable` kind `merge_slow`; `NotFound` for the map.
         """
         until = self._clock.monotonic() + seconds
-        self._pond.wait_position(position, seconds)
-        while (at := min(self._pond.position()[0], self._pond.applied(name))) < position:
+        self._pond.log.wait_position(position, seconds)
+        while (at := min(self._pond.log.position()[0], self._pond.log.applied(name))) < position:
             if self._clock.monotonic() >= until:
                 raise _slow(name, at, position)
             self._never.wait(_PAUSE_SECONDS)

@@ -69,7 +69,7 @@ class LogApplier:
             self._joined.add(peer.url)
             return True
         clones = self.clones
-        after, chain = self._pond.position()
+        after, chain = self._pond.log.position()
         try:
             page = peer.log(after, wait_seconds=wait_seconds)
             self.seen = page.last[0]
@@ -107,8 +107,8 @@ class LogApplier:
         """Be of the same pond; False for a new node, when the pond is not: a copy is had sooner than its whole past."""
         if peer.url not in self._joined:
             facts = peer.node()
-            self._pond.join(str(facts["pond"]))
-            if self._pond.position()[0] == 0 and int(facts["position"]) > 0:
+            self._pond.log.join(str(facts["pond"]))
+            if self._pond.log.position()[0] == 0 and int(facts["position"]) > 0:
                 return False
             self._joined.add(peer.url)
         return True
@@ -129,19 +129,19 @@ class LogApplier:
         if position == 0:
             return ""
         try:
-            return self._pond.entries(position - 1, 1)[0].chain
+            return self._pond.log.entries(position - 1, 1)[0].chain
         except NotFound:
             return unknown
 
     def _apply(self, entries: Sequence[Entry]) -> None:
-        known, _ = self._pond.position()
+        known, _ = self._pond.log.position()
         for some in _in_batches([entry for entry in entries if entry.position > known]):
             parts = self._sources.parts(some)
             for entry in some:
                 if self._stopping.is_set():
                     return
                 wanted = {str(part["id"]) for part in entry.body.get("parts", ())}
-                self._pond.enter(entry, {part: folder for part, folder in parts.items() if part in wanted})
+                self._pond.log.enter(entry, {part: folder for part, folder in parts.items() if part in wanted})
                 self.pulled += 1
                 self._report("applied")
 

@@ -146,7 +146,7 @@ class Repairs:
                          hint="begin the repair again when it is up")  # fmt: skip
 
     def _pull(self, repair: _Repair, peer: Peer, over: bool) -> None:
-        before = self._pond.position()[0]
+        before = self._pond.log.position()[0]
         try:
             self._follower.follow(peer)
         except (Conflict, Unavailable) as error:
@@ -155,13 +155,13 @@ class Repairs:
             self._follower.clone(peer)
             repair.done.append(f"cloned everything from {peer.url}: {error.message}")
             return
-        entered = self._pond.position()[0] - before
+        entered = self._pond.log.position()[0] - before
         if entered:
             repair.done.append(f"entered {entered} of the log of {peer.url}")
 
     def _heal(self, repair: _Repair) -> None:
         repair.done += [f"fetched part {part} again" for part in self._follower.heal()]
-        quarantine = [part.part for part in self._pond.loading.loads.quarantined()]
+        quarantine = [part.part for part in self._pond.parts.quarantined()]
         repair.done += [f"part {part} stays quarantined: no peer gave it whole" for part in quarantine]
 
     def _replace_damaged(self, repair: _Repair, peer: Peer) -> None:

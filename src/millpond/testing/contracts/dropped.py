@@ -48,7 +48,7 @@ def opened_again(pond: Any) -> Any:
     if isinstance(pond, Pond):
         return open_pond(pond.folder, clock=pond.clock)
     assert isinstance(pond, RemotePond)
-    return RemotePond(pond.where, pond.settings, clock=pond.clock)
+    return RemotePond(pond.nodes.where, pond.settings, clock=pond.clock)
 
 
 class DroppedContract(NamedMaps):

@@ -1,0 +1,82 @@
+"""The parts of a pond on nodes, `pond.parts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from millpond.client.download import fetch_file
+from millpond.client.loads import sealing_folder
+from millpond.client.transport import Connection, Nodes
+from millpond.errors import NotFound, Unavailable
+from millpond.maps.loads.pond_parts import PartsByNode
+from millpond.maps.log.queue import PartStatus
+from millpond.maps.parts.bundle import unpack_bundle
+from millpond.maps.parts.part import PartManifest
+
+__all__ = ("RemoteParts",)
+
+
+class RemoteParts:
+    """The parts of a pond: each node has its own copies, in states of their own."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    def by_node(self) -> PartsByNode:
+        """The parts of every node that answers; where there are several, with its address."""
+        outcomes = self._nodes.all(lambda node: node.request("GET", "/v1/parts").json()["parts"])
+        several = len(outcomes) > 1
+        found = tuple(
+            (outcome.node if several else "", PartStatus(**row)) for outcome in outcomes for row in outcome.value or ()
+        )
+        return PartsByNode(found, next((outcome.error for outcome in outcomes if outcome.error is not None), None))
+
+    def retry(self, part_ids: Sequence[str] | None = None, *, node: str = "") -> Sequence[PartStatus]:
+        """Merge parts that were quarantined once more, on every node or on one; what the primary, or that, retries.
+
+        Raises: `NotFound`; `Unavailable` when a node cannot be reached.
+        """
+        body = {} if part_ids is None else {"parts": list(part_ids)}
+
+        def order(node: Connection) -> Sequence[PartStatus]:
+            response = node.request("POST", "/v1/parts/retry", json=body).json()
+            return [PartStatus(**row) for row in response["parts"]]
+
+        if node:
+            return order(next(known for known in self._nodes.connections if known.url == node))
+        outcomes = self._nodes.all(order)
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+        return outcomes[0].value or ()
+
+    def fetch(self, part_id: str, folder: Path) -> PartManifest:
+        """Bring a part, checked, into `folder`, which is made.
+
+        Raises: `NotFound` when no node keeps it any more.
+        """
+
+        def from_node(node: Connection) -> PartManifest:
+            with sealing_folder() as scratch:
+                bundle = scratch / "bundle.zip"
+                fetch_file(node, f"/v1/parts/{part_id}/bundle", bundle)
+                return unpack_bundle(bundle, folder)
+
+        missing: NotFound | None = None
+        for node in self._nodes.connections:
+            try:
+                return from_node(node)
+            except NotFound as error:
+                missing = error
+            except Unavailable as error:
+                if error.kind != "node_unreachable":
+                    raise
+        if missing is not None:
+            raise missing
+        return self._nodes.first(from_node)
+
+    def list(self) -> Sequence[PartStatus]:
+        """The parts that wait, are merged, kept or quarantined, as the primary has them."""
+        response = self._nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).json()
+        return [PartStatus(**row) for row in response["parts"]]

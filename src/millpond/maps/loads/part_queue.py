@@ -1,0 +1,42 @@
+"""The queue of parts to be merged, as the space lists it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millpond.kernel.scans import first_parts
+from millpond.kernel.space import Space
+from millpond.maps.log.queue import Quarantined, Queued, queued_parts
+from millpond.maps.model.catalogue import map_names
+from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, QUEUE
+
+__all__ = ("PartQueue",)
+
+
+@dataclass(frozen=True, slots=True)
+class PartQueue:
+    """The queued and the quarantined parts of a pond."""
+
+    space: Space
+
+    def parts(self, name: str | None = None) -> list[Queued]:
+        """Parts that wait, in order; of one map or of all."""
+        with self.space.read() as tx:
+            names = map_names(tx) if name is None else [name]
+            found = [queued for name in names for queued in queued_parts(tx, name)]
+        return sorted(found, key=lambda part: part.number)
+
+    def waits(self, name: str) -> bool:
+        """True when parts or maintenance orders of a map are queued."""
+        with self.space.read() as tx:
+            return any(next(tx.keys(prefix[name].range()), None) is not None for prefix in (QUEUE, MAINTENANCE))
+
+    def maps(self) -> list[str]:
+        """The maps that something waits for, by name: one look for each of them, however many maps there are."""
+        with self.space.read() as tx:
+            return sorted({str(name) for prefix in (QUEUE, MAINTENANCE) for name in first_parts(tx, prefix)})
+
+    def quarantined(self) -> list[Quarantined]:
+        """Parts that were quarantined."""
+        with self.space.read() as tx:
+            return [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]

@@ -1,0 +1,137 @@
+"""The catalogue of an open pond, `pond.catalogue`: which maps there are, and how they are made, altered and dropped.
+
+Invariants:
+* every change is an entry of the log, written together with its effect on the catalogue;
+* a map is in the catalogue before it has a folder: a folder that is listed first, and has no map afterwards, belongs
+  to one that was dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import Unavailable
+from millpond.kernel.space import Transaction
+from millpond.kernel.steps import step
+from millpond.maps.loads.load import Loading
+from millpond.maps.log.apply import record
+from millpond.maps.log.log import Entry
+from millpond.maps.model.catalogue import altered_map, created_map, find_map, list_maps
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.open_maps import OpenMaps, folder_name
+from millpond.stores.files import remove_tree
+from millpond.stores.objects import FolderObjects
+
+__all__ = ("PondCatalogue",)
+
+
+class PondCatalogue:
+    """The definitions of a pond's maps, and the folders of those that were dropped."""
+
+    def __init__(self, loading: Loading, open_maps: OpenMaps) -> None:
+        self._loading, self._open_maps = loading, open_maps
+
+    def find(self, name: str) -> MapDefinition:
+        """The map of that name.
+
+        Raises: `NotFound` naming maps with a similar name.
+        """
+        with self._loading.space.read() as tx:
+            return find_map(tx, name)
+
+    def create(self, definition: MapDefinition, *, exist_ok: bool) -> MapDefinition:
+        """Enter a map; the one that is there already, of the same shape, with `exist_ok`.
+
+        Raises: `AlreadyExists`.
+        """
+
+        def enter(tx: Transaction) -> MapDefinition:
+            known = created_map(tx, definition, exist_ok=exist_ok)
+            if known is not None:
+                return known
+            body = {"definition": definition.to_dict()}
+            record(tx, "create", (definition.name,), body, self._loading.clock.now_ms())
+            return definition
+
+        return self._entered(enter)
+
+    def alter(self, name: str, settings: Mapping[str, Any]) -> MapDefinition:
+        """Change settings of a map, see `Pond.alter_map`.
+
+        Raises: `Invalid`; `NotFound`.
+        """
+
+        def enter(tx: Transaction) -> MapDefinition:
+            altered = altered_map(tx, name, settings)
+            if altered != find_map(tx, name):
+                body = {"definition": altered.to_dict()}
+                record(tx, "alter", (altered.name,), body, self._loading.clock.now_ms())
+            return altered
+
+        return self._entered(enter)
+
+    def drop(self, name: str) -> None:
+        """Drop a map, see `Pond.drop_map`.
+
+        Raises: `NotFound`.
+        """
+
+        def enter(tx: Transaction) -> MapDefinition:
+            definition, loading = find_map(tx, name), self._loading
+            body = {"incarnation": definition.incarnation}
+            record(tx, "drop", (definition.name,), body, loading.clock.now_ms(), keep=loading.loads.keep)
+            return definition
+
+        definition = self._entered(enter)
+        step("drop.forgotten")
+        self._dropped(definition.name, definition.incarnation)
+
+    def _entered(self, enter: Callable[[Transaction], MapDefinition]) -> MapDefinition:
+        with self._loading.writing():
+            definition = self._loading.space.write(enter)
+            step("log.entered")
+        self._loading.loads.announce()
+        return definition
+
+    def followed(self, entry: Entry) -> None:
+        """Do outside the space what an entry of the primary did at the primary."""
+        if entry.kind == "drop":
+            self._dropped(entry.maps[0], entry.body["incarnation"])
+
+    def _dropped(self, name: str, incarnation: str) -> None:
+        loads = self._loading.loads
+        self._open_maps.forget([name])
+        for parent in ("shards", "snapshots"):
+            self._remove_dropped(self._loading.folder / parent / f"{name}.{incarnation}")
+        with suppress(Unavailable), loads.alone(seconds=0):
+            loads.clear()
+
+    def finish_drops(self) -> None:
+        """Remove what a crash, or those who read its snapshots, left of maps that were dropped."""
+        folder = self._loading.folder
+        there = [place for parent in ("shards", "snapshots") for place in (folder / parent).glob("[!.]*")]
+        known = {folder_name(definition) for definition in self.list()}
+        for place in there:
+            if place.name not in known:
+                self._remove_dropped(place)
+
+    def _remove_dropped(self, place: Path) -> None:
+        """Remove a folder of a map that was dropped; of its snapshots those that somebody reads stay for now."""
+        if place.parent.name == "snapshots":
+            if place.is_dir():
+                # Imported here: opening a pond needs no compiled kernels.
+                from millpond.maps.snapshots.subset import discard_snapshots
+
+                discard_snapshots(FolderObjects(place), self._loading.clock.now_ms())
+            return
+        # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
+        (place / "current").unlink(missing_ok=True)
+        remove_tree(place)
+
+    def list(self) -> Sequence[MapDefinition]:
+        """All maps, by name."""
+        with self._loading.space.read() as tx:
+            return list_maps(tx)
