@@ -37,7 +37,7 @@ import millpond
 from _servers import redis_server
 from millpond import spark as mp
 from millpond.kernel import steps
-from millpond.spark.places import Place, Rights
+from millpond.spark.places import FolderPlace, Rights
 from millpond.spark.sources import MapSource
 from millpond.testing.cluster import Cluster, free_port
 
@@ -76,7 +76,7 @@ def timed_source(ends: Path) -> type[MapSource]:
     """The data source, whose workers note when the tasks of an epoch are done."""
 
     class Timed(MapSource):
-        default = Place("")
+        default = FolderPlace("")
         rights = Rights()
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name

@@ -57,16 +57,9 @@ def open(
         Invalid: the folder holds something else or, without `create`, no pond; an address or setting not understood.
         Unavailable: none of the nodes can be reached.
     """
-    # Arrow and LMDB are imported with the first pond, so that `import millpond` stays light.
-    from millpond.maps.protocols import is_url
+    from millpond.client.location import parse_location
 
-    if isinstance(where, str) and is_url(where):
-        from millpond.client.pond import open_nodes
-
-        return open_nodes(where, clock=clock, **settings)
-    from millpond.pond import open_pond
-
-    return open_pond(where, create=create, clock=clock, **settings)
+    return parse_location(where).open(create=create, clock=clock, **settings)
 
 
 def open_snapshot(

@@ -17,7 +17,7 @@ from typing import Any
 
 from millpond import spark as mp
 from millpond.kernel import steps
-from millpond.spark.places import Place, Rights
+from millpond.spark.places import FolderPlace, Rights
 from millpond.spark.sources import MapSource
 
 FILES_PER_EPOCH = 1
@@ -48,7 +48,7 @@ def armed_source(scratch: Path, kill_at: str) -> type[MapSource]:
     """The data source, which arms each worker that it comes to."""
 
     class Armed(MapSource):
-        default = Place(str(scratch / "pond"))
+        default = FolderPlace(str(scratch / "pond"))
         rights = Rights()
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:

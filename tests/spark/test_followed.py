@@ -10,7 +10,7 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.spark.change_log import BEHIND_SECONDS, FollowedMap
 from millpond.spark.options import pond_option
-from millpond.spark.places import Place, Rights, place_named
+from millpond.spark.places import FolderPlace, NodesPlace, Rights, place_named
 from tests.nodes.conftest import cluster as cluster
 from tests.nodes.conftest import serve as serve
 
@@ -42,7 +42,7 @@ def test_a_node_that_has_merged_less_is_not_queried(cluster: ClusterHere) -> Non
         cluster[0].pond.log.wait_applied(position)
 
     def followed(*order: int) -> FollowedMap:
-        followed_map = FollowedMap(Place(cluster.url), numbers.definition, Hasty())
+        followed_map = FollowedMap(NodesPlace(cluster.url), numbers.definition, Hasty())
         nodes = followed_map.log._nodes  # type: ignore[attr-defined]
         nodes.connections = [nodes.connections[number] for number in order]
         return followed_map
@@ -57,6 +57,7 @@ def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MILLPOND_TOKEN", "of this process")
     place = place_named("http://n1:7433, http://n2:7433/", Rights("of the session"))
+    assert isinstance(place, NodesPlace)
     assert (place.where, place.rights.token) == ("http://n1:7433,http://n2:7433", "of the session")
     assert "session" not in repr(place)
     assert place_named("http://n1:7433", Rights()).rights.token == "of this process"
@@ -66,8 +67,10 @@ def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_option_wins_over_the_session() -> None:
-    default = Place("/ponds/weather")
+    default = FolderPlace("/ponds/weather")
     assert pond_option({}, default, Rights()) is default
-    assert pond_option({"path": "http://n1:7433"}, default, Rights("given")) == Place("http://n1:7433", Rights("given"))
+    assert pond_option({"path": "http://n1:7433"}, default, Rights("given")) == NodesPlace(
+        "http://n1:7433", Rights("given")
+    )
     with pytest.raises(millpond.Invalid, match="no pond is named"):
         pond_option({}, None, Rights())

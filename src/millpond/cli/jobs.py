@@ -110,14 +110,14 @@ def _switch(name: str, act: str, deed: str, pond: str | None, everywhere: bool, 
 
 @contextmanager
 def _nodes(pond: str | None, everywhere: bool) -> Iterator[Nodes]:
+    from millpond.client.location import FolderLocation, parse_location
     from millpond.client.transport import Nodes
     from millpond.errors import Invalid
-    from millpond.maps.protocols import is_url
     from millpond.settings import load_settings
 
     settings = load_settings()
     place = pond or settings.own_url()
-    if not is_url(place):
+    if isinstance(parse_location(place), FolderLocation):
         raise Invalid(
             "jobs run on nodes, and this is a folder", kind="jobs_folder", pond=place,
             hint="name the node that serves it: --pond http://localhost:7433",

@@ -124,16 +124,6 @@ def existing_pond(place: str | Path, **settings: Any) -> PondLike:
 
     Raises: `NotFound` when there is none; only `millpond init` makes one. `Unavailable` when no node can be reached.
     """
-    import millpond
-    from millpond.maps.protocols import is_url
+    from millpond.client.location import parse_location
 
-    if "://" in str(place) and not is_url(place):
-        raise millpond.Invalid(
-            "the address of a node is not understood", kind="node_url", url=place, hint="such as http://localhost:7433"
-        )
-    if not is_url(place) and not (Path(place) / "pond.json").is_file():
-        raise millpond.NotFound(
-            "there is no pond here", kind="pond_not_found", pond=place,
-            hint="make one with 'millpond init', or name one with --pond or MILLPOND_POND",
-        )  # fmt: skip
-    return millpond.open(str(place), **(settings if is_url(place) else {}))
+    return parse_location(str(place)).open_existing(**settings)

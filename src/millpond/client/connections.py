@@ -24,12 +24,11 @@ from urllib3.exceptions import (
 
 from millpond.client.stopping import Interrupt
 from millpond.errors import Invalid, MillpondError, Unavailable
-from millpond.maps.protocols import is_url
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
-__all__ = ("Broken", "Busy", "Sockets", "breaking", "is_url", "node_urls", "unreachable", "way_out")
+__all__ = ("Broken", "Busy", "Sockets", "breaking", "node_urls", "unreachable", "way_out")
 
 IDLE_CONNECTIONS_MAX = 8
 """Idle connections to one node that a process keeps; more may be open at once."""

@@ -30,16 +30,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
 
-__all__ = ("CatalogueLike", "LogLike", "MapLike", "PartsLike", "PondLike", "is_url")
-
-
-def is_url(place: object) -> bool:
-    """True when a pond's place is the address of nodes, not a folder.
-
-    >>> is_url("http://localhost:7433"), is_url("pond")
-    (True, False)
-    """
-    return isinstance(place, str) and place.strip().lower().startswith(("http://", "https://"))
+__all__ = ("CatalogueLike", "LogLike", "MapLike", "PartsLike", "PondLike")
 
 
 class MapLike(Protocol):

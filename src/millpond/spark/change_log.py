@@ -6,29 +6,26 @@ about the map: the right to read it is enough.
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from millpond.clock import Clock, SystemClock
+from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import read_manifest
-from millpond.pond import open_pond
-from millpond.spark.places import Place
+from millpond.pond import Pond
+from millpond.spark.places import NodesPlace, Place
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
 
-__all__ = ("Change", "ChangesSettings", "FollowedMap", "Log", "changed_rows")
+__all__ = ("Change", "ChangesSettings", "FolderLog", "FollowedMap", "Log", "NodesLog", "changed_rows")
 
 POLL_SECONDS = 0.05
 ENTRIES_AT_ONCE = 1_000
@@ -85,12 +82,11 @@ class Log(Protocol):
         """Let go of the pond."""
 
 
-class _FolderLog:
+class FolderLog:
     """The log of a pond in a folder."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self.name = name
-        self._pond = open_pond(place.folder, create=False, clock=SystemClock())
+    def __init__(self, pond: Pond, name: str) -> None:
+        self.name, self._pond = name, pond
         self.pond_id = self._pond.log.pond_id
 
     def close(self) -> None:
@@ -121,10 +117,10 @@ class _FolderLog:
         return frozenset(part.part for part in self._pond.parts.list(self.name, "quarantined"))
 
 
-class _NodesLog:
+class NodesLog:
     """The log of a pond on nodes. It never speaks of parts that are kept no more."""
 
-    def __init__(self, place: Place, name: str, clock: Clock) -> None:
+    def __init__(self, place: NodesPlace, name: str, clock: Clock) -> None:
         self.name = name
         self._nodes, self._clock = place.nodes(), clock
         self.pond_id = str(self._nodes.learn()["pond"])
@@ -191,7 +187,7 @@ class FollowedMap:
 
     def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
         self.name = definition.name
-        self.log: Log = _NodesLog(place, self.name, clock) if place.remote else _FolderLog(place, self.name)
+        self.log = place.log(self.name, clock)
 
     def earliest(self) -> int:
         """The position after which every change of the map is still there."""
@@ -224,7 +220,7 @@ def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Ite
     Raises: `NotFound` when the part is kept no more; `Conflict` when it is of a map of that name that is no longer the
     one that the query began with, and has other columns.
     """
-    with _part(place, change) as folder:
+    with place.part(change) as folder:
         try:
             received = Received(folder, read_manifest(folder))
         except Corrupt as error:
@@ -239,19 +235,3 @@ def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Ite
                 hint="begin again: a new query, with a new checkpointLocation",
             )  # fmt: skip
         yield from part_rows(written, received)  # another map of that name may keep its keys in another way
-
-
-@contextmanager
-def _part(place: Place, change: Change) -> Iterator[Path]:
-    if change.folder is not None:
-        yield Path(change.folder)
-        return
-    from millpond.client.pond import RemotePond
-
-    with (
-        tempfile.TemporaryDirectory(prefix="millpond-") as scratch,
-        RemotePond(place.where, place.settings(), clock=SystemClock()) as pond,
-    ):
-        folder = Path(scratch) / change.part
-        pond.parts.fetch(change.part, folder)
-        yield folder

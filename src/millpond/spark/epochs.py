@@ -29,7 +29,7 @@ from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
 from millpond.spark.places import Place, opened
-from millpond.spark.staging import StagingDir, staging_dir_at
+from millpond.spark.staging import StagingDir
 from millpond.spark.write_jobs import QUERY, LoadSettings, adopt, epoch_of, load_partition, tell_rejects
 
 __all__ = ("EpochParts", "EpochWriter", "epoch_rejects")
@@ -55,7 +55,7 @@ class EpochWriter(DataSourceStreamArrowWriter):
         self.settings = settings
         # Spark makes a writer for the tasks of each epoch, and another to commit it, which lands nothing. The parent
         # of this process serves the whole Spark application.
-        self.staging_dir = staging_dir_at(place, SystemClock(), os.getppid(), lasting=False)
+        self.staging_dir = place.staging_dir(SystemClock(), os.getppid(), lasting=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochParts:
         """Seal the rows of one partition of an epoch, on an executor."""

@@ -33,7 +33,6 @@ from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading, guard_rejects
 from millpond.maps.parts.part import PartFile
-from millpond.pond import Pond
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.staging import Entered, StagingDir
@@ -100,15 +99,12 @@ def load_files(
             reads = _read_all(session, pieces, reading, staging_dir, (source, salt, enough))
             with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
                 _tell_rejects(reads, pieces, rejected)
-            entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise)
+            entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise, freeze=freeze)
             result = staging_dir.enter(open_, _parts(reads), entered)
         except BaseException:
             staging_dir.give_up(_parts(reads))
             raise
         staging_dir.end()
-        if freeze and isinstance(open_, Pond):
-            for name in result.maps:
-                open_.map(name).freeze()
         return replace(result, empty=_without_rows(reads, pieces), seconds=clock.monotonic() - began)
 
 

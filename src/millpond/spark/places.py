@@ -1,32 +1,40 @@
 """The pond a Spark call speaks of: an open one, a folder, nodes by their URLs, or the session's own.
 
 To other processes it travels as a `Place`: the folder's absolute path, or the URLs with what is needed to be let in.
+What differs between the two, `FolderPlace` and `NodesPlace` do, each in its way; nobody else looks which it is.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pyspark.sql import SparkSession
 
-from millpond.clock import SystemClock
+from millpond.client.location import FolderLocation, parse_location
+from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
-from millpond.maps.protocols import is_url
+from millpond.maps.loads.load import writer_folder
 from millpond.pond import Pond, open_pond
 from millpond.spark.private_api import need_classic
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
+    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.settings import Settings
+    from millpond.spark.change_log import Change, Log
+    from millpond.spark.planned_snapshot import PlannedSnapshots
+    from millpond.spark.staging import StagingDir
 
 __all__ = (
-    "POND", "OpenPond", "Place", "PondLike", "Rights", "place_named", "open_place", "opened", "place_of", "rights_of",
+    "POND", "FolderPlace", "NodesPlace", "OpenPond", "Place", "PondLike", "Rights", "opened", "place_named", "place_of",
+    "rights_of",
 )  # fmt: skip
 
 OpenPond: TypeAlias = "Pond | RemotePond"
@@ -46,26 +54,91 @@ class Rights:
     tls_ca: str = ""
 
 
+class Place(Protocol):
+    """The location of a pond, as it travels to executors; `where` names it in options and settings."""
+
+    @property
+    def where(self) -> str: ...
+
+    def open(self) -> OpenPond:
+        """Open the pond.
+
+        Raises: `Invalid` when there is none in the folder; `Unavailable` when no node answers.
+        """
+
+    def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
+        """The staging directory of a new job; leftovers in a folder are removed when the process `owner` is dead.
+
+        Without `lasting` the job's folder is made by its first attempt and goes with its last.
+        """
+
+    def log(self, name: str, clock: Clock) -> Log:
+        """The log of the pond, as far as it is about one map."""
+
+    def pin(self, pond: OpenPond, name: str) -> tuple[PlannedSnapshots, SnapshotManifest]:
+        """The map as it is now; it is frozen first if it moved on.
+
+        Raises: `NotFound` for a map that is not there.
+        """
+
+    def part(self, change: Change) -> AbstractContextManager[Path]:
+        """The folder of the part of a change, on an executor.
+
+        Raises: `NotFound` when it is kept no more.
+        """
+
+
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The location of a pond: a folder, or the URLs of its nodes by commas.
+class FolderPlace:
+    """A pond in a folder that driver and executors see under one path, which is absolute."""
+
+    where: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return Path(self.where)
+
+    def open(self) -> Pond:
+        """Open the pond in the folder, which must be there."""
+        return open_pond(self.folder, create=False, clock=SystemClock())
+
+    def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
+        """A folder below the pond's own."""
+        from millpond.spark.staging import FolderStagingDir
+
+        return FolderStagingDir(writer_folder(self.folder, clock, owner), lasting)
+
+    def log(self, name: str, clock: Clock) -> Log:
+        """The log in the pond's space."""
+        from millpond.spark.change_log import FolderLog
+
+        return FolderLog(self.open(), name)
+
+    def pin(self, pond: OpenPond, name: str) -> tuple[PlannedSnapshots, SnapshotManifest]:
+        """Freeze the map: its snapshot stays while somebody leases it."""
+        from millpond.spark.planned_snapshot import FolderSnapshots
+
+        assert isinstance(pond, Pond), "the pond of a folder"
+        opened = pond.map(name)
+        return FolderSnapshots(str(opened.objects.where)), opened.freeze()
+
+    @contextmanager
+    def part(self, change: Change) -> Iterator[Path]:
+        """The part where it lies."""
+        assert change.folder is not None, "a change of a folder's log has the folder of its part"
+        yield Path(change.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class NodesPlace:
+    """A pond on nodes: their URLs by commas.
 
     `rights` are the session's, and go with it to executors, whose own settings win where they name some.
     """
 
     where: str
     rights: Rights = field(default_factory=Rights)
-
-    @property
-    def remote(self) -> bool:
-        """True when the pond is on nodes."""
-        return is_url(self.where)
-
-    @property
-    def folder(self) -> Path:
-        """The folder, of a pond that is one."""
-        assert not self.remote, "nodes keep their folders to themselves"
-        return Path(self.where)
 
     def settings(self) -> Settings:
         """The settings of this process, with the driver's token and authority as defaults."""
@@ -76,10 +149,47 @@ class Place:
         return load_settings(**{name: value for name, value in ours.items() if value})
 
     def nodes(self) -> Nodes:
-        """Lines to the nodes."""
+        """Connections to the nodes."""
         from millpond.client.transport import Nodes
 
         return Nodes(self.where, self.settings(), clock=SystemClock())
+
+    def open(self) -> RemotePond:
+        """Open the pond on the nodes."""
+        from millpond.client.pond import RemotePond
+
+        return RemotePond(self.where, self.settings(), clock=SystemClock())
+
+    def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
+        """The nodes take the parts; a temporary folder each executor has of its own."""
+        from millpond.spark.staging import NodesStagingDir
+
+        return NodesStagingDir(self, clock.random_id())
+
+    def log(self, name: str, clock: Clock) -> Log:
+        """The log, of the first node that answers."""
+        from millpond.spark.change_log import NodesLog
+
+        return NodesLog(self, name, clock)
+
+    def pin(self, pond: OpenPond, name: str) -> tuple[PlannedSnapshots, SnapshotManifest]:
+        """Pin the snapshot on the nodes for some hours."""
+        from millpond.client.connections import node_urls
+        from millpond.client.snapshots.pin import SnapshotPin
+        from millpond.client.snapshots.planned import plan_snapshot
+        from millpond.spark.planned_snapshot import NodesSnapshots
+
+        wanted = SnapshotPin(node_urls(self.where), pond.map(name).name)
+        pinned, manifest = plan_snapshot(wanted, settings=self.settings())
+        return NodesSnapshots(self, pinned), manifest
+
+    @contextmanager
+    def part(self, change: Change) -> Iterator[Path]:
+        """The part, fetched into a temporary folder."""
+        with tempfile.TemporaryDirectory(prefix="millpond-") as scratch, self.open() as pond:
+            folder = Path(scratch) / change.part
+            pond.parts.fetch(change.part, folder)
+            yield folder
 
 
 def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Place:
@@ -94,9 +204,9 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Plac
             "no pond is named", kind="pond_unnamed", hint=f"pass pond=…, or set {POND}; sources take option('pond', …)"
         )
     if isinstance(place, Pond):
-        return Place(str(place.folder.absolute()))
+        return FolderPlace(str(place.folder.absolute()))
     if not isinstance(place, str | os.PathLike):
-        return Place(place.nodes.where, Rights(place.settings.token, place.settings.tls_ca or ""))
+        return NodesPlace(place.nodes.where, Rights(place.settings.token, place.settings.tls_ca or ""))
     return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
 
 
@@ -110,13 +220,15 @@ def place_named(place: str, rights: Rights) -> Place:
 
     Raises: `Invalid` for URLs that are not understood.
     """
-    if not is_url(place):
-        return Place(str(Path(place).absolute()))  # executors work elsewhere than the driver
+    location = parse_location(place)
+    if isinstance(location, FolderLocation):
+        return FolderPlace(str(location.folder.absolute()))  # executors work elsewhere than the driver
     from millpond.client.connections import node_urls
     from millpond.settings import load_settings
 
     ours = load_settings()
-    return Place(",".join(node_urls(place)), Rights(rights.token or ours.token, rights.tls_ca or ours.tls_ca or ""))
+    rights = Rights(rights.token or ours.token, rights.tls_ca or ours.tls_ca or "")
+    return NodesPlace(",".join(node_urls(location.urls)), rights)
 
 
 @contextmanager
@@ -128,17 +240,5 @@ def opened(pond: PondLike | None, place: Place) -> Iterator[OpenPond]:
     if pond is not None and not isinstance(pond, str | os.PathLike):
         yield pond
         return
-    with open_place(place) as made:
+    with place.open() as made:
         yield made
-
-
-def open_place(place: Place) -> OpenPond:
-    """Open the pond at a place.
-
-    Raises: as `opened`.
-    """
-    if not place.remote:
-        return open_pond(place.folder, create=False, clock=SystemClock())
-    from millpond.client.pond import RemotePond
-
-    return RemotePond(place.where, place.settings(), clock=SystemClock())

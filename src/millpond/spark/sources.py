@@ -41,7 +41,7 @@ from millpond.spark.options import (
     switch,
 )
 from millpond.spark.places import Place, Rights, opened
-from millpond.spark.planned_snapshot import PlannedSnapshots, pin
+from millpond.spark.planned_snapshot import PlannedSnapshots
 from millpond.spark.sinks import MapWriter
 from millpond.spark.write_jobs import LoadSettings, check_rows
 
@@ -91,7 +91,7 @@ class MapSource(DataSource):
     def reader(self, schema: StructType) -> MapReader:
         """A reader of the columns of `schema`."""
         with opened(None, self.place) as pond:
-            shelf, manifest = pin(pond, self.place, str(self.map))
+            shelf, manifest = self.place.pin(pond, str(self.map))
         _check_schema(manifest.definition, schema)
         pushed = push_condition(manifest.definition, self.options.get("where"))
         made = PushingReader if switch(self.options, "pushdown", default=False) else MapReader

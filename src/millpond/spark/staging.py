@@ -21,20 +21,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
-from millpond.clock import Clock, SystemClock
+from millpond.clock import SystemClock
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
-from millpond.maps.loads.load import LoadResult, writer_folder
+from millpond.maps.loads.load import LoadResult
 from millpond.maps.parts.part import PartFile
 from millpond.pond import Pond
-from millpond.spark.places import OpenPond, Place
+from millpond.spark.places import NodesPlace, OpenPond
 from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
 
-__all__ = ("Entered", "FolderStagingDir", "Landed", "StagingDir", "NodesStagingDir", "job_over", "staging_dir_at")
+__all__ = ("Entered", "FolderStagingDir", "Landed", "StagingDir", "NodesStagingDir", "job_over")
 
 
 Landed: TypeAlias = "tuple[tuple[PartFile, ...], str | bytes | None]"
@@ -49,6 +49,7 @@ class Entered:
     rejected: int = 0
     stream: tuple[str, int] | None = None
     synchronise: bool = False
+    freeze: bool = False
 
 
 class StagingDir(Protocol):
@@ -83,16 +84,6 @@ class StagingDir(Protocol):
 
     def give_up(self, parts: Iterable[PartFile]) -> None:
         """Remove what the job's attempts left, when it will not be entered."""
-
-
-def staging_dir_at(place: Place, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
-    """The staging_dir of a new job; leftovers in a folder are removed when the process `owner` is dead.
-
-    Without `lasting` the job's folder is made by its first attempt and goes with its last.
-    """
-    if place.remote:
-        return NodesStagingDir(place, clock.random_id())
-    return FolderStagingDir(writer_folder(place.folder, clock, owner), lasting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +122,12 @@ class FolderStagingDir:
                 self.job.rmdir()
 
     def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
-        """Adopt the folders; they are merged when this returns."""
-        assert isinstance(pond, Pond)
-        return pond.commit_load(parts, source=entered.source, rejected=entered.rejected, stream=entered.stream)
+        """Adopt the folders; they are merged when this returns, and frozen when that is wanted."""
+        assert isinstance(pond, Pond), "the pond of a folder"
+        result = pond.commit_load(parts, source=entered.source, rejected=entered.rejected, stream=entered.stream)
+        for name in result.maps if entered.freeze else ():
+            pond.map(name).freeze()
+        return result
 
     def end(self) -> None:
         """Remove the job's folder."""
@@ -151,7 +145,7 @@ class NodesStagingDir:
     `job` names the load, so that entering it again enters nothing.
     """
 
-    place: Place
+    place: NodesPlace
     job: str
 
     def begin(self) -> None:
@@ -190,7 +184,7 @@ class NodesStagingDir:
         remove_tree(folder)
 
     def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
-        """Have the primary enter the load, and every node come up to it."""
+        """Have the primary enter the load, and every node come up to it; nodes freeze when they are asked."""
         from millpond.client.upload import enter_load
 
         there = cast("RemotePond", pond)

@@ -24,7 +24,7 @@ from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.spark.places import OpenPond, Place
-from millpond.spark.planned_snapshot import PlannedSnapshots, pin
+from millpond.spark.planned_snapshot import PlannedSnapshots
 
 __all__ = ("Question", "ask_all", "by_column", "in_batches", "open_snapshot", "question_to")
 
@@ -91,7 +91,7 @@ def open_snapshot(shelf: PlannedSnapshots, id_: str) -> Snapshot:
 
 def question_to(pond: OpenPond, place: Place, name: str) -> Question:
     """The question to a map as it is now; it is frozen first if it moved on."""
-    shelf, manifest = pin(pond, place, name)
+    shelf, manifest = place.pin(pond, name)
     now = SystemClock().now_ms() if manifest.definition.kind.timed else None
     return Question(shelf, manifest.id, manifest.definition, now)
 

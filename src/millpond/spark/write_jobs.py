@@ -30,10 +30,9 @@ from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.inputs.zones import TimeForm, time_form
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.model.definition import MapDefinition
-from millpond.pond import Pond
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
-from millpond.spark.staging import Entered, StagingDir, staging_dir_at
+from millpond.spark.staging import Entered, StagingDir
 
 __all__ = (
     "QUERY",
@@ -82,7 +81,7 @@ class LoadSettings:
 
 def begin_job(place: Place, clock: Clock, owner: int) -> StagingDir:
     """A new job's staging_dir; leftovers in a folder are removed when the process `owner` is dead."""
-    staging_dir = staging_dir_at(place, clock, owner)
+    staging_dir = place.staging_dir(clock, owner)
     staging_dir.begin()
     return staging_dir
 
@@ -142,16 +141,17 @@ def adopt(pond: OpenPond, staging_dir: StagingDir, tasks: Iterable[TaskParts], s
     try:
         rejected = tell_rejects(ordered, settings)
         entered = Entered(
-            source=settings.source, rejected=rejected, stream=settings.epoch, synchronise=settings.synchronise
+            source=settings.source,
+            rejected=rejected,
+            stream=settings.epoch,
+            synchronise=settings.synchronise,
+            freeze=settings.freeze,
         )
         result = staging_dir.enter(pond, parts, entered)
     except BaseException:
         staging_dir.give_up(parts)
         raise
     staging_dir.end()
-    if settings.freeze and isinstance(pond, Pond):
-        for name in result.maps:
-            pond.map(name).freeze()
     return result
 
 
