@@ -146,7 +146,7 @@ def test_a_clone_has_what_is_shared_and_leaves_its_folders_settings(busy: Path, 
         found = rows_of(copy)
         local = names_of(Scope.LOCAL) - {"maps/cloned", "maps/quarantine/<map>/<number>"}
         assert found.keys() == names_of() - local
-        assert copy.id == about.pond
+        assert copy.log.pond_id == about.pond
         with copy.space.read() as tx:
             assert tx.get(POND_ID.pack()) == about.pond.encode()
             assert tx.get(PART_RETENTION.pack()) == str(3 * DAY).encode()
