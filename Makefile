@@ -45,6 +45,8 @@ docs: $(READY) ## docs/cli.md, docs/errors.md and the table of keyspaces anew, f
 	@$(BIN)/python tools/cli_reference.py --write
 	@$(BIN)/python tools/error_reference.py --write
 	@$(BIN)/python tools/keyspaces.py --write
+docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, reference/; what `millpond warm` compiles
+	@$(BIN)/python tools/api_reference.py --write
 	@$(BIN)/python tools/kernels.py --write
 
 format: $(READY) ## rewrite the code in the project's style

@@ -49,9 +49,10 @@ def open(where: str, *, create: bool = True, clock: Clock | None = None, **setti
 def open(
     where: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, **settings: Any
 ) -> PondLike:
-    """Open the pond in a folder, made if missing unless `create` is False; or the one that nodes keep, by a URL.
+    """Open the pond in a folder, which is made if missing unless `create` is False; or a pond on nodes, by a URL.
 
-    `settings` are those of clients, as in `millpond.toml`: `token="…"`, `synchronise=True`; a folder has none.
+    `settings` of a pond on nodes are those of clients, as in `millpond.toml`: `token="…"`, `synchronise=True`. A folder
+    takes `part_retention`.
 
     Raises:
         Invalid: the folder holds something else or, without `create`, no pond; an address or setting not understood.

@@ -37,7 +37,11 @@ __all__ = (
 
 
 class MillpondError(Exception):
-    """The root. `str()` reads: what happened. name=value … (the way out)."""
+    """The root of all errors.
+
+    `kind` is a stable code, `message` a sentence, `values` the things it is about, `hint` the way out (or None);
+    `str()` joins them: `message. name=value … (hint)`.
+    """
 
     kind: str = "internal"
 
@@ -65,7 +69,7 @@ def _rebuild(
 
 
 class Conflict(MillpondError):
-    """Somebody else changed it first: refresh, then try again."""
+    """Another process changed it first: refresh, then try again."""
 
     kind = "conflict"
 
@@ -100,7 +104,7 @@ class Invalid(MillpondError, ValueError):
 
 
 class Denied(MillpondError):
-    """You may not do this, or did not say who you are: get a token with the right. The thing itself may well exist."""
+    """The token is missing or does not allow this: get one that does. The thing itself may well exist."""
 
     kind = "denied"
 
@@ -120,19 +124,19 @@ class Unavailable(MillpondError):
 class Uncertain(Unavailable):
     """A commit whose answer was lost: all of it was done, or nothing. Find out which before you try again.
 
-    An act that says it may be repeated may be repeated. An `Unavailable` that is not this was not done.
+    Loads may always be repeated: the same data loads once. Any other `Unavailable` means that nothing was done.
     """
 
     kind = "uncertain"
 
 
 class Corrupt(MillpondError):
-    """Stored bytes are not what was written: the file is named; it is never skipped in silence."""
+    """Stored bytes differ from what was written: stop, and restore the file that is named."""
 
     kind = "corrupt"
 
 
 class Internal(MillpondError):
-    """Our own mistake: please report it."""
+    """A mistake in Millpond: please report it."""
 
     kind = "internal"

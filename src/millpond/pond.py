@@ -120,7 +120,7 @@ class Pond:
         self.close()
 
     def close(self) -> None:
-        """Let go of all files. Closing twice is harmless."""
+        """Close all files. Closing twice is harmless."""
         self._resources.close()
 
     # -- maps -----------------------------------------------------------------------------------------
@@ -131,9 +131,12 @@ class Pond:
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64,
     ) -> Map:  # fmt: skip
-        """Make a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed for ever, the others may be altered.
+        """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed for ever; the others may be altered.
 
-        `value` in Spark's words (`double`, or `temp double, wind_speed double`); None lets each row have its own type.
+        `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state` or `session`. `value`: the type of
+        values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
+        `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations, and `retain_by`
+        says which time of a row they count from: `effective_time` or `update_time`.
 
         Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
         """
@@ -165,10 +168,10 @@ class Pond:
         return self.open_maps.map(self.catalogue.alter(name, settings))
 
     def drop_map(self, name: str) -> None:
-        """Drop a map with all its rows, parts and snapshots; merged parts are kept as long as the others.
+        """Drop a map with all its rows, parts and snapshots; merged parts are retained as long as those of other maps.
 
-        Handles of the map raise `NotFound` from now on, in every process. A snapshot that somebody has open answers
-        until it is closed; its files go when the pond is next opened, or with the orphans of a node.
+        Handles of the map raise `NotFound` from now on, in every process. An open snapshot answers until it
+        is closed; its files go when the pond is next opened, or with the orphans of a node.
 
         Raises: `NotFound`.
         """
@@ -180,19 +183,23 @@ class Pond:
     # -- loads ----------------------------------------------------------------------------------------
 
     def part_writer(self, name: str, *, source: str = "") -> PartWriter:
-        """A writer of parts for a map; hand what it finishes to `commit_load`."""
+        """A writer of parts for a map; `commit_load` takes the parts that it finishes.
+
+        Raises: `NotFound`.
+        """
         return PartWriter(self.map(name).definition, writer_folder(self.folder, self.clock), source=source)
 
     def commit_load(
         self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
         stream: tuple[str, int] | None = None, wait: bool = True,
     ) -> LoadResult:  # fmt: skip
-        """Adopt sealed parts, of one map or several, as one load or not at all; then merge them, or do not `wait`.
+        """Adopt sealed parts, of one map or several, as one load or not at all; `wait` until they are merged.
 
-        What was entered under this `load_id`, or for this (query, epoch) of a `stream` or a later one, is returned
-        again, and nothing is entered.
+        A `load_id` that was committed before, or a (query, epoch) of a `stream` at or before the last one committed,
+        adds nothing: the result of the first commit is returned.
 
-        Raises: `Corrupt`, `Conflict`, `Unavailable`, see `maps.loading.commit_load`.
+        Raises: `Corrupt` for a damaged part; `Conflict` when a map was dropped meanwhile; `Unavailable` when the disk
+        is full.
         """
         return commit_load(
             self.loading, parts, source=source, rejected=rejected, load_id=load_id, stream=stream, wait=wait
@@ -228,14 +235,17 @@ class Pond:
         )  # fmt: skip
 
     def merge(self) -> Merged:
-        """Merge all parts that wait, maps in parallel. Loads do it by themselves; this is for after a full disk."""
+        """Merge all queued parts, maps in parallel. Loads merge by themselves; call this after a full disk.
+
+        Raises: `Unavailable` when the disk is full; `Conflict` when a node serves the pond.
+        """
         with self._serving.writing():
             return merge_queued(self.loads, self._shard)
 
     # -- questions to all maps ------------------------------------------------------------------------
 
     def sql(self, text: str) -> pa.Table:
-        """Answer SQL (DuckDB's) in which every map is a table and `get_state(map, key, at)` a function.
+        """The result of a query in DuckDB's SQL: every map is a table, and `get_state(map, key, at)` a function.
 
         Raises: `Invalid` when the query is not understood.
         """
@@ -244,10 +254,10 @@ class Pond:
         return query(self, text)
 
     def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
-        """Check every invariant on the data as it lies; `full` decodes all rows, not only a sample of each map.
+        """Check every invariant on the stored data; `full` decodes all rows, not only a sample of each map.
 
-        Damaged parts and snapshots are quarantined, each with its reason; the report says what to do. `going` is asked
-        before each map: when it says no, the report ends there.
+        Damaged parts and snapshots are quarantined with their reasons, and the report names the remedy. `going` is
+        called before each map; the report ends when it returns False.
         """
         from millpond.maps.verify import verify_maps
 

@@ -48,8 +48,8 @@ def definition_of(description: Mapping[str, Any]) -> MapDefinition:
 class RemoteMap:
     """A map on nodes: get it from `RemotePond.map` or `RemotePond.create_map`.
 
-    It stands for the map as it was made, see `maps.handle.Map`. A snapshot of this machine that is young enough to be
-    used as it is (`min_time_to_keep_snapshots`) answers until then, also of a map that another process dropped.
+    A snapshot on this machine that is younger than `min_time_to_keep_snapshots` answers `lookup` without contacting a
+    node, also after another process dropped the map.
     """
 
     definition: MapDefinition
@@ -77,10 +77,10 @@ class RemoteMap:
         rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None,
         source: str = "", again: bool = False,
     ) -> LoadResult:  # fmt: skip
-        """Load rows into the map on every node, as `Map.load` does into one; merged when the nodes come to it.
+        """Load rows into the map on every node, see `Map.load`; the nodes merge them after the call returns.
 
         Raises: as `Map.load`; `Unavailable` kinds `load_not_everywhere` (nothing was loaded), `load_behind`,
-        `load_unconfirmed` (see `uploads.py`): the same data may be loaded again.
+        `load_unconfirmed`: the same data may be loaded again.
         """
         return self._of_same_map(
             lambda: self.loading.load_data(
@@ -90,7 +90,7 @@ class RemoteMap:
         )  # fmt: skip
 
     def get(self, key: Key, at: object = None) -> Any:
-        """The value of a key at a time, see `Map.get`: asked of a node.
+        """The value of a key at a time, see `Map.get`; a node answers.
 
         Raises: `Invalid` for a key or time the map cannot have; `Unavailable` when no node can be reached.
         """
@@ -101,16 +101,16 @@ class RemoteMap:
         return self._of_same_map(lambda: self.questions.get(self.definition, encoded, instant))
 
     def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
-        """The values of many keys at their times, see `Map.lookup`: few are asked of a node, many of a snapshot.
+        """The values of many keys at their times, see `Map.lookup`; a node answers few keys, a local snapshot many.
 
         Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
         """
         return self._of_same_map(lambda: self.questions.lookup(self.definition, keys, at, on_invalid=on_invalid))
 
     def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """Rows as Arrow batches, see `Map.scan`: they come as they are read; close the reader to stop.
+        """Rows as Arrow batches, see `Map.scan`; they are streamed. Close the reader to stop.
 
-        Raises: as `Map.scan`; `Unavailable` when the node is lost, also while it is read.
+        Raises: as `Map.scan`; `Unavailable` when the connection is lost, also while the rows are read.
         """
 
         def read(text: str | None, names: Sequence[str]) -> pa.RecordBatchReader:
@@ -119,16 +119,13 @@ class RemoteMap:
         return scan_elsewhere(read, self.definition, where, columns)
 
     def freeze(self) -> SnapshotManifest:
-        """Bring the snapshot up to date and to this machine, and say which it is."""
+        """Bring the snapshot up to date and fetch it to this machine; its manifest."""
         return self.snapshot().manifest
 
     def snapshot(
         self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
     ) -> Snapshot:  # fmt: skip
-        """The up-to-date snapshot, open, on this machine, or of some `keys` or a `window` of time, see `Map.snapshot`.
-
-        Close it, or let it go.
-        """
+        """The up-to-date snapshot on this machine, open; or some `keys` or a `window` of time, see `Map.snapshot`."""
         return self._of_same_map(lambda: self.questions.snapshot(self.definition, keys=keys, window=window, fresh=True))
 
     def condense(self, before: object = None) -> MaintenanceReport:
@@ -165,7 +162,7 @@ class RemoteMap:
         return MaintenanceReport(**response["report"])
 
     def info(self) -> dict[str, Any]:
-        """Description and counts of the map, from the first node that can be reached."""
+        """The same facts as `Map.info`, from the first node that can be reached."""
         path, headers = f"/v1/maps/{self.name}", incarnation_headers(self.definition)
         nodes = self.loading.nodes
         response = self._of_same_map(
@@ -174,4 +171,4 @@ class RemoteMap:
         return {name: value for name, value in response.items() if name != "hash_bits"}
 
     def close(self) -> None:
-        """Nothing is held for one map alone."""
+        """Nothing: the pond holds the connections. The method is there because `Map` has it."""

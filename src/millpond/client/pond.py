@@ -80,7 +80,7 @@ class RemotePond:
         self.close()
 
     def close(self) -> None:
-        """Let go of connections, snapshots and parts that nobody committed. Closing twice is harmless."""
+        """Close connections and snapshots, and remove parts that were not committed. Closing twice is harmless."""
         self.questions.close()
         self.nodes.close()
         scratch, self._scratch = self._scratch, None
@@ -138,7 +138,10 @@ class RemotePond:
     # -- loads ----------------------------------------------------------------------------------------
 
     def part_writer(self, name: str, *, source: str = "") -> PartWriter:
-        """A writer of parts for a map, on this machine; hand what it finishes to `commit_load`."""
+        """A writer of parts for a map, on this machine; `commit_load` takes the parts that it finishes.
+
+        Raises: `NotFound`.
+        """
         if self._scratch is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="millpond-"))
         return PartWriter(self.catalogue.find(name), self._scratch / self.clock.random_id(), source=source)
@@ -147,10 +150,10 @@ class RemotePond:
         self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
         stream: tuple[str, int] | None = None, wait: bool | None = None, advance: Advance | None = None,
     ) -> LoadResult:  # fmt: skip
-        """Bring sealed parts to every node and enter them as one load, or not at all; then they are gone from here.
+        """Upload sealed parts to every node and commit them as one load, or not at all; then remove them here.
 
-        `wait` until they are merged everywhere, by default as the setting `synchronise` says. `advance` is called with
-        the bytes that are uploaded.
+        `wait`: return when every node has merged them; by default the setting `synchronise` decides. `advance` is
+        called with the bytes uploaded.
 
         Raises: see `RemoteMap.load`.
         """
@@ -169,7 +172,7 @@ class RemotePond:
         source: str = "", again: bool = False, advance: file_loads.Advance | None = None,
         sent: Advance | None = None,
     ) -> LoadResult:  # fmt: skip
-        """Load files as one load, see `Pond.load_files`; they are read here. `sent` is called with the bytes uploaded.
+        """Load files as one load, see `Pond.load_files`; this machine reads them. `sent` is called with bytes uploaded.
 
         Raises: as `Pond.load_files`, and as `RemoteMap.load`.
         """
@@ -184,7 +187,7 @@ class RemotePond:
         )  # fmt: skip
 
     def merge(self) -> None:
-        """Wait until every node has merged all that was entered before.
+        """Wait until every node has merged all loads that were committed before.
 
         Raises: `Unavailable` naming a node that cannot, and why; `Corrupt` when a part was quarantined.
         """
@@ -196,7 +199,7 @@ class RemotePond:
     # -- questions to all maps ------------------------------------------------------------------------
 
     def sql(self, text: str) -> pa.Table:
-        """Answer SQL, see `Pond.sql`: DuckDB runs here and reads of the maps what it needs.
+        """The result of a query, see `Pond.sql`: DuckDB runs on this machine and reads the rows it needs.
 
         Raises: as `Pond.sql`; `Unavailable` when no node can be reached.
         """
@@ -205,9 +208,9 @@ class RemotePond:
         return query(_QueryablePond(self), text)
 
     def verify(self, *, full: bool = False) -> Report:
-        """Check every invariant on every node, see `Pond.verify`; a node that cannot be asked is a problem.
+        """Check every invariant on every node, see `Pond.verify`; a node that cannot be reached is a problem.
 
-        Raises: `Denied` when the token may ask none of them.
+        Raises: `Denied` when no node allows it to the token.
         """
         outcomes = self.nodes.all(lambda node: node.request("POST", "/v1/verify", json={"full": full}, timeout=3600.0))
         refused = [outcome.error for outcome in outcomes if isinstance(outcome.error, Denied)]

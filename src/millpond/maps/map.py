@@ -42,8 +42,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Map:
     """A map: get it from `Pond.map` or `Pond.create_map`.
 
-    It stands for the map as it was made. When that was dropped, by this process or another, every call raises
-    `NotFound`, kind `map_dropped`, also when another map has the name now.
+    After the map was dropped, by this process or another, every call raises `NotFound`, kind `map_dropped`, also when
+    a new map has the name.
     """
 
     definition: MapDefinition
@@ -74,11 +74,11 @@ class Map:
         rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None,
         source: str = "", again: bool = False,
     ) -> LoadResult:  # fmt: skip
-        """Load rows and merge them: an Arrow table, reader or batches, a pandas or polars frame, or dicts.
+        """Load rows and merge them: an Arrow table, reader or batches, a pandas or polars frame, or a list of dicts.
 
-        Columns are named as the map's (`key, effective_time, value` …, a column per field of a struct) unless
-        `columns` says otherwise. More than `max_rejects` rows that cannot be stored fail the load as a whole;
-        with `rejects` they are written to that file, with their reasons. Times that name no zone are in `zone`
+        Columns have the map's names (`key, effective_time, value` …, a column per field of a struct), unless `columns`
+        maps them. More than `max_rejects` rows that cannot be stored fail the load as a whole; `rejects` names a file
+        that they are written to, with their reasons. Times that name no zone are in `zone`
         (`UTC`, `Europe/Berlin`), or refused. Times that are numbers count in `time_unit` (`s`, `ms`, `us`, `ns`);
         without one they are milliseconds, and those that could be seconds are refused. The same data loaded twice is
         one part and changes nothing, unless `again`.
@@ -91,11 +91,11 @@ class Map:
         )  # fmt: skip
 
     def get(self, key: Key, at: object = None) -> Any:
-        """The value of a key (ranged maps: of a number) at a time, now by default.
+        """The value of one key (ranged maps: one number) as of a time, by default now; None when there is none.
 
-        A struct is a dict, a session `{"start": …, "end": …}`; None when there is none.
+        A struct is a dict; a session is `{"start": …, "end": …}` with aware datetimes.
 
-        Raises: `Invalid` for a key or time the map cannot have.
+        Raises: `Invalid` for a key or time that the map cannot have.
         """
         time, encoded = self._instant(at), single_key(self.definition, key)
         found = None if encoded is None else self.shard.get(encoded, time)
@@ -113,20 +113,20 @@ class Map:
     def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
         """The values of many keys at their times: Arrow arrays in, an Arrow array of the same length out.
 
-        `keys`: a column of what may be a key (docs/inputs.md), any chunking; `at`: one instant or an array of them,
-        now by default. A miss is null. Answers from the snapshot, which is brought up to date first.
-        `on_invalid="miss"` answers null where a value is no key or no time.
+        `keys`: a list or an Arrow column (docs/inputs.md lists the types). `at`: one time, or a column of as many; by
+        default now. A key without a value is null in the answer. The answer comes from the snapshot, which is brought
+        up to date first. `on_invalid="miss"` answers null for a value that is not a key or not a time.
 
-        Raises: `Invalid` for arrays of another type or length, for values that are no key or no time.
+        Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
         if at is None and self.kind.timed:
             at = self.loading.clock.now_ms()
         return self.snapshot().lookup(keys, at, on_invalid=on_invalid)
 
     def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """Rows as Arrow batches, those that a condition takes; what it says of keys and times limits what is read.
+        """The rows that meet a condition, as Arrow batches; conditions on keys and times limit what is read.
 
-        `where` is text such as "key = 'JFK' and temp > 80", a list of `(column, comparison, value)` which must all
+        `where` is text such as `key = 'JFK' and temp > 80`, a list of `(column, comparison, value)` which must all
         hold, or a pyarrow expression. The reader shows the map as it was when its first batch was read.
 
         Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
@@ -136,7 +136,10 @@ class Map:
         return scan(self.shard, self.definition, where, columns)
 
     def freeze(self) -> SnapshotManifest:
-        """Bring the snapshot up to date, and say which it is."""
+        """Bring the snapshot up to date; its manifest.
+
+        Raises: `Unavailable` when the disk is full.
+        """
         from millpond.maps.snapshots.refresh import refreeze
 
         return refreeze(self.loading.space, self.loading.clock, self.objects, self.shard)
@@ -144,10 +147,10 @@ class Map:
     def snapshot(
         self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None
     ) -> Snapshot:  # fmt: skip
-        """The up-to-date snapshot, open. The one given before stays usable for who still holds it.
+        """The up-to-date snapshot, open. A snapshot returned earlier stays usable.
 
-        Limited to `keys` `[lower, upper)` (numbers, for ranged maps), or to a `window` of time `[since, until)`, it is
-        smaller, and refuses questions outside; None: no bound on that side.
+        A subset of `keys` `[lower, upper)` (numbers, for ranged maps), or of a `window` of time `[since, until)`, is
+        smaller, and refuses lookups outside; None is no bound on that side.
 
         Raises: `Invalid` for bounds that the map cannot have.
         """
@@ -174,14 +177,19 @@ class Map:
         return open_subset(self.objects, self.definition, manifest, keys, window, self.loading.clock.now_ms())
 
     def condense(self, before: object = None) -> MaintenanceReport:
-        """Drop repeated confirmations, join overlapping sessions; of rows before a time (default: the setting).
+        """Drop repeated values and join touching sessions, of rows before a time (default: the map's setting).
 
-        It is entered into the log, and done in its turn: after the loads that were entered before.
+        The order is an entry of the log, and is carried out after the loads that stand before it.
+
+        Raises: `Invalid` without `before` when the map has no such setting.
         """
         return self._maintain("condense", self._watermark(before, self.definition.condense_ms, "condense"))
 
     def retain(self, before: object = None) -> MaintenanceReport:
-        """Delete rows older than a time (default: the setting); in its turn, as `condense`."""
+        """Delete rows older than a time (default: the map's setting); an entry of the log, as `condense`.
+
+        Raises: `Invalid` without `before` when the map has no such setting.
+        """
         return self._maintain("retain", self._watermark(before, self.definition.retain_ms, "retain"))
 
     def _maintain(self, what: str, before_ms: int) -> MaintenanceReport:
@@ -200,13 +208,16 @@ class Map:
         return self.loading.clock.now_ms() - age_ms
 
     def compact(self) -> MaintenanceReport:
-        """Rewrite the shard's file without free pages: gives disk back."""
+        """Rewrite the shard's file without free pages, which gives disk back.
+
+        Raises: `Unavailable` when the disk has no room for the copy.
+        """
         from millpond.maps.maintenance.maintenance import compact
 
         return compact(self.shard, clock=self.loading.clock)
 
     def info(self) -> dict[str, Any]:
-        """Description and counts of the map."""
+        """The definition, rows, bytes, position in the log, queued parts and snapshot of the map."""
         from millpond.maps.snapshots.refresh import current_manifest
 
         stats = self.shard.stats()
@@ -224,7 +235,7 @@ class Map:
         }  # fmt: skip
 
     def close(self) -> None:
-        """Let go of the shard and the snapshot: it stays open for who was given it, and holds it still."""
+        """Close the shard, and release the snapshot. Snapshots that were returned stay open."""
         self._held = None
         self.shard.close()
 

@@ -29,12 +29,12 @@ _ANSWERS = "__millpond_answers"
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One question for every row: what `map` knows of `key` (a number, for ranged maps), as of `at`.
+    """One lookup for every row: the value of `key` in `map` (ranged maps: of a number), as of `at`.
 
-    `key` and `at` are columns or their names; without `at` it is now. `into` names the answer's column, the map's
-    name by default. A null key or time is a miss. `on_invalid` says what becomes of a row whose key or time has the
-    right type and a value that is none, such as text that is no number for a ranged map: `error` fails the query and
-    names column and value, `miss` answers null.
+    `key` and `at` are columns or their names; without `at` it is now. `into` names the answer's column, by default the
+    map's name. A null key or time gives null. `on_invalid` decides about a key or time of the right type that is not
+    a key or a time, such as the text `abc` for a ranged map: `error` fails the query and names column and value,
+    `miss` answers null.
     """
 
     map: str
@@ -54,15 +54,15 @@ def enrich(
     map: str | None = None, key: ColumnLike | None = None, at: ColumnLike | None = None, into: str | None = None,
     on_invalid: OnInvalid = "error", overwrite: bool = False,
 ) -> DataFrame:  # fmt: skip
-    """The rows of `frame`, each with what maps know about it; null where they know nothing.
+    """The rows of `frame` with a column for each lookup; null where a map has no value.
 
-    Ask one question with `map=, key=, at=, into=, on_invalid=` (see `Lookup`), or several at once with `lookups`. A map
-    that declares a struct gives a struct (`select("weather.*")` spreads it), sessions give a struct of start and end.
-    The snapshots that answer are those of now, however late Spark runs the query. A column that is there already is
-    overwritten with `overwrite` alone.
+    `map, key, at, into` and `on_invalid` describe one lookup (see `Lookup`); `lookups` takes several, and one
+    pass answers them. A map of structs gives a struct (`select("weather.*")` spreads it); sessions give a struct of
+    `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
+    `overwrite=True` replaces an existing column.
 
-    Raises: `Invalid` for keys or times of a type that cannot be asked with, or a column that is there already;
-    `NotFound` for a map that is not there.
+    Raises: `Invalid` for keys or times of a type that no lookup takes, or for an existing column; `NotFound` for a map
+    that does not exist.
     """
     single = None if map is None or key is None else Lookup(map, key, at, into, on_invalid)
     if single is None and not (map is None and key is None and at is None and into is None):

@@ -70,8 +70,8 @@ def load_files(
 ) -> LoadResult:  # fmt: skip
     """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
 
-    `freeze` makes the new rows part of the snapshots when the load ends, instead of with the next bulk lookup (of a
-    folder's pond). `synchronise` waits until every node has merged them.
+    `freeze` adds the new rows to the snapshots when the load ends, instead of with the next bulk lookup (ponds in a
+    folder). `synchronise` waits until every node has merged them. A file larger than `piece_bytes` is several tasks.
 
     Raises: as `Pond.load_files`.
     """

@@ -15,9 +15,9 @@ __all__ = ("register",)
 def register(session: SparkSession, pond: PondLike | None = None) -> None:
     """Make `format("millpond")` and the SQL function `get_state` known to a session.
 
-    `pond` is the one that is meant where none is named; without it, the session's setting `spark.millpond.pond`.
-    The settings `spark.millpond.token` and `spark.millpond.tls_ca` let the session in at nodes; they are read here.
-    Registering again with another pond is fine, and so are several sessions with a pond each.
+    `pond` is the default pond of the session; without it, the setting `spark.millpond.pond` names it. The settings
+    `spark.millpond.token` and `spark.millpond.tls_ca` are for nodes; they are read by this call. A session may be
+    registered again with another pond, and several sessions may have different ponds.
 
     Raises: `Invalid` for a session of Spark Connect.
     """

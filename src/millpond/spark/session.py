@@ -21,9 +21,9 @@ def start(
     master: str = "local[*]", *, app: str = "millpond", memory: str = "1g", settings: Mapping[str, str] | None = None,
     log_level: str = "error",
 ) -> SparkSession:  # fmt: skip
-    """A session, started or already running, that logs errors only (or `log_level`) and keeps time in UTC.
+    """A Spark session, new or already running, that logs errors only (or `log_level`) and keeps time in UTC.
 
-    `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and win over ours.
+    `memory` is the driver's heap (in local mode: all of it). `settings` are Spark's own and take precedence.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

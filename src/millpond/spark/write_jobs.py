@@ -174,16 +174,14 @@ def load(
     rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
     synchronise: bool = False, epoch: int | None = None, time_unit: str | None = None,
 ) -> LoadResult:  # fmt: skip
-    """Load a DataFrame into a map, as one load or not at all, and say what became of it; see `Map.load`.
+    """Load a DataFrame into a map, as one load or not at all; see `Map.load`.
 
-    As `frame.write.format("millpond")…save()`, but it answers, and the commit happens in this process. `freeze` makes
-    the new rows part of the snapshot when the load ends, instead of with the next bulk lookup (of a folder's pond).
-    `synchronise` waits until every node has merged the rows.
+    It does what `frame.write.format("millpond")…save()` does, but returns a result, and commits in this process.
+    `freeze` adds the new rows to the snapshot when the load ends, instead of with the next bulk lookup (ponds in a
+    folder). `synchronise` waits until every node has merged the rows. `time_unit` is that of times which are numbers.
 
-    `time_unit` is that of times which are numbers.
-
-    `epoch` is for `foreachBatch`: the number it is called with. Each is loaded once into each map, in whatever
-    partitions Spark brings it again.
+    `epoch` is for `foreachBatch`: the number that Spark passes. An epoch is loaded once into each map, also when Spark
+    repeats it with other partitions.
 
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """

@@ -17,7 +17,7 @@ _MISSING = "column_missing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMapping:
-    """Names of input columns; those left out have the canonical names.
+    """Names of input columns; a name left out is the map's own.
 
     * `key`: also a single number for a ranged map, in place of `key_start` and `key_end`.
     * `time`: the effective time; for sessions the start.

@@ -46,9 +46,10 @@ _BUSY = ("map_busy", "pond_busy", "space_in_use")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """The result of a load. `rows` counts the rows brought, after equal addresses within a part became one.
+    """The result of a load. `rows` counts rows after equal addresses within a part became one; `maps` has it by map.
 
-    `position`: of its entry in the log. `synchronised`: its rows can be read already. `empty`: the files without a row.
+    `load`: its id. `position`: that of its entry in the log. `synchronised`: True when its rows can be read already.
+    `quarantined`: parts that could not be merged, with their reasons. `empty`: the files without a row.
     """
 
     load: str

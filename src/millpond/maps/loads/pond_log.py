@@ -54,9 +54,9 @@ class PondLog:
             return (tx.get(_ID) or b"").decode()
 
     def join(self, pond_id: str) -> None:
-        """Take the id of the pond that is to be followed.
+        """Take over the id of the pond to follow.
 
-        Raises: `Conflict`, kind `pond_other`, when this one has a past of its own.
+        Raises: `Conflict`, kind `pond_other`, when this pond has entries of its own.
         """
 
         def act(tx: Transaction) -> None:
@@ -80,25 +80,25 @@ class PondLog:
     def entries(self, after: int, limit: int = 1000) -> list[Entry]:
         """The entries that follow a position, at most `limit`.
 
-        Raises: `NotFound`, kind `log_trimmed`, when the next one is no longer kept.
+        Raises: `NotFound`, kind `log_trimmed`, when the next one is no longer retained.
         """
         with self._loading.space.read() as tx:
             return entries_after(tx, after, limit)
 
     def enter(self, entry: Entry, parts: Mapping[str, Path]) -> None:
-        """Follow the primary: take its next entry, with the folders of its parts (checked; they are moved away).
+        """Follow the primary: append its next entry; the folders of its parts are checked and moved.
 
-        An entry that is known changes nothing.
+        An entry that the log has already changes nothing.
 
         Raises: `Conflict`, kind `log_gap` or `log_forked`; `Invalid` when a part is missing or is another one;
-        `Unavailable` when the disk is full, or the part waits still.
+        `Unavailable` when the disk is full, or the part is still queued.
         """
         with self._loading.writing():
             if self._loading.loads.follow(entry, parts):
                 self._followed(entry)
 
     def order_maintenance(self, name: str, what: str, before_ms: int) -> Entry:
-        """Append the order to `condense` or `retain` a map; it is carried out in its turn.
+        """Append the order to `condense` or `retain` a map; it is carried out after the entries before it.
 
         Raises: `NotFound`; `Invalid` for another kind of maintenance.
         """

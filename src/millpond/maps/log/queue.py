@@ -163,9 +163,9 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartStatus:
-    """The state of a part in its life.
+    """The state of a part: `state` is `queued`, `merging`, `quarantined` or `retained` (merged, and not removed yet).
 
-    `reason`: why it was quarantined, or why the last attempt to merge what waits for its map failed.
+    `reason`: why it was quarantined, or why the last attempt to merge the queue of its map failed.
     """
 
     state: str

@@ -49,7 +49,7 @@ def answer_type(definition: MapDefinition) -> pa.DataType:
 
 
 class Snapshot:
-    """An open snapshot. Use it as a context manager, or `close` it; garbage collection closes it too."""
+    """An open snapshot, from `Map.snapshot`. Use it as a context manager, or `close` it; or let it be collected."""
 
     def __init__(self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False) -> None:
         self.manifest = manifest
@@ -80,28 +80,28 @@ class Snapshot:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files. Closing twice is harmless; a lookup that is under way ends well."""
+        """Close the files. Closing twice is harmless; a lookup that runs in another thread ends well."""
         self._finder = None
         self._lease.release()
 
     @property
     def closed(self) -> bool:
-        """True after `close`."""
+        """True when it was closed."""
         return self._finder is None
 
     def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
         """The answer for each key at its time, in the order of the keys; null where there is none.
 
-        `keys`: a column of what `inputs/keys.py` takes for keys. `at`: one instant, or a column of as many as keys;
-        integers are UTC milliseconds. `on_invalid="miss"` answers null where a value is no key or no time.
+        `keys` and `at` are as in `Map.lookup`, but a map with times needs `at`. `on_invalid="miss"` answers null for a
+        value that is not a key or not a time.
 
-        Raises: `Invalid` for keys or times that are not such, or that the snapshot was not made for; `Closed`.
+        Raises: `Invalid` for values that are not keys or not times, or that lie outside a subset; `Closed`.
         """
         found = self.find(keys, at, on_invalid=on_invalid)
         return self.take(found)
 
     def find(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> Found:
-        """The places of the answers: for reading only some of their fields, see `take`.
+        """The places of the answers, for `take`, which reads all of an answer or one field.
 
         Raises: as `lookup`.
         """

@@ -1,0 +1,74 @@
+"""The Python reference says what the docstrings say, holds every public name, and its examples run."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+import millpond.spark
+from tests.docs.snippets import ROOT, snippets
+from tools import api_reference
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES = api_reference.pages()
+PYTHON, SPARK = PAGES["python.md"], PAGES["spark.md"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_reference_is_up_to_date(name: str) -> None:
+    page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+    assert page == PAGES[name], "run `make docs`"
+
+
+@pytest.mark.parametrize("name", millpond.__all__)
+def test_every_name_of_the_front_door_is_there(name: str) -> None:
+    assert re.search(rf"`(millpond\.)?{name}`|^## {name}$", PYTHON, re.MULTILINE), name
+
+
+def test_every_name_of_the_spark_door_is_there() -> None:
+    assert set(api_reference.SPARK_NAMES) == set(millpond.spark.__all__)
+
+
+def test_every_example_stands_somewhere() -> None:
+    for name in api_reference.named_examples():
+        assert re.search(rf"^##+ `?{re.escape(name)}`?$", PYTHON + SPARK, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("title", re.findall(r"^### `([\w.]+)`$", PYTHON + SPARK, re.MULTILINE))
+def test_every_entry_is_explained(title: str) -> None:
+    (body,) = re.findall(rf"^### `{re.escape(title)}`\n(.*?)(?=^##|\Z)", PYTHON + SPARK, re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"```.*?```", "", body, flags=re.DOTALL).strip()
+    assert len(prose.split()) >= 3, title
+    assert not re.match(r"(Who|What|Whether|Where|How|When|Why)\b", prose), title
+
+
+def test_a_long_signature_is_cut_at_its_parameters() -> None:
+    def wide(one: dict[str, tuple[int, int]], *, two: str = "a, b", three: list[int] | None = None) -> set[str]:
+        raise AssertionError((one, two, three))
+
+    assert api_reference.signature("wide", wide).startswith("wide(")
+    long = api_reference.signature("w" * 100, wide).splitlines()
+    assert [line.strip() for line in long[1:-1]] == [
+        "one: dict[str, tuple[int, int]],", "*,", "two: str = 'a, b',", "three: list[int] | None = None,",
+    ]  # fmt: skip
+    assert inspect.signature(wide).parameters
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/reference/python.md", pytest.param("docs/reference/spark.md", marks=pytest.mark.spark)]
+)
+def test_the_examples_do_what_they_say(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(block.text for block in snippets(page) if block.language == "python")
+    exec(compile(code, page, "exec"), {})
+    promised = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
+    assert len(promised) >= 3
+    assert capsys.readouterr().out.splitlines() == promised
