@@ -41,12 +41,12 @@ lint: $(READY) ## style, types, and the arrows between the parts
 
 check: lint test ## what CI runs, with examples drawn anew
 
-docs: $(READY) ## docs/cli.md, docs/errors.md and the table of keyspaces anew, from the code; what `millpond warm` compiles
+docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, reference/, keyspaces; what `millpond warm` compiles
 	@$(BIN)/python tools/cli_reference.py --write
 	@$(BIN)/python tools/error_reference.py --write
 	@$(BIN)/python tools/keyspaces.py --write
-docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, reference/; what `millpond warm` compiles
 	@$(BIN)/python tools/api_reference.py --write
+	@$(BIN)/python tools/limits_page.py --write
 	@$(BIN)/python tools/kernels.py --write
 
 format: $(READY) ## rewrite the code in the project's style

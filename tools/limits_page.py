@@ -1,0 +1,227 @@
+"""Writes docs/limits.md from the constants and settings that make the limits: `make docs`. A test compares the two.
+
+python tools/limits_page.py            prints the page
+python tools/limits_page.py --write    writes docs/limits.md
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.shard.layouts import direct_bytes_max
+from millpond.settings import Settings, in_words, size_in_words
+from millpond.stores.lmdb.environment import Limits
+
+PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
+
+OPENING = """\
+# Limits
+
+<!-- written by `make docs` from the constants and settings of the code -->
+
+Every limit of Millpond: the number, its origin, and the effect beyond it.
+
+* *From* names a constant or function below `millpond`, such as `maps.parts.part.PART_ROWS_MAX`; or, in **bold**, a
+  [setting](nodes.md#settings), whose default is the number.
+* *Beyond it* names the [kind of error](errors.md) that the caller gets, such as `record_long`. Nothing is cut off or
+  skipped in silence.
+* "Rejected" means: the row is not loaded and is reported with its reason. A load with more rejected rows than its
+  `max_rejects`, which is 0 by default, fails as a whole with `too_many_rejects`.
+"""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One row: the thing that is limited, the number, the constant or setting it comes from, the effect beyond it."""
+
+    thing: str
+    number: str
+    origin: str
+    beyond: str
+
+
+def constant(thing: str, origin: str, beyond: str, unit: str = "") -> Limit:
+    """A limit that a constant fixes; its name ends in its unit, where it is bytes."""
+    value = value_of(origin)
+    size = "BYTES" in origin.rpartition(".")[2]
+    return Limit(thing, _bytes(value) if size else f"{value:,} {unit}".strip(), f"`{origin}`", beyond)
+
+
+def setting(thing: str, name: str, beyond: str, unit: str = "") -> Limit:
+    """A limit that a setting fixes."""
+    value = in_words(name, Settings.model_fields[name].default)
+    shown = f"{value:,}" if isinstance(value, int) else _spaced(str(value))
+    return Limit(thing, f"{shown} {unit}".strip(), f"**`{name}`**", beyond)
+
+
+def environment(thing: str, name: str, beyond: str, unit: str = "") -> Limit:
+    """A limit of an LMDB environment."""
+    value = getattr(Limits(), name)
+    number = _bytes(value) if "bytes" in name else f"{value:,} {unit}".strip()
+    return Limit(thing, number, f"`stores.lmdb.environment.Limits.{name}`", beyond)
+
+
+def value_of(origin: str) -> Any:
+    """The value of a constant by its name below `millpond`."""
+    module, _, name = origin.rpartition(".")
+    return getattr(importlib.import_module(f"millpond.{module}"), name)
+
+
+def _bytes(value: int) -> str:
+    words = size_in_words(value)
+    return f"{value:,} bytes" if value < 1 << 12 or words.endswith("0B") or not words.endswith("iB") else _spaced(words)
+
+
+def _spaced(words: str) -> str:
+    digits = words.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    return f"{digits} {words[len(digits) :]}" if digits else words
+
+
+def _direct() -> Iterator[Limit]:
+    """The bytes of a key that table `direct` takes, by scheme and kind."""
+    origin = "`maps.shard.layouts.direct_bytes_max`"
+    beyond = "the row lies in the table `overflow`, by the key's hash; answers are the same"
+    for kind in (Kind.STATE, Kind.TEMPORAL_STATE, Kind.SESSION):
+        definition = MapDefinition(name="m", kind=kind, incarnation="0", scheme=Scheme.DIRECT)
+        number = f"{direct_bytes_max(definition):,} bytes"
+        yield Limit(f"a key stored as it is, scheme `direct`, `{kind}`", number, origin, beyond)
+    auto = MapDefinition(name="m", kind=Kind.STATE, incarnation="0", scheme=Scheme.AUTO)
+    yield Limit("a key stored as it is, scheme `auto`", f"{direct_bytes_max(auto):,} bytes", origin, beyond)
+
+
+_REJECTED = "rejected: `too_many_rejects`"
+
+KEYS = [
+    constant("a key: bytes of its UTF-8", "maps.inputs.keys.KEY_BYTES_MAX", _REJECTED),
+    *_direct(),
+    Limit("a key, schemes `hash` and `lookup`", "as above", "`maps.inputs.keys.KEY_BYTES_MAX`",
+          "stored by its hash or interned; clashing hashes are told apart by the whole key"),
+    Limit("a number of a ranged map", "-2⁶³ to 2⁶³ - 1", "64 bits", f"{_REJECTED}; a lookup: `key_number`"),
+    Limit("a time", "years 1 to 9999, in milliseconds", "`times.instants.INSTANT_MIN`, `INSTANT_MAX`",
+          f"{_REJECTED}; a lookup: `time_unknown`"),
+    Limit("a duration", "3,652,058 days", "`times.durations.DURATION_MS_MAX`", "`duration`"),
+]  # fmt: skip
+
+MAPS = [
+    Limit("a map's name", "127 letters, digits, `_`", "`maps.model.definition.check_name`", "`map_name`"),
+    Limit("maps of a pond", "no fixed number", "a row of the catalogue and a folder each",
+          "a node with many maps holds an LMDB file open for each map in use: see open files, below"),
+    Limit("rows of a map", "no fixed number", "the disk", "`disk_full`: nothing of the load is stored"),
+    Limit("fields of a struct", "no fixed number", "tested with 3,000", "each is a column of a snapshot"),
+    Limit("bytes of one value", "no fixed number", "tested with 600 MiB",
+          "it passes through memory several times; on nodes its part must fit into **`max_part_bytes`**"),
+    Limit("the shape of a map", "fixed", "`kind`, `value`, `scheme`, `hash_bytes`", "`alter_map`: `setting_fixed`"),
+]  # fmt: skip
+
+INPUT = [
+    constant("levels of lists, structs and JSON in a column", "maps.inputs.nesting.NESTING_MAX",
+             "`nesting_deep`; in a file of JSON lines the row is rejected"),
+    constant("a record of CSV", "maps.inputs.formats.delimited.BLOCK_BYTES",
+             "`record_long`; up to twice the size it may pass, by where the blocks of the file end"),
+    constant("the header of CSV", "maps.inputs.formats.delimited.HEADER_BYTES_MAX", "`input_damaged`"),
+    Limit("a line of JSON lines, a row of Parquet", "no fixed number", "tested with 40 MiB", "memory"),
+    constant("a file that is one JSON array", "maps.inputs.formats.json_lines.ARRAY_BYTES_MAX", "`input_format`"),
+    constant("an element of XML", "maps.inputs.formats.xml.ELEMENT_BYTES_MAX", "`xml_malformed`"),
+    constant("levels of XML", "maps.inputs.formats.xml.DEPTH_MAX", "`xml_malformed`"),
+    constant("different names in an XML file", "maps.inputs.formats.xml.NAMES_MAX", "`xml_malformed`"),
+    constant("rows of one batch in a load", "maps.inputs.tables.BATCH_ROWS_MAX", "larger batches are cut"),
+    constant("files that `millpond load` reads without Spark", "cli.loads.HERE_BYTES_MAX",
+             "Spark reads them, where `pyspark` is installed"),
+]  # fmt: skip
+
+LOADS = [
+    constant("rows of a part", "maps.parts.part.PART_ROWS_MAX", "the writer seals the part and begins another"),
+    constant("bytes of a part while it is written", "maps.parts.part.PART_BYTES_MAX",
+             "the same: a writer holds so much in memory, and sorts it"),
+    constant("parts remembered, so that a repeat changes nothing", "maps.log.queue.PARTS_REMEMBERED_MAX",
+             "the oldest are forgotten: loading their data again is a new load"),
+    setting("age of merged parts and of the log", "part_retention",
+            "a replica that was away longer copies whole maps; a stream gets `log_trimmed`"),
+    constant("entries of the log that outlive their parts", "maps.loads.retention.LOG_ENTRIES_MAX",
+             "the oldest are trimmed; readers of them get `log_trimmed`"),
+    setting("one uploaded bundle", "max_upload_bytes", "`upload_too_large`: write smaller parts"),
+    setting("one part, unpacked", "max_part_bytes", "`part_too_large`: write smaller parts"),
+    setting("an upload that is not committed", "upload_expiry", "it is removed; the load fails and may be repeated"),
+]  # fmt: skip
+
+QUERIES = [
+    constant("tests in one condition", "maps.predicates.predicate.TESTS_MAX",
+             "`condition_large`; `key in (…)` is one test"),
+    constant("brackets in brackets of a condition", "maps.predicates.parser.DEPTH_MAX", "`condition`"),
+    constant("digits of a number in a condition", "maps.predicates.parser.DIGITS_MAX", "`condition`"),
+    constant("text or bytes of one answer of `lookup`", "maps.search.gather.ANSWER_BYTES_MAX",
+             "`answer_too_large`: look up fewer keys at once"),
+    constant("a batch of a scan", "maps.shard.row_batches.BATCH_BYTES_MAX", "the next batch begins"),
+    constant("rows on the screen of `scan` and `query`", "cli.rows.SCREEN_ROWS_MAX", "`--out FILE` takes all"),
+    setting("keys that a node answers a reader without a snapshot", "remote_rows_max", "the reader fetches a snapshot"),
+    constant("subsets of a map's snapshot that stay on disk", "maps.snapshots.subset.SUBSETS_MAX",
+             "the oldest one is removed, and made again when it is wanted"),
+]  # fmt: skip
+
+NODES = [
+    constant("a request body in JSON", "server.limits.JSON_BYTES_MAX", "413, `body_too_large`"),
+    constant("a request body of a bulk lookup", "server.question_routes.LOOKUP_BYTES_MAX",
+             "413, `body_too_large`: look up fewer keys at once, or read a snapshot"),
+    setting("all request bodies in memory together", "max_request_memory",
+            "503 with `Retry-After`, `request_memory_full`; clients repeat by themselves"),
+    constant("a body that always finds memory", "server.limits.SMALL_BYTES", "it counts towards the line above"),
+    setting("requests worked on at once", "threads", "more of them queue", "requests"),
+    constant("long polls (log, jobs) held at once", "server.threads.WAITERS_MAX", "more of them queue"),
+    constant("entries in one page of the log", "server.log_routes.PAGE_MAX", "422; clients read page by page"),
+    setting("silence of a sender or of a node", "read_timeout", "the connection is closed and tried again"),
+    setting("attempts to send over a broken connection", "send_part_attempts", "`node_unreachable`"),
+]  # fmt: skip
+
+DISK = [
+    environment("address space of an environment at first", "map_bytes", "it doubles by itself; this is not disk"),
+    environment("the same, at most: the size of a shard's file", "map_bytes_max", "`space_full`"),
+    environment("readers of one environment, all processes together", "readers_max", "`readers_full`", "transactions"),
+    environment("a full environment waits for readers of its process", "grow_seconds_max", "`space_in_use`", "s"),
+    constant("a key of the small records (log, queue, catalogue)", "kernel.space.KEY_BYTES_MAX", "`space_key_length`"),
+    constant("a value of the small records", "kernel.space.VALUE_BYTES_MAX", "`space_value_length`"),
+    Limit("open files", "the system's", "`ulimit -n`", "`limit_reached`"),
+]  # fmt: skip
+
+SECTIONS = (
+    ("Keys and times", KEYS, ""),
+    ("Maps", MAPS, ""),
+    ("Input", INPUT, ""),
+    ("Loads and parts", LOADS, ""),
+    ("Queries", QUERIES, ""),
+    ("Nodes", NODES, "A node refuses a request before it reads the body, where the body says its length."),
+    ("Files", DISK, "A pond has one LMDB environment for small records, and one for each map (its shard)."),
+)
+
+CLOSING = """\
+## Memory
+
+* **Readers.** Snapshots and shards are memory-mapped: their pages are the system's cache, shared by all processes, and
+  given back when memory is short. A lookup allocates little more than its answer.
+* **Writers.** A part in the making holds its rows in memory, at most the bytes of a part above, for each map and task.
+* **Nodes.** A node needs about 200 MiB, measured over [half an hour of work](benchmarks.md#soak-benchsoakpy), and
+  `max_request_memory` for bodies and about as much for their answers.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [OPENING]
+    for title, limits, prose in SECTIONS:
+        parts += [f"## {title}\n", *([f"{prose}\n"] if prose else []), "| limit | number | from | beyond it |"]
+        parts.append("|---|---|---|---|")
+        parts += [f"| {limit.thing} | {limit.number} | {limit.origin} | {limit.beyond} |" for limit in limits]
+        parts.append("")
+    return "\n".join([*parts, CLOSING]).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        sys.stdout.write(page())
