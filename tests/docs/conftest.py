@@ -1,0 +1,17 @@
+"""A shell for the guides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.docs.shell import Shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    with closing(Shell(tmp_path)) as made:
+        yield made

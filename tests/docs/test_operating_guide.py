@@ -1,0 +1,39 @@
+"""The walk of docs/operating.md runs as it stands, from the first node to a restored pond."""
+
+from __future__ import annotations
+
+import re
+
+from millpond.cli.terminal.exits import EXIT_USAGE, EXITS
+from millpond.errors import Denied, Invalid
+from millpond.maps.loads.loads import FOLDERS
+from tests.docs.shell import Shell
+from tests.docs.snippets import ROOT, snippets
+
+PAGE = "docs/operating.md"
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+
+
+def test_the_walk_works_from_top_to_bottom(shell: Shell) -> None:
+    typed = {block.heading: block.text for block in snippets(PAGE) if block.language == "sh"}
+    assert list(typed) == [
+        "A pond to try it on", "Adding a node", "Replacing the primary", "Removing a node", "Backup", "Restore",
+    ]  # fmt: skip
+    printed = {heading: shell.type(text) for heading, text in typed.items()}
+    assert "loaded 2 rows into weather" in printed["A pond to try it on"]
+    assert "all nodes agree" in printed["Adding a node"]
+    assert "loaded 2 rows into weather" in printed["Replacing the primary"]
+    assert printed["Replacing the primary"].rstrip().endswith("all nodes agree")
+    assert "33.2" in printed["Removing a node"]
+    assert "all is well" in printed["Backup"]
+    assert "33.2" in printed["Restore"]
+
+
+def test_every_folder_of_a_pond_is_named() -> None:
+    for name in (*FOLDERS, "space"):
+        assert f"`{name}/`" in TEXT, name
+
+
+def test_the_exit_codes_are_those_of_mistakes() -> None:
+    (found,) = re.findall(r"exit codes ([\d, and]+)\)", TEXT)
+    assert [int(code) for code in re.findall(r"\d+", found)] == [EXIT_USAGE, EXITS[Invalid], EXITS[Denied]]
