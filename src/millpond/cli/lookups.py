@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millpond.cli.options import At, Json, MapName, PondPlace, examples, existing_pond
 from millpond.cli.terminal import console, exits
+
+if TYPE_CHECKING:
+    from millpond.maps.protocols import MapLike
 
 __all__ = ("get", "register")
 
@@ -20,6 +23,8 @@ def register(app: typer.Typer) -> None:
             "millpond get weather JFK --at 2013-02-08T18:00Z",
             "millpond get ipv4_country 134744072",
             "millpond get airborne N14228 --at 2013-01-01T11:00Z --json",
+            "millpond get weather JFK --history",
+            "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
         ),
         # a key may start with a minus: a negative number of a ranged map
         context_settings={"ignore_unknown_options": True},
@@ -30,13 +35,24 @@ def get(
     name: MapName,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key; a whole number for ranged maps.")],
     at: At = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="All values over time, up to --at: drawn on a terminal, else rows.")
+    ] = False,
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
-    """Look up one key, now or at a time. Ends with 1 when there is no value."""
+    """Look up one key, now or at a time. Ends with 1 when there is no value.
+
+    With --history a terminal shows a chart: numbers as steps, other values and sessions as bars. In a pipe and with
+    --json the rows are printed instead.
+    """
     with existing_pond(pond) as opened:
         found = opened.map(name)
-        value = found.get(key if found.kind.keyed else _number(key, found.name), at=at)
+        asked = key if found.kind.keyed else _number(key, found.name)
+        if history:
+            _show_history(found, asked, at, as_json=json)
+            return
+        value = found.get(asked, at=at)
     if json:
         from millpond.cli.rows import plain
 
@@ -47,6 +63,15 @@ def get(
     else:
         _print(value)
     if value is None:
+        raise typer.Exit(exits.EXIT_NO_ANSWER)
+
+
+def _show_history(found: MapLike, key: str | int, until: str | None, *, as_json: bool) -> None:
+    from millpond.cli.history import history_of, show_history
+
+    table = history_of(found, key, until)
+    if not show_history(found.definition, table.schema, table.to_batches(), as_json=as_json):
+        sys.stderr.write(f"no value for {key} in {found.name}\n")
         raise typer.Exit(exits.EXIT_NO_ANSWER)
 
 

@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
             "millpond scan weather --where \"key = 'JFK' and effective_time >= '2013-06-01'\" --limit 20",
             "millpond scan weather --columns key,effective_time,temp --out weather.parquet",
             "millpond scan airborne --limit 3 --json",
+            "millpond scan weather --where \"key in ('JFK', 'LGA')\" --columns key,effective_time,temp --plot",
         )
     )(scan)
 
@@ -60,15 +61,29 @@ def scan(
         list[str] | None, typer.Option("--columns", metavar="NAME,…", help="Only these columns.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many rows.")] = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw values over time on a terminal; in a pipe, print the rows.")
+    ] = False,
     out: Out = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
-    """Read a map's rows; conditions on key and time read only what they need."""
+    """Read a map's rows; conditions on key and time read only what they need.
+
+    With --plot a terminal shows a chart for each key: numbers as steps, other values and sessions as bars.
+    """
     from millpond.cli.rows import limited
 
+    if plot and out is not None:
+        raise typer.BadParameter("--plot draws on the terminal: leave --out away")
     with existing_pond(pond) as opened:
-        reader = opened.map(name).scan(where, comma_list(columns) or None)
+        found = opened.map(name)
+        reader = found.scan(where, comma_list(columns) or None)
+        if plot:
+            from millpond.cli.history import show_history
+
+            show_history(found.definition, reader.schema, limited(reader, limit), as_json=json)
+            return
         _answer(reader.schema, limited(reader, limit), total=None, out=out, as_json=json)
 
 
