@@ -41,12 +41,13 @@ lint: $(READY) ## style, types, and the arrows between the parts
 
 check: lint test ## what CI runs, with examples drawn anew
 
-docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, reference/, keyspaces; what `millpond warm` compiles
+docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, keyspaces, reference/, charts/; what `millpond warm` compiles
 	@$(BIN)/python tools/cli_reference.py --write
 	@$(BIN)/python tools/error_reference.py --write
 	@$(BIN)/python tools/keyspaces.py --write
 	@$(BIN)/python tools/api_reference.py --write
 	@$(BIN)/python tools/limits_page.py --write
+	@PYTHONPATH=. $(BIN)/python tools/charts.py --write
 	@$(BIN)/python tools/kernels.py --write
 
 format: $(READY) ## rewrite the code in the project's style
