@@ -142,7 +142,7 @@ LOADS = [
     constant("parts remembered, so that a repeat changes nothing", "maps.log.queue.PARTS_REMEMBERED_MAX",
              "the oldest are forgotten: loading their data again is a new load"),
     setting("age of merged parts and of the log", "part_retention",
-            "a replica that was away longer copies whole maps; a stream gets `log_trimmed`"),
+            "a replica that was away longer copies whole maps; a stream fails: `changes_trimmed`"),
     constant("entries of the log that outlive their parts", "maps.loads.retention.LOG_ENTRIES_MAX",
              "the oldest are trimmed; readers of them get `log_trimmed`"),
     setting("one uploaded bundle", "max_upload_bytes", "`upload_too_large`: write smaller parts"),
