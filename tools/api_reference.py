@@ -46,7 +46,7 @@ Everywhere:
 * A **key** is text; in ranged maps it is a whole number of 64 bits. [Loading](../inputs.md#keys) lists the other types
   that become keys.
 * A **duration** is text such as `90s`, `12h`, `30d`, `10y`, or milliseconds as a whole number; `off` is none.
-* An **error** is one of [ten classes](#errors), named by what the caller does next.
+* An **error** is one of a few [classes](#errors), which differ in what the caller does next.
 """
 
 SPARK = """\
@@ -87,6 +87,7 @@ def _page(opening: str, parts: Iterator[str]) -> str:
 def _python() -> Iterator[str]:
     yield "## Opening\n"
     yield from function("millpond.open", millpond.open)
+    yield from function("millpond.open_snapshot", millpond.open_snapshot)
     for subject in (millpond.Pond, millpond.Map, Snapshot, RemotePond, RemoteMap):
         yield from _class(subject)
     yield "## Values\n"

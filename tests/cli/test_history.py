@@ -109,7 +109,7 @@ def test_a_terminal_gets_a_chart(weather: Shell) -> None:
 
 
 def on_a_terminal(*words: str) -> str:
-    """What a person sees of a command."""
+    """The output of a command on a terminal."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "78", "TERM": "xterm"}
     done = subprocess.run(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import millpond
+from millpond.kernel.space import KEY_BYTES_MAX as SPACE_KEY_BYTES_MAX
 from millpond.kernel.space import VALUE_BYTES_MAX, check_row
 from millpond.maps.inputs.keys import KEY_BYTES_MAX
 from millpond.maps.inputs.nesting import NESTING_MAX
@@ -71,7 +72,7 @@ BEYOND = {
     "tests": ("condition_large", _scan(" or ".join(f"key = '{n}'" for n in range(1001)))),
     "brackets": ("condition", _scan("(" * 60 + "key = 'a'" + ")" * 60)),
     "digits": ("condition", _scan("value = " + "9" * 401)),
-    "a small key": ("space_key_length", lambda _: check_row(b"k" * 512, b"")),
+    "a small key": ("space_key_length", lambda _: check_row(b"k" * (SPACE_KEY_BYTES_MAX + 1), b"")),
     "a small value": ("space_value_length", lambda _: check_row(b"k", bytes(VALUE_BYTES_MAX + 1))),
 }  # fmt: skip
 

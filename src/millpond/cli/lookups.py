@@ -48,11 +48,11 @@ def get(
     """
     with existing_pond(pond) as opened:
         found = opened.map(name)
-        asked = key if found.kind.keyed else _number(key, found.name)
+        lookup_key = key if found.kind.keyed else _number(key, found.name)
         if history:
-            _show_history(found, asked, at, as_json=json)
+            _show_history(found, lookup_key, at, as_json=json)
             return
-        value = found.get(asked, at=at)
+        value = found.get(lookup_key, at=at)
     if json:
         from millpond.cli.rows import plain
 
