@@ -18,10 +18,14 @@ from typing import Any
 
 import millpond
 import millpond.spark
+from millpond.client.log import RemoteLog
 from millpond.client.map import RemoteMap
+from millpond.client.parts import RemoteParts
 from millpond.client.pond import RemotePond
 from millpond.kernel.verify import Problem, Report
 from millpond.maps.inputs.mapping import ColumnMapping
+from millpond.maps.loads.pond_log import PondLog
+from millpond.maps.loads.pond_parts import PondParts
 from millpond.maps.log.queue import PartStatus
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -88,7 +92,17 @@ def _python() -> Iterator[str]:
     yield "## Opening\n"
     yield from function("millpond.open", millpond.open)
     yield from function("millpond.open_snapshot", millpond.open_snapshot)
-    for subject in (millpond.Pond, millpond.Map, Snapshot, RemotePond, RemoteMap):
+    for subject in (
+        millpond.Pond,
+        PondLog,
+        PondParts,
+        millpond.Map,
+        Snapshot,
+        RemotePond,
+        RemoteLog,
+        RemoteParts,
+        RemoteMap,
+    ):
         yield from _class(subject)
     yield "## Values\n"
     yield "Frozen records that the methods above take or return.\n"
