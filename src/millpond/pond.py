@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
 
 POND_FORMAT = 3
+"""The folders of a pond and the rows of its space: it is read before any of them."""
+_OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its sources into a new pond"
 
 
 def open_pond(
@@ -280,7 +282,7 @@ def _check_folder(folder: Path, create: bool) -> None:
         if payload.get("format") != POND_FORMAT:
             raise Invalid(
                 "the pond has a format this version does not know", kind="pond_format", folder=folder,
-                found=payload.get("format"), hint="open it with the version of Millpond that wrote it",
+                found=payload.get("format"), known=POND_FORMAT, hint=_OTHER_FORMAT,
             )  # fmt: skip
         return
     if not create:

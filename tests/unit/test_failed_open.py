@@ -11,7 +11,7 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt
-from millpond.maps.log.clone import Clone
+from millpond.maps.log.clone import CLONE_FORMAT, Clone
 from millpond.pond import open_pond
 
 
@@ -33,7 +33,7 @@ def test_a_failed_open_lets_go_of_everything(tmp_path: Path, serve: bool) -> Non
     gathered = folder / "clone"
     gathered.mkdir()
     (gathered / "state.arrow").write_bytes(b"no Arrow")
-    (gathered / "ready.json").write_text(json.dumps(asdict(about)), encoding="ascii")
+    (gathered / "ready.json").write_text(json.dumps(asdict(about) | {"format": CLONE_FORMAT}), encoding="ascii")
     for _ in range(2):
         with pytest.raises(Corrupt):
             open_pond(folder, clock=ManualClock(1), serve=serve)

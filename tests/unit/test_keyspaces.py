@@ -14,7 +14,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Internal
 from millpond.kernel.keys import EVERYTHING, encode
 from millpond.kernel.keyspace import REGISTRY, Registry, Scope
-from millpond.maps.log.clone import Clone, adopt_clone, clone_folder, write_quarantine, write_state
+from millpond.maps.log.clone import CLONE_FORMAT, Clone, adopt_clone, clone_folder, write_quarantine, write_state
 from millpond.maps.model.keyspaces import PART_RETENTION, POND_ID
 from millpond.pond import open_pond
 from millpond.stores.memory import MemorySpace
@@ -169,7 +169,7 @@ def test_a_state_with_rows_that_are_not_shared_is_refused(tmp_path: Path, keyspa
         file = clone_folder(pond.folder) / "state.arrow"
         key = encode(("log", 1)) if keyspace is None else keyspace.pack("m", 1)
         with pa.OSFile(str(file), "wb") as sink:
-            table = pa.table({"key": [key], "value": [b"{}"]})
+            table = pa.table({"key": [key], "value": [b"{}"]}).replace_schema_metadata({"format": str(CLONE_FORMAT)})
             with pa.ipc.new_stream(sink, table.schema) as stream:
                 stream.write_table(table)
         with pytest.raises(Corrupt) as caught:

@@ -268,7 +268,7 @@ def test_files_of_another_format_are_refused_by_name() -> None:
         objects.put(name, sealed_bytes(subject, Path(name).stem, batch, format_number=9))  # type: ignore[arg-type]
         with pytest.raises(Invalid, match="another format") as caught:
             load()
-        assert (caught.value.values["object"], caught.value.values["format"]) == (name, 9)
+        assert (caught.value.values["object"], caught.value.values["found"]) == (name, 9)
 
 
 def test_a_file_of_the_first_format_is_refused_by_name() -> None:
@@ -279,7 +279,7 @@ def test_a_file_of_the_first_format_is_refused_by_name() -> None:
     objects.put(ranges.index_name(id_), first)
     with pytest.raises(Invalid, match="another format") as caught:
         ranges.load_index(objects, id_)
-    assert (caught.value.values["object"], caught.value.values["format"]) == (ranges.index_name(id_), 1)
+    assert (caught.value.values["object"], caught.value.values["found"]) == (ranges.index_name(id_), 1)
 
 
 # -- the format is stable -----------------------------------------------------------------------------

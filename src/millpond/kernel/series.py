@@ -37,7 +37,7 @@ A = TypeVar("A")
 
 
 def _object(row: Any) -> Any:
-    """What a part says about a segment, as it is: a JSON object."""
+    """The words of a part about a segment as they are: a JSON object."""
     if not isinstance(row, dict):
         raise TypeError("no object")
     return row
@@ -45,7 +45,7 @@ def _object(row: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[A]):
-    """A segment that is listed, and what its part says about it."""
+    """A segment that is listed, and the words of its part about it."""
 
     segment: Segment
     about: A

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millpond.errors import Corrupt
+from millpond.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -90,12 +90,12 @@ def problem(subject: str, place: object, found: object, remedy: str, *, counted:
 
 
 def attempt(subject: str, place: object, check: Callable[[], Iterable[Report]], remedy: str) -> Report:
-    """The sum of what `check` reports; damage that stops it becomes a problem of `subject`."""
+    """The sum of what `check` reports; damage, or another format, that stops it becomes a problem of `subject`."""
     report = Report()
     try:
         for found in check():
             report += found
-    except Corrupt as error:
+    except (Corrupt, Invalid) as error:
         message = ", ".join([error.message, *(f"{name}={value}" for name, value in error.values.items())])
         report += problem(subject, place, message, remedy)
     return report

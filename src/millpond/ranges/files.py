@@ -125,8 +125,8 @@ def _refusal(subject: Subject, id_: str, data: pa.Buffer, name: str, where: str)
     found = int(seal[2]) if seal is not None and _sound(data) else 1 if content_id(data) == id_ else FORMAT
     if found != FORMAT:
         return Invalid(
-            "the file is of another format", kind="range_format", object=name, where=where, format=found,
-            expected=FORMAT, hint="read it with the version that wrote it, or make it anew",
+            "the file is of another format", kind="range_format", object=name, where=where, found=found,
+            known=FORMAT, hint="read it with the version that wrote it, or make it anew",
         )  # fmt: skip
     if subject == "index":
         return Corrupt("the index is not what was written", kind="index_damaged", object=name, where=where)

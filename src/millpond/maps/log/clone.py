@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.errors import Corrupt, Unavailable
+from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
@@ -43,6 +43,7 @@ from millpond.stores.lmdb.environment import Environment
 from millpond.stores.locks import alone
 
 __all__ = (
+    "CLONE_FORMAT",
     "Clone",
     "adopt_clone",
     "adopt_copy",
@@ -56,8 +57,12 @@ __all__ = (
     "write_state",
 )
 
+CLONE_FORMAT = 1
+"""All files of a clone but the shards, which carry their own number."""
 _DONE = CLONED.pack()
-_ROWS = pa.schema([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+_ROWS = pa.schema(
+    [pa.field("key", pa.binary()), pa.field("value", pa.binary())], metadata={"format": str(CLONE_FORMAT)}
+)
 _ROWS_PER_BATCH = 8192
 _LOCK_SECONDS = 600.0
 _VERSIONS_MAX = 1 << 32
@@ -124,10 +129,22 @@ def _batch(rows: Sequence[tuple[bytes, bytes]]) -> pa.RecordBatch:
 def _read_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
     with pa.OSFile(str(file), "rb") as source:
         try:
-            for batch in pa.ipc.open_stream(source):
+            reader = pa.ipc.open_stream(source)
+            found = (reader.schema.metadata or {}).get(b"format", b"none").decode(errors="replace")
+            if found != str(CLONE_FORMAT):
+                raise _other_format(file, found)
+            for batch in reader:
                 yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         except pa.ArrowInvalid as error:
             raise _unreadable(file, error) from error
+
+
+def _other_format(file: Path, found: object) -> Invalid:
+    return Invalid(
+        "the clone has a format this version does not know", kind="clone_format", file=file, found=found,
+        known=CLONE_FORMAT, hint="run the same version of Millpond on both nodes, remove the folder the file lies in, "
+        "then make the node a copy again: millpond repair --from URL",
+    )  # fmt: skip
 
 
 def _unreadable(file: Path, reason: object) -> Corrupt:
@@ -219,7 +236,8 @@ def adopt_clone(folder: Path, space: Space, clone: Clone) -> None:
 
     Raises: `Unavailable` when a map or the disk stays busy: it is carried out when the pond is opened next.
     """
-    write_file_atomically(clone_folder(folder) / "ready.json", json.dumps(asdict(clone)).encode())
+    row = asdict(clone) | {"format": CLONE_FORMAT}
+    write_file_atomically(clone_folder(folder) / "ready.json", json.dumps(row).encode())
     step("clone.ready")
     _carry_out(folder, space, clone)
 
@@ -229,9 +247,20 @@ def resume_clone(folder: Path, space: Space) -> bool:
     ready = clone_folder(folder) / "ready.json"
     if not ready.exists():
         return False
-    payload = json.loads(ready.read_bytes())
-    _carry_out(folder, space, Clone(**{**payload, "maps": tuple(payload["maps"])}))
+    _carry_out(folder, space, _read_ready(ready))
     return True
+
+
+def _read_ready(file: Path) -> Clone:
+    try:
+        row = json.loads(file.read_bytes())
+        found = row.pop("format", None)
+        clone = Clone(**(row | {"maps": tuple(row["maps"])})) if found == CLONE_FORMAT else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _unreadable(file, error) from error
+    if clone is None:
+        raise _other_format(file, found)
+    return clone
 
 
 def _carry_out(folder: Path, space: Space, clone: Clone) -> None:

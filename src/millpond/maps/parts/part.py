@@ -38,6 +38,7 @@ from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync,
 __all__ = ("PART_FORMAT", "PartFile", "PartManifest", "PartWriter", "open_part", "read_manifest", "verify_part")
 
 PART_FORMAT = 2
+"""The files of a part, and so of the bundle that a part travels in."""
 PART_ROWS_MAX = 4_000_000
 """More rows in one part need more memory to sort; fewer make more parts to merge."""
 PART_BYTES_MAX = 512 << 20
@@ -80,7 +81,11 @@ def read_manifest(folder: Path) -> PartManifest:
     try:
         payload = json.loads(file.read_text())
         if payload.get("format") != PART_FORMAT:
-            raise Corrupt("the part has a format this version does not know", kind="part_format", file=file)
+            raise Corrupt(
+                "the part has a format this version does not know", kind="part_format", file=file,
+                found=payload.get("format"), known=PART_FORMAT,
+                hint="write it anew with this version, or load it with the version that wrote it",
+            )  # fmt: skip
         wanted = payload.pop("checksum")
         manifest = PartManifest(**payload)
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:

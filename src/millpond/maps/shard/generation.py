@@ -11,6 +11,7 @@ from typing import Any
 import lmdb
 
 from millpond.arrays.longs import unpack_long
+from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.plain_tables import PlainStore
@@ -18,9 +19,11 @@ from millpond.maps.shard.range_widths import WIDTHS, ranges_holding
 from millpond.maps.shard.update_times import UpdateTimes
 from millpond.stores.lmdb.environment import Environment
 
-__all__ = ("Generation",)
+__all__ = ("SHARD_FORMAT", "Generation")
 
 INFO = b"info"
+SHARD_FORMAT = 1
+"""The tables of a shard, and the files beside them."""
 
 
 class Generation:
@@ -55,8 +58,26 @@ class Generation:
             self.info = handle.open_db(INFO, txn=tx, create=create)
         except lmdb.NotFoundError:
             self.info = None
+        self._check_format(handle, tx, create)
         self.store.open_tables(handle, tx, create)
         self.updates.open_tables(handle, tx, create)
+
+    def _check_format(self, handle: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
+        """Write the format into a table `info` that was just made, compare it in every other.
+
+        Raises: `Invalid` when the shard has another format.
+        """
+        if self.info is None:
+            return
+        if create and not tx.stat(self.info)["entries"]:
+            self.put_number(tx, "format", SHARD_FORMAT)
+        found = self.number(tx, "format")
+        if found != SHARD_FORMAT:
+            raise Invalid(
+                "the shard has a format this version does not know", kind="shard_format", file=handle.path(),
+                found=found, known=SHARD_FORMAT,
+                hint="open its pond with the version of Millpond that wrote it, or drop the map and load it again",
+            )  # fmt: skip
 
     def number(self, tx: lmdb.Transaction, name: str) -> int:
         """A number of table `info`; 0 when it was never put."""

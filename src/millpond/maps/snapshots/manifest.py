@@ -110,6 +110,7 @@ class SnapshotManifest:
         if found != (FORMAT if subset is None else SUBSET_FORMAT):
             raise Invalid(
                 "the snapshot has a format this version does not know", kind="snapshot_format", found=found,
+                known=FORMAT if subset is None else SUBSET_FORMAT,
                 hint="read it with the version that wrote it, or a newer one",
             )  # fmt: skip
         layers = tuple(Layer(**layer) for layer in payload.pop("layers"))

@@ -90,7 +90,7 @@ def read_head(place: ObjectStore) -> tuple[Head, str] | None:
     if head is None:
         raise Invalid(
             "the head of published snapshots has a format this version does not know", kind="snapshot_format",
-            found=found, where=place.where, hint="read it with the version that wrote it, or a newer one",
+            found=found, known=FORMAT, where=place.where, hint="read it with the version that wrote it, or a newer one",
         )  # fmt: skip
     return head, held.tag
 
