@@ -1,16 +1,22 @@
-"""The only module that may ask for the time or draw a random id.
+"""The only module that may ask for the time, wait for it, or draw a random id.
 
-Everything else takes a `Clock`, so that tests decide what time it is.
+Everything else takes a `Clock`, so that tests decide what time it is. Two times are never confused: the time of day,
+which may be set back, is shown and stored; the monotonic time is measured and waited for.
 """
 
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 __all__ = ("Clock", "ManualClock", "SystemClock", "thread_seconds")
+
+LOOK_SECONDS = 0.002
+"""The real time after which a thread that waits on a manual clock looks at it again."""
 
 
 def thread_seconds() -> float:
@@ -27,6 +33,15 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never go backwards, for measuring how long something took."""
 
+    def wait(self, event: threading.Event, due: float | None) -> bool:
+        """Wait for an event, at most until the monotonic time `due`; False when that has come first."""
+
+    def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
+        """Wait on a condition, whose lock is held, until a predicate is true; False when `due` has come first."""
+
+    def chance(self) -> float:
+        """A random number in `[0, 1)`."""
+
     def random_id(self) -> str:
         """16 lower-case hexadecimal digits, never drawn twice."""
 
@@ -40,22 +55,49 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def wait(self, event: threading.Event, due: float | None) -> bool:
+        return event.wait(None if due is None else max(0.0, due - self.monotonic()))
+
+    def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
+        return condition.wait_for(predicate, None if due is None else max(0.0, due - self.monotonic()))
+
+    def chance(self) -> float:
+        return secrets.randbits(53) / (1 << 53)
+
     def random_id(self) -> str:
         return secrets.token_hex(8)
 
 
 @dataclass(slots=True)
 class ManualClock:
-    """A clock that stands still until it is moved; its ids count up."""
+    """A clock that stands still until it is moved; its ids count up, and its chance is always the same.
+
+    To set `now` is to set the time of day, forwards or back; the monotonic time is moved by `advance` alone.
+    """
 
     now: int = 0
-    ids: int = field(default=0)
+    ids: int = 0
+    passed_ms: int = 0
+    share: float = 0.5
 
     def now_ms(self) -> int:
         return self.now
 
     def monotonic(self) -> float:
-        return self.now / 1000
+        return self.passed_ms / 1000
+
+    def wait(self, event: threading.Event, due: float | None) -> bool:
+        while not event.is_set() and (due is None or self.monotonic() < due):
+            event.wait(LOOK_SECONDS)
+        return event.is_set()
+
+    def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
+        while not predicate() and (due is None or self.monotonic() < due):
+            condition.wait(LOOK_SECONDS)
+        return predicate()
+
+    def chance(self) -> float:
+        return self.share
 
     def random_id(self) -> str:
         self.ids += 1
@@ -65,3 +107,4 @@ class ManualClock:
         """Move the clock forward by `ms` milliseconds."""
         assert ms >= 0
         self.now += ms
+        self.passed_ms += ms

@@ -128,7 +128,7 @@ def _log(settings: Settings) -> None:
     level = settings.log_level.upper()
     logging.basicConfig(level=level, handlers=[handler], force=True)
     if level != "DEBUG":
-        for talker in ("uvicorn.error", "apscheduler", "asyncio"):
+        for talker in ("uvicorn.error", "asyncio"):
             logging.getLogger(talker).setLevel(max(logging.WARNING, logging.getLevelName(level)))
 
 

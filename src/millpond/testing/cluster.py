@@ -140,7 +140,6 @@ class ServedNode:
     def tail(self) -> str:
         """The last it said."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        lines = [line for line in lines if " INFO apscheduler" not in line]
         return f"--- {self.log.name}\n" + "\n".join(lines[-LOG_LINES_SHOWN:])
 
 

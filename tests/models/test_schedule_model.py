@@ -1,0 +1,149 @@
+"""Due times beside brute force: a dict for timers, and a loop over every millisecond for recurring work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from millpond.kernel.schedule import Schedule
+from millpond.kernel.timers import STALE_MIN, Timers
+
+KEYS = st.integers(0, 5)
+TIMES = st.integers(0, 40)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), KEYS, TIMES),
+        st.tuples(st.just("cancel"), KEYS, st.just(0)),
+        st.tuples(st.just("take"), st.just(0), TIMES),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_every_timer_that_is_set_is_taken_once_in_order_or_cancelled(steps: list[tuple[str, int, int]]) -> None:
+    timers, model, number = Timers[int](), dict[int, tuple[int, int]](), 0
+    for act, key, time in steps:
+        if act == "set":
+            number += 1
+            timers.set(key, time)
+            model[key] = time, number
+        elif act == "cancel":
+            timers.cancel(key)
+            model.pop(key, None)
+        else:
+            due = sorted((due, key) for key, due in model.items() if due[0] <= time)
+            assert timers.take(time) == [key for _, key in due]
+            for _, taken in due:
+                del model[taken]
+        assert len(timers) == len(model)
+        assert {key: timers.due(key) for key in range(6)} == {key: model.get(key, (None,))[0] for key in range(6)}
+        assert timers.next_due() == min((due for due, _ in model.values()), default=None)
+
+
+def test_timers_that_are_set_and_cancelled_for_ever_take_no_memory() -> None:
+    timers = Timers[int]()
+    for step in range(10_000):
+        timers.set(step % 7, float(step))
+        if step % 3:
+            timers.cancel(step % 5)
+    assert len(timers._heap) <= 2 * len(timers) + STALE_MIN
+
+
+@given(
+    start=st.floats(0, 1e6), interval=st.floats(0.001, 1e5), gaps=st.lists(st.floats(0, 1e5), min_size=1, max_size=20)
+)
+def test_the_next_time_is_after_now_and_at_most_an_interval_away(
+    start: float, interval: float, gaps: list[float]
+) -> None:
+    schedule = Schedule[str]()
+    now = start
+    schedule.add("tick", start=start, interval=interval, now=now)
+    for gap in gaps:
+        due = schedule.due("tick")
+        assert due is not None
+        assert now < due <= now + interval * 1.001 + 1e-6
+        now += gap
+        assert schedule.begin(now) == (["tick"] if due <= now else [])
+        if due <= now:
+            schedule.end("tick")
+
+
+@dataclass
+class Turn:
+    """A name as the model sees it."""
+
+    start: int
+    interval: int
+    paused: bool = False
+    due: bool = False
+    requested: bool = False
+    running: bool = False
+
+
+class Schedules(RuleBasedStateMachine):
+    """Whole seconds, one by one: a time of the grid that comes makes a name due, unless it is paused."""
+
+    @initialize(grids=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), min_size=1, max_size=4))
+    def begin_with(self, grids: list[tuple[int, int]]) -> None:
+        self.now = 5
+        self.schedule = Schedule[int]()
+        self.turns = [Turn(self.now + lag, interval) for lag, interval in grids]
+        for name, turn in enumerate(self.turns):
+            self.schedule.add(name, start=turn.start, interval=turn.interval, now=self.now)
+
+    @rule(seconds=st.integers(0, 40))
+    def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            for turn in self.turns:
+                past = self.now - turn.start
+                turn.due |= bool(turn.interval and not turn.paused and past > 0 and past % turn.interval == 0)
+
+    @rule()
+    def run_what_is_due(self) -> None:
+        due = {name for name, turn in enumerate(self.turns) if turn.due and not turn.running}
+        requested = {name for name, turn in enumerate(self.turns) if turn.requested and not turn.running}
+        begun = self.schedule.begin(self.now)
+        assert len(begun) == len(set(begun))
+        assert set(begun) == due | requested
+        assert set(begun[: len(due)]) == due, "what is due comes first"
+        for name, turn in enumerate(self.turns):
+            turn.due = False
+            if name in begun:
+                turn.running, turn.requested = True, False
+
+    @rule(name=st.integers(0, 3))
+    def end(self, name: int) -> None:
+        turn = self.turns[name % len(self.turns)]
+        if turn.running:
+            turn.running = False
+            assert self.schedule.end(name % len(self.turns)) == turn.requested
+
+    @rule(name=st.integers(0, 3))
+    def request(self, name: int) -> None:
+        turn = self.turns[name % len(self.turns)]
+        assert self.schedule.request(name % len(self.turns)) != turn.requested
+        turn.requested = True
+
+    @rule(name=st.integers(0, 3), paused=st.booleans())
+    def pause(self, name: int, paused: bool) -> None:
+        turn = self.turns[name % len(self.turns)]
+        self.schedule.set_paused(name % len(self.turns), paused, self.now)
+        turn.paused = paused
+        turn.due &= not paused
+
+    @invariant()
+    def the_next_due_time_is_known(self) -> None:
+        if not hasattr(self, "turns"):
+            return
+        for name, turn in enumerate(self.turns):
+            assert (self.schedule.due(name) is not None) == bool(turn.interval and not turn.paused)
+        dues = [due for name in range(len(self.turns)) if (due := self.schedule.due(name)) is not None]
+        assert self.schedule.next_due() == min(dues, default=None)
+
+
+TestSchedules = Schedules.TestCase
