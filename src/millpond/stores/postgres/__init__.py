@@ -1,0 +1,1 @@
+"""Spaces in PostgreSQL."""

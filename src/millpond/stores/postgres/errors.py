@@ -1,0 +1,72 @@
+"""What PostgreSQL's errors mean to a caller: one table, by SQLSTATE and its classes."""
+
+from __future__ import annotations
+
+import psycopg
+
+from millpond.errors import Corrupt, Internal, MillpondError, Unavailable
+
+__all__ = ("is_overtaken", "translated")
+
+_OVERTAKEN = frozenset({"40001", "40P01"})
+"""Serialization failure, deadlock: nothing was changed, and the same may succeed when it is run again."""
+
+_MEANINGS = {
+    "25006": Unavailable(
+        "the server takes no writes", kind="no_access", hint="connect to the primary server, not to a standby"
+    ),
+    "42501": Unavailable(
+        "the server's user may not use the table", kind="no_access", hint="grant the user the table millpond_space"
+    ),
+    "53100": Unavailable(
+        "the server's disk is full; nothing was changed", kind="disk_full", hint="free some space, and try again"
+    ),
+    "53300": Unavailable(
+        "the server has no more connections", kind="readers_full", hint="close some, or raise its max_connections"
+    ),
+    "55P03": Unavailable(
+        "the table is locked for long", kind="space_locked", hint="wait for what locks it, such as VACUUM FULL"
+    ),
+    "57014": Unavailable("the server canceled the statement", kind="space_timeout", hint="raise its statement_timeout"),
+}
+_CLASSES = {
+    "08": Unavailable(
+        "the connection to the server was lost", kind="space_unreachable", hint="see to the server and the network"
+    ),
+    "28": Unavailable(
+        "the server does not let the user in", kind="no_access", hint="check the URL's user and password"
+    ),
+    "3D": Unavailable("the server has no such database", kind="space_not_found", hint="create it, or check the URL"),
+    "40": Unavailable(
+        "others changed the same rows each time", kind="space_contended", hint="try again later, or with fewer writers"
+    ),
+    "53": Unavailable("the server has reached a limit", kind="limit_reached", hint="see to its memory and disk"),
+    "57": Unavailable("the server shuts down or starts", kind="space_unreachable", hint="wait for it, and try again"),
+    "58": Unavailable(
+        "the server's disk failed; nothing was changed", kind="disk_full", hint="see to the server's disk"
+    ),
+}
+
+
+def is_overtaken(error: psycopg.Error) -> bool:
+    """True when the transaction lost against another one, and may be run again."""
+    return error.sqlstate in _OVERTAKEN
+
+
+def translated(error: psycopg.Error, place: str) -> MillpondError:
+    """The error to raise `from` PostgreSQL's own, which happened in the space at `place`."""
+    state = error.sqlstate
+    reason = " ".join(str(error).split())
+    if state is None and isinstance(error, psycopg.OperationalError):
+        state = "08000"
+    if state is None:
+        return Internal("psycopg failed unexpectedly", kind="postgres", space=place, reason=reason)
+    if state.startswith("XX00"):
+        if state == "XX000":
+            return Internal("PostgreSQL failed unexpectedly", kind="postgres", space=place, reason=reason)
+        hint = "restore the database from a copy"
+        return Corrupt("the server found damaged files", kind="space_damaged", hint=hint, space=place, reason=reason)
+    meaning = _MEANINGS.get(state) or _CLASSES.get(state[:2])
+    if meaning is None:
+        return Internal("PostgreSQL failed unexpectedly", kind="postgres", space=place, state=state, reason=reason)
+    return Unavailable(meaning.message, kind=meaning.kind, hint=meaning.hint, space=place, reason=reason)

@@ -1,0 +1,185 @@
+"""A space in a PostgreSQL database: for ponds whose small truths several machines share.
+
+    PostgresSpace("postgresql://user@server:5432/database#name")
+
+A write's function runs over an `Overlay` of one SERIALIZABLE transaction: it reads from the server, and what it
+changes goes there in a few statements at its end. A reader is a REPEATABLE READ transaction.
+
+Invariants:
+* A write that was overtaken by another process is run again, from its beginning, a limited number of times. Writes of
+  one process come one after another, so that they do not overtake each other.
+* A transaction in which any statement failed is never committed, even if the function ignored the error.
+* When the connection is lost while the commit is under way, the write is `Uncertain`; before, it was not made.
+* Without `wait` a reader makes no connection, and queues for no lock of the table. It still waits for the server to
+  answer, as every read does.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+
+from millpond.errors import Invalid, MillpondError, Uncertain
+from millpond.kernel.overlay import Overlay
+from millpond.kernel.space import ReadTransaction, Transaction, WouldBlock, already_writing
+from millpond.stores.postgres.errors import is_overtaken, translated
+from millpond.stores.postgres.sessions import NAME_BYTES_MAX, Sessions
+from millpond.stores.postgres.transaction import Changing, Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ("PostgresSpace",)
+
+RUNS_MAX = 100
+PAUSE_SECONDS_MAX = 0.05
+T = TypeVar("T")
+
+# The SELECT fixes the moment, which a transaction gets with its first query only; a lock comes before it.
+_READ = """
+    BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = '60s';
+    LOCK TABLE millpond_space IN ACCESS SHARE MODE; SELECT 1
+"""
+_READ_AT_ONCE = """
+    BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+    LOCK TABLE millpond_space IN ACCESS SHARE MODE NOWAIT; SELECT 1
+"""
+_WRITE = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE"
+
+
+class _Overtaken(Exception):
+    """Another transaction was committed that this one cannot come after: it is to be run again."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class PostgresSpace:
+    """A `Space` in a database: the rows that have its name, which is what follows the `#` of its URL.
+
+    `durable=False` commits without waiting for the server's disk: a crash of it may lose the last writes, but no part
+    of one.
+
+    Raises:
+        Invalid: the URL is none, or has no name of 1 to 63 bytes behind its `#`.
+        Unavailable: the server cannot be reached, or does not let the user in.
+    """
+
+    def __init__(self, url: str, *, durable: bool = True) -> None:
+        server, _, name = url.rpartition("#")
+        if not 0 < len(name.encode()) <= NAME_BYTES_MAX or not server:
+            hint = "such as postgresql://user@server:5432/database#name"
+            raise Invalid("a space in PostgreSQL has a URL with a name behind #", kind="space_url", hint=hint)
+        self.name = name
+        self._writing = threading.Lock()
+        self._writer: int | None = None
+        self._sessions = Sessions(server, name, durable=durable)
+
+    @contextmanager
+    def read(self, *, wait: bool = True) -> Iterator[ReadTransaction]:
+        connection = self._begin_reading(wait)
+        moment = Moment(connection, self.name)
+        transaction = Overlay(moment)
+        try:
+            yield transaction
+        finally:
+            transaction.end()
+            moment.end()
+            self._end(connection)
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        if self._writer == threading.get_ident():
+            raise already_writing()
+        with self._writing:
+            self._writer = threading.get_ident()
+            try:
+                return self._run_often(change)
+            finally:
+                self._writer = None
+
+    def close(self) -> None:
+        self._sessions.close()
+
+    def _begin_reading(self, wait: bool) -> psycopg.Connection:
+        try:
+            return self._begin(_READ if wait else _READ_AT_ONCE, connect=wait)
+        except MillpondError as error:
+            if wait or error.kind not in ("space_locked", "space_unreachable"):
+                raise
+            raise WouldBlock("the read would have to wait", kind="would_block", space=self.name) from error
+
+    def _begin(self, how: str, *, connect: bool = True) -> psycopg.Connection:
+        """A connection at the beginning of a transaction; one that was idle when the server went away is replaced."""
+        for again in (True, False):
+            connection = self._sessions.take(connect=connect)
+            try:
+                connection.execute(how.encode(), prepare=False)
+            except psycopg.Error as error:
+                lost = connection.closed
+                self._end(connection)
+                if not (lost and again and connect):
+                    raise translated(error, self.name) from error
+            else:
+                return connection
+        raise AssertionError("the second time returns or raises")
+
+    def _end(self, connection: psycopg.Connection) -> None:
+        """Give a connection back, outside any transaction."""
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK", prepare=False)
+            self._sessions.give_back(connection)
+            return
+        self._sessions.lose(connection)
+
+    def _run_often(self, change: Callable[[Transaction], T]) -> T:
+        pause = threading.Event()
+        for run in range(RUNS_MAX):
+            try:
+                return self._run(change)
+            except _Overtaken as overtaken:
+                error = overtaken.error
+                pause.wait(min(PAUSE_SECONDS_MAX, 0.001 * run))  # the first time at once: mostly that is enough
+        raise translated(error, self.name) from error
+
+    def _run(self, change: Callable[[Transaction], T]) -> T:
+        connection = self._begin(_WRITE)
+        moment = Moment(connection, self.name)
+        transaction = Changing(moment)
+        try:
+            result = change(transaction)
+            transaction.store()
+            if moment.failure is None:
+                self._commit(connection, moment, changed=transaction.changed)
+        except MillpondError:
+            if moment.failure is None or not is_overtaken(moment.failure):
+                raise
+        finally:
+            transaction.end()
+            moment.end()
+            self._end_write(connection)
+        if moment.failure is None:
+            return result
+        if is_overtaken(moment.failure):
+            raise _Overtaken(moment.failure)
+        raise translated(moment.failure, self.name) from moment.failure
+
+    def _commit(self, connection: psycopg.Connection, moment: Moment, *, changed: bool) -> None:
+        try:
+            connection.execute("COMMIT", prepare=False)
+        except psycopg.Error as error:
+            moment.failure = error
+            if connection.closed and changed:
+                raise Uncertain(
+                    "the connection was lost during the commit", kind="commit_lost", space=self.name,
+                    reason=" ".join(str(error).split()), hint="look whether it was made",
+                ) from error  # fmt: skip
+
+    def _end_write(self, connection: psycopg.Connection) -> None:
+        if connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            self._sessions.give_back(connection)
+        else:
+            self._end(connection)
