@@ -16,13 +16,12 @@ import pytest
 import trustme
 
 from millpond import errors
-from millpond.client import connections, wire_errors
+from millpond.client import connections, location, wire_errors
 from millpond.client.connections import node_urls
 from millpond.client.transport import Connection, Nodes
 from millpond.client.wire_errors import from_wire, to_wire
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Conflict, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
-from millpond.maps import protocols
 from millpond.maps.model import json_values
 from millpond.settings import Settings, load_settings
 from tests.nodes.acted import Stage, cut, free_port, half, refuse, say, silence
@@ -37,7 +36,7 @@ def nobody() -> str:
 
 
 @pytest.mark.parametrize(
-    "module", [protocols, connections, wire_errors, json_values], ids=lambda module: module.__name__
+    "module", [location, connections, wire_errors, json_values], ids=lambda module: module.__name__
 )
 def test_the_examples_hold(module: ModuleType) -> None:
     tested = doctest.testmod(module)

@@ -37,7 +37,7 @@ A = TypeVar("A")
 
 
 def _object(row: Any) -> Any:
-    """The words of a part about a segment as they are: a JSON object."""
+    """The facts a part records about a segment: a JSON object, as it is."""
     if not isinstance(row, dict):
         raise TypeError("no object")
     return row
