@@ -135,8 +135,8 @@ def test_requested_while_it_runs_it_runs_once_more_and_not_twice_at_once(start: 
     assert gate.begun.acquire(timeout=SECONDS)
     (running,) = scheduler.status()
     assert running.running_since_ms is not None
-    waiting = [threading.Thread(target=scheduler.run, args=("slow",)) for _ in range(3)]
-    for waiter in waiting:
+    waiters = [threading.Thread(target=scheduler.run, args=("slow",)) for _ in range(3)]
+    for waiter in waiters:
         waiter.start()
     scheduler.call("slow")
     gate.open.release()
@@ -144,7 +144,7 @@ def test_requested_while_it_runs_it_runs_once_more_and_not_twice_at_once(start: 
     gate.open.release()
     # A request after the second began waits for a third.
     gate.open.release()
-    for waiter in waiting:
+    for waiter in waiters:
         waiter.join(SECONDS)
         assert not waiter.is_alive()
     (status,) = scheduler.status()

@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean to a caller: one table, by SQLSTATE and its classes."""
+"""The meaning of PostgreSQL's errors to a caller: one table, by SQLSTATE and its classes."""
 
 from __future__ import annotations
 
