@@ -2,7 +2,7 @@
 
 pond.json      format version
 space/         the small truths: catalogue, queue of parts, absorbed parts, current snapshots
-writer/ receive/ staging/ merging/ retained/ shards/ snapshots/ quarantine/    see `maps/loads/loads.py`
+writer/ parts/ shards/ snapshots/ quarantine/    see `maps/loads/loads.py`
 node.lock      held by the node that serves the pond, see `maps/log/ownership.py`
 """
 

@@ -50,8 +50,8 @@ def damage_once(pond: Pond, at: str, act: Callable[[Path], None], file: str) -> 
     def listen(step: str) -> None:
         if step == at and not done:
             done.append(step)
-            [*_, found] = sorted(path for path in pond.folder.glob(f"*/*/{file}") if path.parts[-3] == "staging")
-            act(found)
+            first, *_ = pond.loads.queue.parts()
+            act(pond.loads.places.part(first.part) / file)
 
     return listen
 
@@ -94,7 +94,7 @@ def test_a_part_that_is_damaged_while_queued_is_quarantined_with_its_reason(pond
         else:
             flip_byte(found, found.stat().st_size // 2)
 
-    staged = damage_once(pond, "load.part_staged", harm, file)
+    staged = damage_once(pond, "load.committed", harm, file)
     with listening(staged), pytest.raises(Corrupt) as caught:
         pond.commit_load(parts)
     assert caught.value.kind == "part_quarantined"
@@ -122,7 +122,7 @@ def test_a_part_whose_quarantine_was_cut_off_keeps_its_reason(tmp_path: Path) ->
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1)) as pond:
         pond.create_map("one", kind="state", value="string")
         parts = part_of(pond, "one", "new")
-        harm = damage_once(pond, "load.part_staged", lambda found: flip_byte(found, -1), "data.mdb")
+        harm = damage_once(pond, "load.committed", lambda found: flip_byte(found, -1), "data.mdb")
         with listening(harm), listening(crash), pytest.raises(Crash):
             pond.commit_load(parts)
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1, ids=100)) as pond:

@@ -91,9 +91,8 @@ def model_of(pond_map: millpond.Map) -> MapModel:
 
 def check_tidy(pond: Pond, *, verify: bool) -> None:
     """Nothing waits, nothing lies about, nothing was quarantined; and every file is what it says it is."""
-    for name in ("receive", "staging", "writer", "quarantine"):
+    for name in ("parts", "writer", "quarantine"):
         assert list((pond.folder / name).iterdir()) == [], name
-    assert [place for entry in (pond.folder / "merging").iterdir() for place in entry.iterdir()] == []
     report = pond.verify() if verify else Report()
     assert report.ok, [str(problem) for problem in report.problems]
 

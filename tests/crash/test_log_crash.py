@@ -55,9 +55,9 @@ def ended(folder: Path) -> dict[str, object]:
             check_log(pond)
             assert pond.parts.list(state="quarantined") == []
             assert all(pond.log.applied(pond_map.name) == pond.log.position()[0] for pond_map in pond.maps())
-            for name in ("receive", "staging", "writer", "quarantine"):
+            for name in ("writer", "quarantine"):
                 assert list((pond.folder / name).iterdir()) == [], name
-            assert {folder.name for folder in (pond.folder / "retained").iterdir()} == {
+            assert {folder.name for folder in (pond.folder / "parts").iterdir()} == {
                 part.part for part in pond.parts.list()
             }
         return found
@@ -103,12 +103,10 @@ def test_the_story_takes_every_step(whole: tuple[list[str], dict[str, object]]) 
         "log.entered",
         "load.received",
         "load.committed",
-        "load.part_staged",
         "maintenance.ordered",
         "maintenance.dequeued",
         "merge.part_taken",
         "merge.first_part_copied",
-        "merge.part_kept",
         "merge.dequeued",
         "merge.quarantine_moved",
         "retry.part_replaced",

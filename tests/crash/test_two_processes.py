@@ -102,7 +102,7 @@ def test_loads_of_two_processes_are_all_there_and_whole(tmp_path: Path, retentio
             audit_map(pond_map, model, [(key, 0) for key in (*keys, "last", "none")])
         assert pond.verify().ok
         assert list((pond.folder / "quarantine").iterdir()) == []
-        retained = {path.name for path in (pond.folder / "retained").iterdir()}
+        retained = {path.name for path in (pond.folder / "parts").iterdir()}
         assert retained == {part.part for part in pond.parts.list()}
         assert len(retained) == (4 * LOADS if retention else 0)
         assert [entry.position for entry in pond.log.entries(0)] == list(range(1, 2 * LOADS + 3))

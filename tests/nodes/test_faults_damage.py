@@ -233,8 +233,7 @@ def test_a_staged_part_that_is_damaged_is_quarantined_reported_and_merged_when_a
         story.pond.map("staged").load(table_of(story.definition("staged"), rows))
     story.put("staged", rows)
     story.cluster.wait_dead(REPLICA)
-    places = [*story.cluster.nodes[REPLICA].folder.glob("merging/*/*/data.mdb"),
-              *story.cluster.nodes[REPLICA].folder.glob("staging/*/data.mdb")]  # fmt: skip
+    places = [*story.cluster.nodes[REPLICA].folder.glob("parts/*/data.mdb")]
     assert places
     for place in places:
         flip_byte(place, 5_000)

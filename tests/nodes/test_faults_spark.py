@@ -27,7 +27,7 @@ ROWS_OF_A_STEP = 20_000
 TRIES = 4
 PRIMARY, REPLICA = 0, 2
 # Where a node dies of a load, in the order it comes by.
-STEPS = ("receive.began", "receive.here", "load.received", "load.committed", "load.part_staged", "merge.part_taken",
+STEPS = ("receive.began", "receive.here", "load.received", "load.committed", "merge.part_taken",
          "shard.changed_uncommitted", "merge.part_put", "shard.changed", "merge.dequeued")  # fmt: skip
 WHEN_MERGED = ((True, STEPS), (False, ("load.committed", "merge.part_put")))
 DEATHS = [(number, step, merged) for merged, steps in WHEN_MERGED for step in steps for number in (PRIMARY, REPLICA)]

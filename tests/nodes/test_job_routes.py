@@ -30,7 +30,7 @@ def damaged(node: Served) -> Iterator[str]:
     node.node.merger.stop()
     (part,), _ = seal_data(made.definition, ROWS, node.pond.folder / "writer" / "by-hand", source="cars.csv")
     node.pond.commit_load([part], source="cars.csv", wait=False)
-    (file,) = (node.pond.folder / "staging").glob("*/data.mdb")
+    (file,) = (node.pond.folder / "parts").glob("*/data.mdb")
     intact = file.read_bytes()
     file.write_bytes(intact[:5000] + b"\xff" * 100 + intact[5100:])
     node.node.merger.start()

@@ -403,16 +403,16 @@ def test_old_folders_that_belong_to_nothing_are_removed(node: JobContext) -> Non
         aged(folder / "shards" / "young.0000", 0.9), aged(folder / "snapshots" / "later.0000", -5),
         aged(folder / "quarantine" / "000000000009-owner", 500), aged(folder / "writer" / "host-1-2", 500),
     ]  # fmt: skip
-    for place in (*(folder / "shards").iterdir(), *(folder / "snapshots").iterdir(), *(folder / "retained").iterdir()):
+    for place in (*(folder / "shards").iterdir(), *(folder / "snapshots").iterdir(), *(folder / "parts").iterdir()):
         if "young" not in place.name and "later" not in place.name:
             os.utime(place, (NOW / 1000 - 1_000_000,) * 2)
             left.append(place)
-    gone = [aged(folder / parent / "lost.0001", 1.1) for parent in ("shards", "snapshots", "retained")]
+    gone = [aged(folder / parent / "lost.0001", 1.1) for parent in ("shards", "snapshots", "parts")]
     outcome = node.run("orphans")
-    assert outcome.summary == "removed shards/lost.0001, snapshots/lost.0001, retained/lost.0001"
+    assert outcome.summary == "removed shards/lost.0001, snapshots/lost.0001, parts/lost.0001"
     assert not any(place.exists() for place in gone)
     assert all(place.exists() for place in left)
-    assert len([place for place in left if place.parent.name == "retained"]) == 1
+    assert len([place for place in left if place.parent.name == "parts"]) == 1
     assert node.run("orphans").summary == "nothing to do"
 
 

@@ -117,8 +117,8 @@ def test_quarantined_parts_of_a_folder_are_listed_and_taken_again(tmp_path: Path
 
     def damage(step: str) -> None:
         nonlocal intact
-        if step == "load.part_staged":
-            (file,) = (tmp_path / "pond" / "staging").glob("*/data.mdb")
+        if step == "load.committed":
+            (file,) = (tmp_path / "pond" / "parts").glob("*/data.mdb")
             intact = file.read_bytes()
             file.write_bytes(intact[:5000] + b"\xff" * 100 + intact[5100:])
 

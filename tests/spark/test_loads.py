@@ -50,7 +50,7 @@ def counted(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
 
 def left_behind(pond: Pond) -> list[str]:
     """The files left in the folders that a load passes through: all of `writer`, files of the others."""
-    folders = ("receive", "staging", "merging", "quarantine")
+    folders = ("parts", "quarantine")
     files = [file for folder in folders for file in (pond.folder / folder).rglob("*") if file.is_file()]
     return sorted(str(file) for file in [*files, *(pond.folder / "writer").rglob("*")])
 

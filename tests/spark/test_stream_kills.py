@@ -33,7 +33,7 @@ STEPS = [
     # between the tasks and the entry
     "epoch.tasks_done:1", "load.received:1", "load.received:2",
     # entered, and Spark does not know
-    "load.committed:1", "load.part_staged:2", "merge.part_taken:1", "merge.dequeued:2", "epoch.committed:1",
+    "load.committed:1", "load.committed:2", "merge.part_taken:1", "merge.dequeued:2", "epoch.committed:1",
 ]  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def test_leftovers_in_a_pond_are_swept(tmp_path: Path, by_opening: bool) -> None
     with open_pond(tmp_path / "pond", clock=ManualClock(1)) as pond:
         pond.create_map("m", kind="state").load({"key": ["a"], "value": [1]})
         [shard] = (pond.folder / "shards").iterdir()
-        folders = [pond.folder, pond.folder / "retained", shard]
+        folders = [pond.folder, pond.folder / "parts", shard]
         for folder in folders:
             (folder / ".x.1-1.gone" / "deep").mkdir(parents=True)
             (folder / ".x.1-1.unfinished").write_bytes(b"half")

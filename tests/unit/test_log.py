@@ -234,10 +234,10 @@ def test_parts_are_listed_and_found_through_their_lives(pond: Pond) -> None:
     [status] = pond.parts.list()
     assert (status.state, status.map, status.part, status.position) == ("queued", "m", part.manifest.id, 2)
     assert (status.rows, status.source, status.since_ms) == (1, "here", DAY)
-    assert pond.parts.folder(status.part) == pond.folder / "staging" / "000000000001"
+    assert pond.parts.folder(status.part) == pond.folder / "parts" / status.part
     pond.merge()
     [status] = pond.parts.list(state="retained")
-    assert pond.parts.folder(status.part) == pond.folder / "retained" / status.part
+    assert pond.parts.folder(status.part) == pond.folder / "parts" / status.part
     assert pond.parts.expire(DAY) == 0
     assert pond.parts.expire(DAY + 1) == 1
     assert pond.parts.folder(status.part) is None
@@ -261,7 +261,7 @@ def test_nothing_is_retained_unless_requested(tmp_path: Path) -> None:
         pond.create_map("m", kind="state", value="long")
         bring(pond, {"a": 1})
         assert pond.parts.list() == []
-        assert list((pond.folder / "retained").iterdir()) == []
+        assert list((pond.folder / "parts").iterdir()) == []
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         bring(pond, {"a": 2})
         assert [part.state for part in pond.parts.list()] == ["retained"]

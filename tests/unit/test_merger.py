@@ -267,7 +267,7 @@ def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
             patched.setattr(Shard, "change", mistaken)
             with pytest.raises(RuntimeError):
                 bring(pond, "one", 1, wait=True)
-        assert [part.state for part in pond.parts.list()] == ["merging"]
+        assert [part.state for part in pond.parts.list()] == ["queued"]
         pond.merge()
         assert pond.map("one").get("a", at=5) == 1
         assert pond.verify().ok

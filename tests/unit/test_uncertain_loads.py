@@ -68,7 +68,7 @@ def test_a_load_that_was_not_entered_gives_its_parts_back(pond: Pond) -> None:
     assert caught.value.kind == "load_not_entered"
     assert not isinstance(caught.value, Uncertain), "the space said so"
     assert Path(parts[0].folder).exists()
-    assert list((pond.folder / "receive").iterdir()) == []
+    assert list((pond.folder / "parts").iterdir()) == []
     assert loads_in_log(pond) == []
     assert pond.commit_load(parts, load_id="mine").parts == 1
     assert rows(pond) == {"a": 1, "b": 2}
@@ -95,7 +95,7 @@ def test_while_nobody_knows_the_parts_stay_where_both_can_be_mended(pond: Pond, 
     with space.losing_results(committed=committed, silent=True), pytest.raises(Uncertain) as caught:
         pond.loads.commit(parts, "here", load_id="mine")
     assert (caught.value.kind, caught.value.values["load"]) == ("load_uncertain", "mine")
-    assert (pond.folder / "receive" / "mine" / parts[0].manifest.id).exists()
+    assert (pond.folder / "parts" / parts[0].manifest.id).exists()
     if then == "again":
         assert pond.commit_load(parts, load_id="mine").parts == 1
         assert loads_in_log(pond) == ["mine"], "once"
@@ -105,7 +105,7 @@ def test_while_nobody_knows_the_parts_stay_where_both_can_be_mended(pond: Pond, 
         pond = open_pond(pond.folder, clock=ManualClock(20_000))
         assert loads_in_log(pond) == ["mine"] * committed
         assert rows(pond) == ({"a": 1, "b": 2} if committed else {"a": None, "b": None})
-    assert list((pond.folder / "receive").iterdir()) == []
+    assert list((pond.folder / "parts").iterdir()) == []
     assert pond.verify(full=True).ok
     pond.close()
 

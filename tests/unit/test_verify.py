@@ -81,8 +81,9 @@ def wait(pond: Pond, name: str) -> Path:
     """Enter a load of one part, and leave it queued; the folder of the part."""
     writer = pond.part_writer(name, source="a.csv")
     writer.write(next(iter(pond.map(name).shard.read_rows())).slice(0, 10))
-    (number,) = pond.loads.commit(writer.finish(), "a.csv").numbers
-    return pond.loads.places.staged(number)
+    [part] = writer.finish()
+    pond.loads.commit([part], "a.csv")
+    return pond.loads.places.part(part.manifest.id)
 
 
 def test_reports_add_up() -> None:
@@ -250,9 +251,9 @@ def test_a_retained_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_pat
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})
         [part] = pond.parts.list()
-        flip_byte(pond.folder / "retained" / part.part / "data.mdb", 6000)
+        flip_byte(pond.folder / "parts" / part.part / "data.mdb", 6000)
         assert pond.verify().ok, "without `full` the files are not read"
         assert only_problem(pond.verify(full=True)).subject == "kept part"
-        shutil.rmtree(pond.folder / "retained" / part.part)
+        shutil.rmtree(pond.folder / "parts" / part.part)
         assert only_problem(pond.verify()).subject == "kept part"
         assert pond.map("one").get("a") == 1

@@ -47,11 +47,11 @@ class Report:
     """Counts of the things checked, by kind, and the problems found.
 
     >>> report = checked("shard", 2) + checked("row", 1000)
-    >>> report += problem("part", "staging/7", "is damaged", "load it again")
+    >>> report += problem("part", "parts/7", "is damaged", "load it again")
     >>> report.counts, report.checked, report.ok
     ((('part', 1), ('row', 1000), ('shard', 2)), 1003, False)
     >>> print(report.problems[0])
-    part staging/7: is damaged (load it again)
+    part parts/7: is damaged (load it again)
     """
 
     counts: tuple[tuple[str, int], ...] = ()

@@ -176,9 +176,7 @@ def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
     places = loads.places.of(queued)
     place = next((place for place in places if place.exists()), None)
     if place is None:
-        return Corrupt(
-            "a staged part is missing", kind="part_missing", map=queued.map, folder=loads.places.staged(queued.number)
-        )
+        return Corrupt("a queued part is missing", kind="part_missing", map=queued.map, folder=places[0])
     try:
         # The file of a map's first part becomes its shard: until its merge is finished only the manifest is left.
         became_shard = place == places[0] and not (place / "data.mdb").exists()

@@ -12,30 +12,19 @@ __all__ = ("PartFolders",)
 
 @dataclass(frozen=True, slots=True)
 class PartFolders:
-    """The folders below that of the pond in which a part may lie."""
+    """The folders below that of the pond in which a part lies."""
 
     folder: Path
 
-    def staged(self, number: int) -> Path:
-        """Path of a queued part."""
-        return self.folder / "staging" / f"{number:012d}"
-
-    def merging(self, name: str, number: int) -> Path:
-        """Path of a part while it is merged."""
-        return self.folder / "merging" / name / f"{number:012d}"
-
-    def retained(self, part: str) -> Path:
-        """Path of a retained part."""
-        return self.folder / "retained" / part
+    def part(self, part: str) -> Path:
+        """Path of a part that is queued, merged now or retained."""
+        return self.folder / "parts" / part
 
     def quarantine(self, name: str, number: int) -> Path:
         """Path of a quarantined part."""
         return self.folder / "quarantine" / f"{number:012d}-{name}"
 
     def of(self, queued: Queued) -> tuple[Path, ...]:
-        """The paths at which a queued or retained part may be found."""
-        usual = (
-            self.merging(queued.map, queued.number), self.retained(queued.part), self.staged(queued.number),
-            self.folder / "receive" / queued.load / queued.part,
-        )  # fmt: skip
-        return (*usual, self.quarantine(queued.map, queued.number)) if queued.again else usual
+        """The paths at which a queued or retained part may be found: taken again, where it was quarantined, too."""
+        place = self.part(queued.part)
+        return (place, self.quarantine(queued.map, queued.number)) if queued.again else (place,)

@@ -1,23 +1,22 @@
 """The life of a load in one pond: from sealed parts to merged rows.
 
     writer/<host>-<pid>-<id>/…    parts being written; leftovers of dead processes are removed
-    receive/<load id>/<part id>/  parts handed over, checked whole
-    staging/<number>/             the sequential store: one entry a part, taken in order
-    merging/<map>/<number>/       the part being merged
-    retained/<part id>/           a merged part, as it came, where the pond keeps them
+    parts/<part id>/              a part of a load: handed over, queued, merged now or retained
     quarantine/<number>-<map>/    a part that cannot be merged, with `reason.json`
 
-What counts is the space (`queue.py`). One write of it appends the load to the log and lets all its parts wait: before
-it nothing of the load is visible, after it nothing of it can be lost. Folders follow the space: `recover` moves what a
-crash left behind to where it belongs.
+What counts is the space (`queue.py`): a part is queued, retained or quarantined by the row it has there, and stays in
+its folder meanwhile. One write of the space appends the load to the log and queues all its parts: before it nothing of
+the load is visible, after it nothing of it can be lost. A folder in `parts/` without a row belongs to nothing.
 
 Invariants:
-* a part that waits, or is kept, lies whole in one of its places (`PartFolders.of`), and nowhere else than in those;
+* a part that is queued, or retained, lies whole in one of its places (`PartFolders.of`), and nowhere else: its folder
+  is durable before its row is, and goes after its last row went;
 * a load id, or an epoch of a stream, is entered once: a repetition returns the first result and changes nothing;
-* parts whose load may have been entered are never taken back: when the space cannot say, they stay in `receive/` until
-  it can, for the same load to come again or for `recover`;
-* `loads.lock` is held from the moment parts move to `receive/` until they are staged, and while recovering, so that
-  nobody of several processes takes another's load, half-way, for what a crash left.
+* parts whose load may have been entered are never taken back: when the space cannot say, they stay in `parts/` until
+  it can, for the same load to come again or for `recover`. What lay in `parts/` before a load came stays there as well;
+* `loads.lock` is held from the moment parts move to `parts/` until they are entered, while a folder leaves it for
+  another reason than that it was merged, and while recovering: nobody of several processes takes another's load,
+  half-way, for what a crash left, or relies on a folder that is about to go.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
-from millpond.maps.parts.part import PartFile, PartManifest, read_manifest, verify_part
+from millpond.maps.parts.part import PartFile, PartManifest, read_manifest
+from millpond.maps.parts.summed import SummedParts
 from millpond.stores.files import move, remove_tree, sweep_leftovers, sync, write_file_atomically
 from millpond.stores.locks import alone
 
@@ -53,8 +53,8 @@ __all__ = ("FOLDERS", "NUMBER", "Loads", "Quarantined", "Queued", "series_of", "
 
 LOCK_SECONDS = 120.0
 REASON = "reason.json"
-FOLDERS = ("writer", "receive", "staging", "merging", "retained", "shards", "snapshots", "quarantine")
-_SWEPT = (".", *FOLDERS, "merging/*", "shards/*", "snapshots/*", "quarantine/*")
+FOLDERS = ("writer", "parts", "shards", "snapshots", "quarantine")
+_SWEPT = (".", *FOLDERS, "shards/*", "snapshots/*", "quarantine/*")
 """The folders where files are written and folders removed; what lies deeper goes with its folder."""
 _LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
@@ -65,12 +65,15 @@ T = TypeVar("T")
 class Loads:
     """The life of loads: a queue of parts, and the folders that follow it.
 
-    `keep_ms`: so long merged parts stay in `retained/`.
+    `keep_ms`: so long merged parts are retained. `merging` holds the ids of the parts that this process merges now: to
+    write that down would cost a sync, and nobody decides by it.
     """
 
     def __init__(self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0) -> None:
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
         self.queue, self.places = PartQueue(space), PartFolders(folder)
+        self.summed, self.merging = SummedParts(), set[str]()
+        self._uncertain: set[str] = set()
         self.changed = threading.Condition()
         self.failures = MergeFailures()
         self.expired_ms = 0
@@ -116,14 +119,14 @@ class Loads:
         if not _LOAD_ID.fullmatch(load):
             raise Invalid("a load id is letters, digits, and - _ . between", kind="load_id", load=repr(load))
         places = {part.manifest.id: Path(part.folder) for part in parts}
-        self._recall(load, places)
         with self.space.read() as tx:
             remembered_load = remembered(tx, load, stream)
         if remembered_load is not None:
+            self._uncertain -= places.keys()
             _remove_parts([Path(part.folder) for part in parts])
             return Committed.of(remembered_load)
-        for part in parts:
-            verify_part(Path(part.folder))
+        for part, place in places.items():
+            self.summed.verify(self._brought(part, place))
         with self.space.read() as tx:
             self._check_maps(tx, [part.manifest for part in parts])
         manifests = [part.manifest for part in parts]
@@ -136,39 +139,56 @@ class Loads:
             return None if known is None else Committed.of(known)
 
         with self.alone():
-            committed = self._received(load, places, enter, entered)
+            maps = {manifest.id: manifest.map for manifest in manifests}
+            committed = self._adopted(load, places, maps, enter, entered)
         self.announce()
         return committed
 
-    def _received(
-        self, load: str, places: Mapping[str, Path], enter: Callable[[Transaction], T],
+    def _brought(self, part: str, place: Path) -> Path:
+        """The folder of a part that is handed over: an attempt whose outcome is not known may have moved it."""
+        return place if place.exists() else self.places.part(part)
+
+    def _adopted(
+        self, load: str, places: Mapping[str, Path], maps: Mapping[str, str], enter: Callable[[Transaction], T],
         entered: Callable[[ReadTransaction], T | None],
     ) -> T:  # fmt: skip
-        """Move parts to `receive/`, enter them, and let them follow; when they are not entered, move them back."""
-        received = self.folder / "receive" / load
-        remove_tree(received)
-        received.mkdir(parents=True)
+        """Move parts to `parts/` and enter them; when they are not entered, move them back."""
         moved: list[tuple[Path, Path]] = []
         try:
             for part, place in places.items():
-                place.rename(received / part)
-                moved.append((place, received / part))
-            sync(received)
-            sync(received.parent)
+                target = self.places.part(part)
+                if not self._is_here(part, maps[part]):
+                    remove_tree(target)
+                    place.rename(target)
+                    moved.append((place, target))
+            if moved:
+                sync(self.folder / "parts")
             step("load.received")
             result = self._certainly(load, enter, entered)
         except Uncertain:
+            self._uncertain |= places.keys()
             raise  # they may be entered: whoever moved them back would lose them
         except Exception:
             for place, target in moved:
                 with suppress(OSError):
                     target.rename(place)
-            remove_tree(received)
             raise
         step("load.committed")
-        self.settle(load)
+        self._uncertain -= places.keys()
         _remove_parts(list(places.values()))
         return result
+
+    def _is_here(self, part: str, name: str) -> bool:
+        """True when a part lies in `parts/`: it has a row, or is what an attempt left whose outcome is not known."""
+        place = self.places.part(part)
+        if not place.exists():
+            return False
+        with self.space.read() as tx:
+            if queued_part(tx, name, part) is not None or tx.get(RETAINED.pack(part)) is not None:
+                return True
+        with suppress(Corrupt):
+            return self.summed.verify(place).id == part
+        return False
 
     def _certainly(
         self, load: str, enter: Callable[[Transaction], T], entered: Callable[[ReadTransaction], T | None]
@@ -191,22 +211,6 @@ class Loads:
             raise Unavailable(
                 "the load was not entered", kind="load_not_entered", load=load, hint="load it again"
             ) from error
-
-    def _recall(self, load: str, places: Mapping[str, Path]) -> None:
-        """See to what an earlier attempt at a load left in `receive/`, because its outcome was not known."""
-        received = self.folder / "receive" / load
-        if not received.exists():
-            return
-        with self.alone():
-            with self.space.read() as tx:
-                known = remembered(tx, load, None)
-            if known is not None:
-                self.settle(load)
-                return
-            for part, place in places.items():
-                if (received / part).exists() and not place.exists():
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    (received / part).rename(place)
 
     def _check_maps(self, tx: ReadTransaction, manifests: Sequence[PartManifest]) -> None:
         for manifest in manifests:
@@ -251,99 +255,49 @@ class Loads:
             if known or not wanted:
                 entered = self.space.write(enter)
             else:
-                self._recall(entry.body["load"], {part: parts[part] for part in wanted & parts.keys()})
-                _check_parts(entry, parts)
-                places = {part: parts[part] for part in wanted}
-                entered = self._received(entry.body["load"], places, enter, here)
+                places = {part: parts[part] for part in wanted & parts.keys()}
+                _check_parts(entry, {part: self._brought(part, place) for part, place in places.items()})
+                maps = {part["id"]: part["map"] for part in entry.body["parts"]}
+                entered = self._adopted(entry.body["load"], places, maps, enter, here)
         self.announce()
         return bool(entered)
-
-    def settle(self, load: str) -> None:
-        """Move the parts of a committed load into `staging/`; duplicates are removed."""
-        received = self.folder / "receive" / load
-        for place in sorted(_folders(received)):
-            queued = self._entered_as(place, load)
-            if queued is not None:
-                place.rename(self.places.staged(queued.number))
-                step("load.part_staged")
-        sync(self.folder / "staging")
-        remove_tree(received)
-
-    def _entered_as(self, place: Path, load: str) -> Queued | None:
-        try:
-            manifest = read_manifest(place)
-        except Corrupt:
-            # Its folder tells which it is; before there was a log, by its place in the load.
-            names = ((part, (part.part, str(part.index))) for part in self.queue.parts() if part.load == load)
-            return next((part for part, known in names if place.name in known), None)
-        with self.space.read() as tx:
-            queued = queued_part(tx, manifest.map, manifest.id)
-        return queued if queued is not None and queued.load == load else None
 
     # -- the queue ------------------------------------------------------------------------------------
 
     def take(self, queued: Queued) -> Path:
-        """Move a part from `staging/` to `merging/`; where it lies now.
-
-        The move need not outlive a power cut: wherever of its places a part is found then, it is taken from there.
+        """The folder of a part that is to be merged; one that was quarantined comes back to `parts/`.
 
         Raises: `Corrupt` when the part is nowhere.
         """
-        place, retained = self.places.merging(queued.map, queued.number), self.places.retained(queued.part)
-        if place.exists() or retained.exists():
-            return place if place.exists() else retained
-        staged, quarantined = self.places.staged(queued.number), self.places.quarantine(queued.map, queued.number)
-        source = staged
-        if not staged.exists() and queued.again and quarantined.exists():
-            source = quarantined
-        elif not staged.exists():
-            # Another process has entered the load but not staged all of it yet, or died before it could.
-            with self.alone():
-                self.settle(queued.load)
-        if not source.exists():
-            raise Corrupt("a staged part is missing", kind="part_missing", map=queued.map, folder=staged)
-        (source / REASON).unlink(missing_ok=True)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        source.rename(place)
+        place = self.places.part(queued.part)
+        if not place.exists():
+            quarantined = self.places.quarantine(queued.map, queued.number)
+            if not (queued.again and quarantined.exists()):
+                raise Corrupt("a queued part is missing", kind="part_missing", map=queued.map, folder=place)
+            (quarantined / REASON).unlink(missing_ok=True)
+            move(quarantined, place)
         step("merge.part_taken")
         return place
 
     def finish(self, parts: Sequence[Queued]) -> None:
-        """Let merged parts wait no more; then they are kept, or taken off the disk.
+        """Let merged parts wait no more; then they are retained, or taken off the disk.
 
         Raises: `Conflict` when the map was dropped meanwhile.
         """
         now = self.clock.now_ms()
-        if self.keep:
-            self._keep(parts)
 
-        def leave(tx: Transaction) -> None:
+        def leave(tx: Transaction) -> list[str]:
             for name in {queued.map for queued in parts}:
                 series_of(name).retire(tx, [queued.number for queued in parts if queued.map == name])
-            for queued in parts:
-                if self.keep:
-                    tx.put(RETAINED.pack(queued.part), replace(queued, queued_ms=now, again=False).to_json())
+            for queued in parts if self.keep else ():
+                tx.put(RETAINED.pack(queued.part), replace(queued, queued_ms=now, again=False).to_json())
+            return [queued.part for queued in parts if tx.get(RETAINED.pack(queued.part)) is None]
 
-        self.space.write(leave)
+        gone = self.space.write(leave)
         step("merge.dequeued")
-        for queued in parts:
-            remove_tree(self.places.merging(queued.map, queued.number))
+        for part in gone:
+            remove_tree(self.places.part(part))
         self.announce()
-
-    def _keep(self, parts: Sequence[Queued]) -> None:
-        """Move merged parts to where they are kept, durably: all of them, then the names of all."""
-        shelf = self.folder / "retained"
-        shelf.mkdir(exist_ok=True)
-        left: set[Path] = set()
-        for queued in parts:
-            place, retained = self.places.merging(queued.map, queued.number), self.places.retained(queued.part)
-            if place.exists():
-                remove_tree(retained)
-                place.rename(retained)
-                left.add(place.parent)
-                step("merge.part_kept")
-        for folder in (shelf, *left) if left else ():
-            sync(folder)
 
     def carried_out(self, order: MaintenanceOrder) -> None:
         """Let a maintenance order wait no more."""
@@ -353,27 +307,27 @@ class Loads:
 
     def quarantine(self, queued: Queued, reason: str) -> Quarantined:
         """Quarantine a part that cannot be merged, with its reason."""
-        target = self.places.quarantine(queued.map, queued.number)
         # Of a map that was dropped meanwhile nothing is quarantined.
         here = queued in self.queue.parts(queued.map)
+        folder = self.places.quarantine(queued.map, queued.number)
         quarantined = Quarantined(
-            queued.map, queued.number, queued.part, reason, str(target), self.clock.now_ms(),
+            queued.map, queued.number, queued.part, reason, str(folder), self.clock.now_ms(),
             {"map": queued.map, "number": queued.number, "part": queued.part, "rows": queued.rows} | queued.about(),
         )  # fmt: skip
-
-        def leave(tx: Transaction) -> None:
-            tx.delete(RETAINED.pack(queued.part))
-            if series_of(queued.map).remove(tx, Segment(queued.part, queued.number)):
-                tx.put(QUARANTINE.pack(queued.map, queued.number), quarantined.to_json())
-
         if not here:
             return quarantined
-        taken, staged = self.places.merging(queued.map, queued.number), self.places.staged(queued.number)
-        for place in (taken, staged, self.places.retained(queued.part)):
-            if place.exists():
-                write_file_atomically(place / REASON, quarantined.to_json())
-                remove_tree(target)
-                move(place, target)
+        # Nobody may enter a load meanwhile that finds the part known, and relies on its folder.
+        with self.alone():
+            quarantined = self._put_into_quarantine(queued, quarantined)
+        self.announce()
+        return quarantined
+
+    def _put_into_quarantine(self, queued: Queued, quarantined: Quarantined) -> Quarantined:
+        place, target = self.places.part(queued.part), self.places.quarantine(queued.map, queued.number)
+        if place.exists():
+            write_file_atomically(place / REASON, quarantined.to_json())
+            remove_tree(target)
+            move(place, target)
         if (target / REASON).exists():
             # When a crash came after the move, the reason is the one that was found then.
             quarantined = Quarantined.from_json((target / REASON).read_bytes())
@@ -381,8 +335,13 @@ class Loads:
             target.mkdir(exist_ok=True)
             write_file_atomically(target / REASON, quarantined.to_json())
         step("merge.quarantine_moved")
+
+        def leave(tx: Transaction) -> None:
+            tx.delete(RETAINED.pack(queued.part))
+            if series_of(queued.map).remove(tx, Segment(queued.part, queued.number)):
+                tx.put(QUARANTINE.pack(queued.map, queued.number), quarantined.to_json())
+
         self.space.write(leave)
-        self.announce()
         return quarantined
 
     # -- after a crash --------------------------------------------------------------------------------
@@ -394,8 +353,6 @@ class Loads:
         """
         try:
             with self.alone(seconds=0):
-                for received in _folders(self.folder / "receive"):
-                    self.settle(received.name)
                 self.clear()
                 for written in _folders(self.folder / "writer"):
                     if not alive(written.name):
@@ -405,27 +362,13 @@ class Loads:
         return True
 
     def clear(self) -> None:
-        """Remove parts that nothing waits for, or move them to where they are kept. Call it while `alone`."""
-        queue = self.queue.parts()
-        numbers = {f"{part.number:012d}" for part in queue}
+        """Remove the parts in `parts/` that have no row. Call it while `alone`."""
+        known = self._uncertain | {part.part for part in self.queue.parts()}
         with self.space.read() as tx:
-            retained = {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
-        merging = [place for name in _folders(self.folder / "merging") for place in _folders(name)]
-        for place in _folders(self.folder / "staging") + merging:
-            if place.name not in numbers:
-                self._clear_one(place, retained)
-        known = retained | {part.part for part in queue}
-        for place in _folders(self.folder / "retained"):
+            known |= {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
+        for place in _folders(self.folder / "parts"):
             if place.name not in known:
                 remove_tree(place)
-
-    def _clear_one(self, place: Path, retained: set[str]) -> None:
-        with suppress(Corrupt):
-            part = read_manifest(place).id
-            if part in retained and not self.places.retained(part).exists():
-                move(place, self.places.retained(part))
-                return
-        remove_tree(place)
 
 
 def sweep_pond(folder: Path) -> None:

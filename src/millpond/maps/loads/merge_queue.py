@@ -4,7 +4,7 @@ Invariants:
 * who works on a map holds its lock from the moment it looks at what waits until that waits no more;
 * several small loads are folded into one change of the shard, with the same result as one after another;
 * a part that cannot be merged goes to `quarantine/` with its reason, alone, and never blocks those behind it;
-* a full disk stops the merge; the parts stay staged and are merged next time.
+* a full disk stops the merge; the parts stay queued and are merged next time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from millpond.maps.log.queue import (
 )
 from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, retain
 from millpond.maps.model.catalogue import known_map
-from millpond.maps.parts.part import read_manifest, verify_part
+from millpond.maps.parts.part import read_manifest
 from millpond.maps.shard.shard import WRITE_LOCK_SECONDS, Shard
 from millpond.maps.shard.update_times import tracks_updates
 from millpond.stores.files import remove_tree
@@ -63,7 +63,7 @@ def merge_queued(
 ) -> Merged:  # fmt: skip
     """Merge everything that waits for these maps (all: None).
 
-    Raises: `Unavailable` when the disk is full or a map stays busy; what was not merged stays staged.
+    Raises: `Unavailable` when the disk is full or a map stays busy; what was not merged stays queued.
     """
     names = sorted(loads.queue.maps() if maps is None else set(maps))
     merged = Merged()
@@ -180,6 +180,15 @@ def _carry_out(loads: Loads, shard: Shard, order: MaintenanceOrder, merged: Merg
 
 
 def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> None:
+    taken = {queued.part for queued in parts}
+    loads.merging.update(taken)
+    try:
+        _merge_taken(loads, shard, parts, merged)
+    finally:
+        loads.merging.difference_update(taken)
+
+
+def _merge_taken(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> None:
     whole = _checked(loads, parts, merged)
     while whole:
         try:
@@ -216,14 +225,14 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
 
 
 def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
-    """The parts that are whole, moved to `merging/`; the others are quarantined."""
+    """The parts that are whole, taken to be merged; the others are quarantined."""
     whole = []
     for queued in parts:
         try:
             folder = loads.take(queued)
             adopted = not (folder / "data.mdb").exists()
             # A part whose file already became the shard is distinguished from a damaged one by the merge.
-            manifest = read_manifest(folder) if adopted else verify_part(folder)
+            manifest = read_manifest(folder) if adopted else loads.summed.verify(folder)
             whole.append((queued, Received(folder, manifest)))
         except Corrupt as error:
             merged.quarantined.append(loads.quarantine(queued, str(error)))

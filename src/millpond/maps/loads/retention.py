@@ -35,11 +35,10 @@ def part_folder(loads: Loads, part: str) -> Path | None:
         found = _find(tx, part)
     if found is None:
         return None
-    # It may move on while it is looked for: of its places the kept one is the last.
-    for _ in range(2):
-        for place in (*loads.places.of(found)[::-1], loads.places.retained(part)):
-            if (place / "data.mdb").exists() and (place / "manifest.json").exists():
-                return place
+    # It may come back from quarantine while it is looked for: that place is the first.
+    for place in reversed(loads.places.of(found)):
+        if (place / "data.mdb").exists() and (place / "manifest.json").exists():
+            return place
     return None
 
 
@@ -61,7 +60,7 @@ def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
     failures = {failure.map: failure.reason for failure in loads.failures.all()}
     found = [
         replace(
-            _status(part, "merging" if loads.places.merging(part.map, part.number).exists() else "queued"),
+            _status(part, "merging" if part.part in loads.merging else "queued"),
             reason=failures.get(part.map, ""),
         )
         for part in queue
@@ -107,10 +106,12 @@ def expire(loads: Loads, before_ms: int) -> int:
         old = [part for part in retained if part.queued_ms < before_ms]
     gone = 0
     for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
-        left = loads.space.write(partial(_leave, some))
-        step("kept.expired")
-        for part in left:
-            remove_tree(loads.places.retained(part.part))
+        # Nobody may enter a load meanwhile that finds a part here, and relies on its folder.
+        with loads.alone():
+            left = loads.space.write(partial(_leave, some))
+            step("kept.expired")
+            for part in left:
+                remove_tree(loads.places.part(part.part))
         gone += len(left)
     return gone
 

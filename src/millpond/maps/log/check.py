@@ -44,13 +44,13 @@ def check_retained(loads: Loads, *, full: bool) -> Iterator[Report]:
             yield checked("kept part")
         elif _still_retained(loads, part):
             remedy = "its rows are in the map; those who follow take it from another node, and it goes when it expires"
-            yield problem("kept part", loads.places.retained(part.part), damage, remedy)
+            yield problem("kept part", loads.places.part(part.part), damage, remedy)
 
 
 def _damage(loads: Loads, retained: Queued, *, full: bool) -> Corrupt | None:
     place = next(
         (place for place in loads.places.of(retained) if (place / "manifest.json").exists()),
-        loads.places.retained(retained.part),
+        loads.places.part(retained.part),
     )
     try:
         manifest = verify_part(place) if full else read_manifest(place)

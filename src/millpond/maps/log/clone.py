@@ -340,7 +340,7 @@ def _quarantine_folder(folder: Path, quarantined: Quarantined) -> Path:
 
 def _clean(folder: Path, known: set[str]) -> None:
     """Remove what belonged to what the pond was."""
-    for parent in ("staging", "merging", "quarantine", "retained"):
+    for parent in ("parts", "quarantine"):
         for place in _visible(folder / parent):
             remove_tree(place)
     for parent in ("shards", "snapshots"):

@@ -210,8 +210,8 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
     )  # fmt: skip
     payload = asdict(manifest)
     signed = json.dumps({**payload, "checksum": _checksum(payload)}, indent=1)
+    # The folder's own name need not be durable: who adopts the part moves it, and makes the new name so.
     write_file_atomically(folder / "manifest.json", signed.encode())
-    sync(folder.parent)
     step("part.sealed")
     return PartFile(str(folder), manifest)
 

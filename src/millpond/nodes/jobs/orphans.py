@@ -3,7 +3,7 @@
 | folder | belongs to |
 |---|---|
 | `shards/<map>.<incarnation>`, `snapshots/…` | a map of the catalogue |
-| `retained/<part id>` | a part that is kept, or waits |
+| `parts/<part id>` | a part that is retained, or waits |
 | `.<name>….gone`, `.<name>….unfinished` | a removal that could not end, a writer that died |
 
 Invariants:
@@ -33,7 +33,7 @@ __all__ = ("AGE_MS_MIN", "remove_orphans")
 
 AGE_MS_MIN = 3_600_000
 _MAPS = ("shards", "snapshots")
-_PARTS = ("retained",)
+_PARTS = ("parts",)
 
 _log = logging.getLogger(__name__)
 

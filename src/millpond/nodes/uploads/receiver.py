@@ -261,6 +261,7 @@ class Receiver:
         step("receive.unpacked")
         self._admit(PartName(manifest.id, manifest.map, manifest.incarnation), offer)
         unpacking.rename(part)
+        self._pond.loads.summed.note(manifest.id, part)
         sync(place)
         sync(self.folder)
         step("receive.here")

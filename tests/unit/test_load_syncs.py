@@ -1,0 +1,111 @@
+"""What a load costs: its part's folder moves once, its bytes are summed once, and little is synced."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.errors import Corrupt
+from millpond.kernel.steps import listening
+from millpond.maps.parts import part as parts_module
+from millpond.maps.parts.part import PartWriter
+from millpond.maps.parts.summed import SummedParts
+from millpond.pond import open_pond
+from millpond.testing.faults import flip_byte
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SYNCS = {
+    "part": 4,  # data, keys, manifest, and the names of these
+    "adopted": 1,  # the folder's name in parts/
+    "changed keys": 2,  # their file and its name
+}
+"""Besides those of LMDB: one commit of the space enters the load, one of the shard merges it, one ends it."""
+
+
+def counting(patch: pytest.MonkeyPatch, target: Any, name: str, counted: list[str]) -> None:
+    real: Callable[..., Any] = getattr(target, name)
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options)
+        counted.append(str(arguments[0]))
+        return result
+
+    patch.setattr(target, name, spy)
+
+
+@pytest.mark.parametrize("retention", [None, "7d"], ids=["not-retained", "retained"])
+def test_a_load_moves_its_part_once_and_syncs_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str | None
+) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock(), part_retention=retention) as pond:
+        target = pond.create_map("m", kind="state", value="long")
+        target.load({"key": ["a"], "value": [1]})
+        syncs: list[str] = []
+        renames: list[str] = []
+        sums: list[str] = []
+        with monkeypatch.context() as patch:
+            counting(patch, os, "fsync", syncs)
+            counting(patch, Path, "rename", renames)
+            counting(patch, parts_module, "checksum_file", sums)
+            target.load({"key": ["b"], "value": [2]})
+        assert target.get("b") == 2
+        assert len(syncs) == sum(SYNCS.values())
+        moved = [name for name in renames if "/part-" in name and not Path(name).name.startswith(".")]
+        assert len(moved) == 1, renames
+        assert sorted(Path(name).name for name in sums) == ["data.mdb", "touched.arrow", "touched.arrow"], (
+            "the keys are summed when they are written; both are summed when the part comes in, and not again"
+        )
+
+
+def test_a_part_is_queued_then_merging_then_gone(tmp_path: Path) -> None:
+    states: list[str] = []
+    with open_pond(tmp_path / "pond", clock=ManualClock()) as pond:
+        target = pond.create_map("m", kind="state", value="long")
+
+        def look(step: str) -> None:
+            if step in ("load.committed", "merge.part_put", "merge.dequeued"):
+                states.extend(part.state for part in pond.parts.list())
+
+        target.load({"key": ["a"], "value": [1]})
+        with listening(look):
+            target.load({"key": ["b"], "value": [2]})
+        assert states == ["queued", "merging"]
+        assert pond.parts.list() == []
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Path:
+    with open_pond(tmp_path / "pond", clock=ManualClock()) as pond:
+        definition = pond.create_map("m", kind="state", value="long").definition
+    writer = PartWriter(definition, tmp_path / "written")
+    writer.write(canonical_of(definition, [(("a",), 1)]))
+    [part] = writer.finish()
+    return Path(part.folder)
+
+
+def test_a_part_is_summed_again_when_somebody_wrote_to_it(sealed: Path) -> None:
+    summed = SummedParts()
+    assert summed.verify(sealed) == summed.verify(sealed)
+    moved = sealed.rename(sealed.parent / "elsewhere")
+    assert summed.verify(moved).rows == 1
+    flip_byte(moved / "data.mdb", -1)
+    with pytest.raises(Corrupt, match="damaged"):
+        summed.verify(moved)
+    with pytest.raises(Corrupt, match="damaged"):
+        summed.verify(moved)
+
+
+def test_a_part_without_a_file_is_never_taken_for_summed(sealed: Path) -> None:
+    summed = SummedParts()
+    summed.verify(sealed)
+    (sealed / "touched.arrow").unlink()
+    with pytest.raises(Corrupt, match="missing"):
+        summed.verify(sealed)
+    summed.note("x", sealed)
