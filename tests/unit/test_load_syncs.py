@@ -1,4 +1,4 @@
-"""What a load costs: its part's folder moves once, its bytes are summed once, and little is synced."""
+"""The cost of a load: its part's folder moves once, its bytes are summed once, and little is synced."""
 
 from __future__ import annotations
 
