@@ -56,7 +56,7 @@ def test_jobs_are_a_table_a_person_can_read(node: Served) -> None:
     assert by_name["condense"][0] == "10min"
     assert by_name["condense"][2:] == ["condensed 1 of 1 map, 1 row fewer", "in 10 min"]
     assert by_name["retain"] == ["10min", "paused"]
-    assert by_name["verify"] == ["off", "when told"]
+    assert by_name["verify"] == ["off", "on request"]
     assert typed("jobs", "resume", "retain", "--pond", node.url) == "retain: runs by itself\n"
     assert "deletes what is too old" in typed("jobs", "--explain", "--pond", node.url)
 
