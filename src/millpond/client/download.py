@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tenacity
 import xxhash
 
 from millpond.errors import Corrupt, Unavailable
+from millpond.retry import retry
 from millpond.stores.files import disk_errors
 
 if TYPE_CHECKING:
@@ -54,10 +54,11 @@ def fetch_file(
     """
     with disk_errors(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-    again = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(_is_broken_line), stop=tenacity.stop_after_attempt(attempts), reraise=True
+    return retry(
+        lambda: _fetch_once(connection, path, target, query, timeout),
+        lambda error, failures, _: 0.0 if _is_broken_line(error) and failures < attempts else None,
+        connection.clock,
     )
-    return again(_fetch_once, connection, path, target, query, timeout)
 
 
 def _is_broken_line(error: BaseException) -> bool:

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-import tenacity
 import urllib3
 
 from millpond.client.connections import Broken, Busy, Sockets, breaking, node_urls, unreachable, way_out
@@ -31,6 +30,7 @@ from millpond.client.stopping import Interrupt
 from millpond.client.wire_errors import from_wire
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, MillpondError, Unavailable
+from millpond.retry import retry
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
@@ -80,8 +80,10 @@ class Connection:
     When `stop` is set nothing is tried again; when it is an `Interrupt`, what is being asked is broken off, too.
     """
 
-    def __init__(self, url: str, settings: Settings, *, stop: threading.Event | None = None) -> None:
-        self.url, self.settings = url, settings
+    def __init__(
+        self, url: str, settings: Settings, *, stop: threading.Event | None = None, clock: Clock | None = None
+    ) -> None:
+        self.url, self.settings, self.clock = url, settings, clock or SystemClock()
         self.attempts = max(1, settings.send_part_attempts)
         self._sockets = Sockets(url, settings, stop if isinstance(stop, Interrupt) else None)
         self._prefix = urlsplit(url).path
@@ -199,37 +201,20 @@ class Connection:
 
         Raises: as `request`.
         """
-        try:
-            return ask()  # what nearly always does, and costs nothing else
-        except (Broken, Busy) as error:
-            return self._persist(ask, error, repeatable=repeatable, enough=enough)
-
-    def _persist(
-        self, ask: Callable[[], T], failed: Broken | Busy, *, repeatable: bool, enough: Callable[[int], bool] | None
-    ) -> T:
-        made, first = 1, True
+        made = 0
 
         def counted() -> T:
-            nonlocal made, first
-            if first:
-                first = False
-                raise failed
+            nonlocal made
             made += 1
             return ask()
 
-        def again(error: BaseException) -> bool:
-            if self._stop is not None and self._stop.is_set():
-                return False
-            if isinstance(error, Broken):
-                return not error.lasting and (repeatable or not error.sent)
-            return isinstance(error, Busy)
+        def pause(error: Exception, failures: int, _chance: float) -> float | None:
+            if enough(made) if enough else made >= self.attempts:
+                return None
+            return self._pause_after(error, failures, repeatable=repeatable)
 
-        trying = tenacity.Retrying(
-            stop=lambda _: enough(made) if enough else made >= self.attempts, wait=self._delay, reraise=True,
-            retry=tenacity.retry_if_exception(again), sleep=tenacity.sleep_using_event(self._stop or _NEVER),
-        )  # fmt: skip
         try:
-            return trying(counted)
+            return retry(counted, pause, self.clock, stop=self._stop)
         except Busy as busy:
             raise busy.error from None
         except Broken as broken:
@@ -237,14 +222,12 @@ class Connection:
             hint = way_out(self.url, broken) if sure else "it may have been done: look before you ask again"
             raise unreachable(self.url, broken, attempts=made, hint=hint) from None
 
-    def _delay(self, state: tenacity.RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        if isinstance(error, Broken) and error.cut and state.attempt_number == 1:
-            return 0.0
-        return error.seconds if isinstance(error, Busy) else self.settings.send_part_retry_delay / 1000
-
-
-_NEVER = threading.Event()
+    def _pause_after(self, error: Exception, failures: int, *, repeatable: bool) -> float | None:
+        if isinstance(error, Busy):
+            return error.seconds
+        if not isinstance(error, Broken) or error.lasting or (error.sent and not repeatable):
+            return None
+        return 0.0 if error.cut and failures == 1 else self.settings.send_part_retry_delay / 1000
 
 
 def _well(status: int) -> bool:
@@ -298,12 +281,16 @@ class Outcome(Generic[T]):
     error: MillpondError | None
 
 
+class _NoneReachable(Exception):
+    """No node could be reached this time."""
+
+
 class Nodes:
     """The nodes of a pond, the primary first. Threads may share it."""
 
     def __init__(self, urls: str | Iterable[str], settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings, self.clock = settings, clock or SystemClock()
-        self.connections = [Connection(url, settings) for url in node_urls(urls)]
+        self.connections = [Connection(url, settings, clock=self.clock) for url in node_urls(urls)]
         self._avoided: dict[str, float] = {}
 
     @property
@@ -324,7 +311,7 @@ class Nodes:
         status: dict[str, Any] = self.first(lambda node: node.request("GET", "/v1/node")).json()
         urls = node_urls(status.get("nodes") or ()) if status.get("nodes") else (self.urls[0],)
         known = {connection.url: connection for connection in self.connections}
-        self.connections = [known.get(url) or Connection(url, self.settings) for url in urls]
+        self.connections = [known.get(url) or Connection(url, self.settings, clock=self.clock) for url in urls]
         return status
 
     def close(self) -> None:
@@ -344,24 +331,33 @@ class Nodes:
         first = self.connections[0]
         if len(self.connections) == 1:
             return ask(first)
-        pause = threading.Event()
         failed: dict[str, Unavailable] = {}
-        for attempt in range(first.attempts):
-            if attempt:
-                pause.wait(self.settings.send_part_retry_delay / 1000)
-            for node in self._by_hope():
-                try:
-                    answer = ask(node.once)
-                except Unavailable as error:
-                    if error.kind != "node_unreachable" or error.values.get("node") != node.url:
-                        raise
-                    failed[node.url] = error
-                    self._avoided[node.url] = self.clock.monotonic() + AVOIDED_SECONDS
-                else:
-                    if self._avoided:
-                        self._avoided.pop(node.url, None)
-                    return answer
-        raise _none_reachable(failed, first.attempts)
+        pause = self.settings.send_part_retry_delay / 1000
+        try:
+            return retry(
+                lambda: self._first(ask, failed),
+                lambda error, failures, _: (
+                    pause if isinstance(error, _NoneReachable) and failures < first.attempts else None
+                ),
+                self.clock,
+            )
+        except _NoneReachable:
+            raise _none_reachable(failed, first.attempts) from None
+
+    def _first(self, ask: Callable[[Connection], T], failed: dict[str, Unavailable]) -> T:
+        for node in self._by_hope():
+            try:
+                answer = ask(node.once)
+            except Unavailable as error:
+                if error.kind != "node_unreachable" or error.values.get("node") != node.url:
+                    raise
+                failed[node.url] = error
+                self._avoided[node.url] = self.clock.monotonic() + AVOIDED_SECONDS
+            else:
+                if self._avoided:
+                    self._avoided.pop(node.url, None)
+                return answer
+        raise _NoneReachable
 
     def _by_hope(self) -> Sequence[Connection]:
         if not self._avoided:
@@ -388,7 +384,7 @@ class Nodes:
                 raise
         (url,) = node_urls(url)
         known = {connection.url: connection for connection in self.connections}
-        return ask(known.get(url) or Connection(url, self.settings))
+        return ask(known.get(url) or Connection(url, self.settings, clock=self.clock))
 
     def all(self, ask: Callable[[Connection], T], *, stop: threading.Event | None = None) -> list[Outcome[T]]:
         """The answers of all nodes, requested concurrently, in order; `stop` is set when the caller is interrupted."""

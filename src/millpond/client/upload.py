@@ -28,6 +28,7 @@ from millpond.kernel.steps import step
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartFile
+from millpond.retry import retry
 
 __all__ = ("Advance", "come_up_to", "discard_parts", "enter_load", "upload_parts")
 
@@ -330,13 +331,18 @@ def come_up_to(
         patience = _Patience(clock, nodes.settings.read_timeout / 1000)
         connection = node if patient else node.once
         body = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
-        while True:
-            try:
-                answer = connection.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
-                return int(answer.json()["position"])
-            except Unavailable as error:
-                if patience.over(error) or stopped.wait(PAUSE_SECONDS):
-                    raise
+
+        def post() -> int:
+            answer = connection.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
+            return int(answer.json()["position"])
+
+        return retry(
+            post,
+            lambda error, _failures, _chance: (
+                None if not isinstance(error, Unavailable) or patience.over(error) else PAUSE_SECONDS
+            ),
+            clock, stop=stopped,
+        )  # fmt: skip
 
     return nodes.all(come, stop=stopped)
 

@@ -6,7 +6,6 @@ about the map: the right to read it is enough.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +19,7 @@ from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import read_manifest
 from millpond.pond import Pond
+from millpond.retry import retry
 from millpond.spark.places import NodesPlace, Place
 
 if TYPE_CHECKING:
@@ -166,14 +166,13 @@ class NodesLog:
             after = int(page["next"])
 
     def _page_of_one_who_knows(self, after: int, until: int) -> dict[str, Any]:
-        give_up, pause = self._clock.monotonic() + BEHIND_SECONDS, threading.Event()
-        while True:
-            try:
-                return self._page(after, until=until)
-            except Unavailable as error:
-                if error.kind != "node_unreachable" or self._clock.monotonic() > give_up:
-                    raise
-            pause.wait(POLL_SECONDS)
+        return retry(
+            lambda: self._page(after, until=until),
+            lambda error, _failures, _chance: (
+                POLL_SECONDS if isinstance(error, Unavailable) and error.kind == "node_unreachable" else None
+            ),
+            self._clock, until=self._clock.monotonic() + BEHIND_SECONDS,
+        )  # fmt: skip
 
     def retained(self, change: Change) -> Change | None:
         return change

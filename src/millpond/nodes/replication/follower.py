@@ -26,8 +26,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-import tenacity
-
 from millpond.client.stopping import Interrupt, wait_ended
 from millpond.client.transport import Connection
 from millpond.clock import Clock
@@ -39,12 +37,13 @@ from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.part_sources import PartSources, Uploads
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond
+from millpond.retry import Backoff, retry
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree
 
 __all__ = ("Follower", "FollowerStatus")
 
-PAUSE_SECONDS_MAX = 30.0
+_BACKOFF = Backoff(first_seconds=0.2, seconds_max=30.0)
 LONG_POLL_SECONDS_MAX = 30.0
 FAILURES_LOGGED = 3
 """A waiter gets an error that the node is behind when so many tries failed while it waited."""
@@ -92,7 +91,7 @@ class Follower:
         own = settings.own_url()
         nodes = [url.rstrip("/") for url in settings.nodes]
         self._wake, self._stopping = threading.Event(), Interrupt()
-        self._peers = [Peer(Connection(url, settings, stop=self._stopping)) for url in nodes if url != own]
+        self._peers = [Peer(Connection(url, settings, stop=self._stopping, clock=clock)) for url in nodes if url != own]
         self.primary = nodes[0] if nodes else None
         self.role = "alone" if not nodes else "primary" if nodes[0] == own else "replica"
         self.sources = PartSources(pond.folder, settings, receiver, self.peers)
@@ -119,7 +118,7 @@ class Follower:
         """Another node by its address, also one that is not among `nodes`."""
         wanted = url.rstrip("/")
         known = next((peer for peer in self._peers if peer.url == wanted), None)
-        return known or Peer(Connection(wanted, self._settings, stop=self._stopping))
+        return known or Peer(Connection(wanted, self._settings, stop=self._stopping, clock=self._clock))
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -243,22 +242,22 @@ class Follower:
 
     def _attempt(self, act: Callable[[], None], *, once: bool = False) -> None:
         """Do it, again and again while it fails, with pauses that double; or `once`."""
-        again = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(Exception), sleep=self._pause,
-            wait=tenacity.wait_exponential(multiplier=0.2, max=PAUSE_SECONDS_MAX), before_sleep=self._failed,
-            stop=tenacity.stop_after_attempt(1) if once else tenacity.stop_when_event_set(self._stopping),
-            retry_error_callback=self._failed,
-        )  # fmt: skip
-        again(act)
+
+        def policy(error: Exception, failures: int, chance: float) -> float | None:
+            self._failed(error)
+            return None if once else _BACKOFF(error, failures, chance)
+
+        try:
+            retry(act, policy, self._clock, stop=self._stopping, wake=self._wake)
+        except Exception:
+            # It was reported by `_failed`, or it was broken off, which says nothing of the others.
+            _LOG.debug("an attempt was given up", exc_info=True)
 
     def _pause(self, seconds: float) -> None:
-        self._wake.wait(seconds)
+        self._clock.wait(self._wake, self._clock.monotonic() + seconds)
         self._wake.clear()
 
-    def _failed(self, state: tenacity.RetryCallState) -> None:
-        if self._stopping.is_set():
-            return  # it was broken off, which says nothing of the others
-        failure = state.outcome.exception() if state.outcome else None
+    def _failed(self, failure: Exception) -> None:
         if isinstance(failure, MillpondError):
             error = failure
         else:
