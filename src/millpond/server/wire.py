@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from typing import Any
 
@@ -37,6 +36,7 @@ from millpond.errors import (
     NotFound,
     Unavailable,
 )
+from millpond.stores.files import DISK_FULL
 
 __all__ = ("ErrorResponse", "RequestError", "add_error_handlers", "error_answer", "status_of", "understood")
 
@@ -54,7 +54,6 @@ RETRY_SECONDS = {
     "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "node_starting": 1, "node_stopping": 1,
 }  # fmt: skip
 """Error kinds that clients retry automatically, with the pause before the retry."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ErrorResponse(BaseModel):
@@ -85,7 +84,7 @@ def understood(error: BaseException) -> MillpondError:
     """Any error as one of ours."""
     if isinstance(error, MillpondError):
         return error
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         return Unavailable(
             "no space is left on the node's disk", kind="disk_full", hint="free some space there and try again"
         )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 __all__ = (
+    "DISK_FULL",
     "checksum_file",
     "disk_errors",
     "move",
@@ -39,7 +40,8 @@ __all__ = (
 )
 
 _BUFFER_BYTES = 1 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers of a disk, a quota or a limit that is full."""
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 _NUMBERS = itertools.count()
 """Of this process's temporary names: they make a collision rare, and making each name exclusively rules it out."""
@@ -52,7 +54,7 @@ def disk_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in DISK_FULL:
             raise Unavailable(
                 "no space is left on the disk", kind="disk_full", file=place, hint="free some space and try again"
             ) from error

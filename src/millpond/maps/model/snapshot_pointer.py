@@ -8,9 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from millpond.kernel.registers import Register
+from millpond.kernel.space import Space
+from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import SNAPSHOT
 
-__all__ = ("Current", "current_snapshot")
+__all__ = ("Current", "current_snapshot", "read_current")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,17 @@ class Current:
 def current_snapshot(name: str) -> Register[Current]:
     """The register of a map."""
     return Register(SNAPSHOT.pack(name), asdict, Current.from_json, (_never_older,))
+
+
+def read_current(space: Space, definition: MapDefinition) -> Current | None:
+    """The current snapshot of this map, not of an earlier one of its name; None when it was never frozen.
+
+    Raises: `NotFound`, kind `map_dropped`.
+    """
+    with space.read() as tx:
+        same_map(tx, definition)
+        held = current_snapshot(definition.name).read(tx)
+    return held.value if held is not None and held.value.incarnation == definition.incarnation else None
 
 
 def _never_older(old: Current | None, new: Current) -> str | None:

@@ -13,7 +13,7 @@ from millpond.clock import Clock
 from millpond.errors import NotFound
 from millpond.kernel.space import Space
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.snapshot_pointer import current_snapshot
+from millpond.maps.model.snapshot_pointer import read_current
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import load_manifest
 from millpond.maps.snapshots.leases import Lease, Leased
@@ -24,16 +24,19 @@ __all__ = ("current_leased", "refreeze_leased")
 
 
 def current_leased(space: Space, objects: Objects, definition: MapDefinition) -> Leased | None:
-    """The snapshot that counts; None when the map was never frozen, or what was frozen is gone from the disk."""
-    id_ = _counting(space, definition)
-    while id_ is not None:
+    """The snapshot that counts; None when the map was never frozen, or what was frozen is gone from the disk.
+
+    Raises: `NotFound`, kind `map_dropped`.
+    """
+    current = read_current(space, definition)
+    while current is not None:
         try:
-            return _leased(objects, id_)
+            return _leased(objects, current.manifest)
         except NotFound:
-            newer = _counting(space, definition)
-            if newer == id_:
+            newer = read_current(space, definition)
+            if newer == current:
                 return None  # removed by hand, or quarantined because it was damaged: the shard has all it said
-            id_ = newer
+            current = newer
     return None
 
 
@@ -50,7 +53,8 @@ def refreeze_leased(
         try:
             return Leased(manifest, Lease(objects, manifest.id))
         except NotFound:
-            if _counting(space, shard.definition) == manifest.id:
+            current = read_current(space, shard.definition)
+            if current is not None and current.manifest == manifest.id:
                 raise  # it was not replaced: somebody removes files by hand
 
 
@@ -61,9 +65,3 @@ def _leased(objects: Objects, id_: str) -> Leased:
     except BaseException:
         lease.release()
         raise
-
-
-def _counting(space: Space, definition: MapDefinition) -> str | None:
-    with space.read() as tx:
-        held = current_snapshot(definition.name).read(tx)
-    return None if held is None or held.value.incarnation != definition.incarnation else held.value.manifest

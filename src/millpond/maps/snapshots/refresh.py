@@ -12,9 +12,8 @@ from millpond.clock import Clock
 from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.snapshot_pointer import Current, current_snapshot
+from millpond.maps.model.snapshot_pointer import Current, current_snapshot, read_current
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import SnapshotManifest, collect, freeze, load_manifest
 from millpond.maps.snapshots.subset import collect_subsets
@@ -37,7 +36,7 @@ def current_manifest(space: Space, objects: Objects, definition: MapDefinition) 
 
     Raises: `NotFound`, kind `map_dropped`.
     """
-    current = _counting(space, definition)
+    current = read_current(space, definition)
     if current is None:
         return None
     try:
@@ -45,14 +44,6 @@ def current_manifest(space: Space, objects: Objects, definition: MapDefinition) 
     except NotFound:
         # Removed by hand, or quarantined because it was damaged: the shard has all it said.
         return None
-
-
-def _counting(space: Space, definition: MapDefinition) -> Current | None:
-    """The current snapshot of this map, not of an earlier one of its name."""
-    with space.read() as tx:
-        same_map(tx, definition)
-        held = current_snapshot(definition.name).read(tx)
-    return held.value if held is not None and held.value.incarnation == definition.incarnation else None
 
 
 def refreeze(

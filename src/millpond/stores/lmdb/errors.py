@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import lmdb
 
 from millpond.errors import Closed, Corrupt, Internal, MillpondError, NotFound, Unavailable
+from millpond.stores.files import DISK_FULL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,7 @@ _DAMAGED = (
     lmdb.VersionMismatchError,
 )
 # LMDB reports a write that the disk took only a part of, its usual way to meet a full disk, as EIO.
-_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_DISK = DISK_FULL | {errno.EIO}
 _ACCESS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
