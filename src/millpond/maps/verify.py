@@ -25,6 +25,7 @@ from millpond.kernel.keyspace import REGISTRY
 from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.maps.loads.loads import NUMBER, Loads, Queued, series_of
 from millpond.maps.log.check import check_log, check_retained
+from millpond.maps.log.queue import Quarantined
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, QUEUE, SNAPSHOT
@@ -168,7 +169,7 @@ def _check_part(loads: Loads, pond_map: Map, queued: Queued) -> Report:
         if damage is None:
             return checked("part")
         quarantined = loads.quarantine(queued, str(damage))
-    return problem("part", quarantined.folder, damage, f"it was quarantined; {_again(queued.source)}")
+    return problem("part", _folder_of(loads, quarantined), damage, f"it was quarantined; {_again(queued.source)}")
 
 
 def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
@@ -189,6 +190,10 @@ def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
     return None
 
 
+def _folder_of(loads: Loads, quarantined: Quarantined) -> Path:
+    return loads.places.quarantine(quarantined.map, quarantined.number)
+
+
 def _again(source: str) -> str:
     return f"load its rows again, from {source}" if source else "load its rows again"
 
@@ -197,7 +202,7 @@ def _check_quarantine(loads: Loads) -> Iterator[Report]:
     for quarantined in loads.queue.quarantined():
         yield problem(
             "quarantine",
-            quarantined.folder,
+            _folder_of(loads, quarantined),
             f"a part of map {quarantined.map} was quarantined: {quarantined.reason}",
             "load its rows again, then delete the folder",
         )

@@ -309,9 +309,10 @@ class Loads:
         """Quarantine a part that cannot be merged, with its reason."""
         # Of a map that was dropped meanwhile nothing is quarantined.
         here = queued in self.queue.parts(queued.map)
-        folder = self.places.quarantine(queued.map, queued.number)
+        # The part moves, and the pond may, too: a file is named within its part.
+        reason = reason.replace(f"{self.places.part(queued.part)}/", "")
         quarantined = Quarantined(
-            queued.map, queued.number, queued.part, reason, str(folder), self.clock.now_ms(),
+            queued.map, queued.number, queued.part, reason, self.clock.now_ms(),
             {"map": queued.map, "number": queued.number, "part": queued.part, "rows": queued.rows} | queued.about(),
         )  # fmt: skip
         if not here:

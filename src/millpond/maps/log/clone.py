@@ -22,7 +22,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -305,8 +305,7 @@ def _put_state(tx: Transaction, folder: Path, clone: Clone) -> None:
     for key, value in _shared_rows(source / "state.arrow"):
         tx.put(key, value)
     for quarantined in quarantine_of(source / "quarantine.arrow"):
-        moved = replace(quarantined, folder=str(_quarantine_folder(folder, quarantined)))
-        tx.put(QUARANTINE.pack(quarantined.map, quarantined.number), moved.to_json())
+        tx.put(QUARANTINE.pack(quarantined.map, quarantined.number), quarantined.to_json())
     _forget_entries(tx)
     tx.put(POND_ID.pack(), clone.pond.encode())
     tx.put(_DONE, clone.id.encode())

@@ -141,7 +141,6 @@ class Quarantined:
     number: int
     part: str
     reason: str
-    folder: str
     since_ms: int = 0
     queued: dict[str, Any] | None = field(default=None, compare=False)
 
