@@ -17,12 +17,12 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.errors import Conflict, Corrupt
+from millpond.json_forms import JsonForm
 from millpond.kernel.segments import Segment
 
 if TYPE_CHECKING:
@@ -41,6 +41,16 @@ def _object(row: Any) -> Any:
     if not isinstance(row, dict):
         raise TypeError("no object")
     return row
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    id: str
+    entries: int
+    about: Any
+
+
+_ROW = JsonForm(_Row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +115,8 @@ class Series(Generic[A]):
 
     def put_back(self, tx: Transaction, segment: Segment, about: A) -> None:
         """List a segment that left, in its old place: what it brought is to be folded once more."""
-        row = {"id": segment.id, "entries": segment.entries, "about": self.to_json(about)}
-        tx.put(self.segments.pack(segment.position), json.dumps(row).encode())
+        row = _Row(segment.id, segment.entries, self.to_json(about))
+        tx.put(self.segments.pack(segment.position), _ROW.encode(row))
         if self.absorbed is not None:
             tx.put(self.absorbed.pack(segment.id), segment.position.to_bytes(8, "big"))
 
@@ -148,16 +158,14 @@ class Series(Generic[A]):
     def _parse(self, key: bytes, value: bytes) -> Listed[A]:
         try:
             (position,) = self.segments.unpack(key)
-            row = json.loads(value)
-            id_, entries, about = row["id"], row["entries"], self.from_json(row["about"])
+            row = _ROW.decode(value)
+            about = self.from_json(row.about)
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(key) from error
         # What the disk says is checked, not asserted: it is no mistake of ours.
-        sound = type(position) is int and position >= 0 and isinstance(id_, str) and bool(id_)
-        if not sound or type(entries) is not int or entries < 0:
+        if type(position) is not int or position < 0 or not row.id or row.entries < 0:
             raise _damaged(key)
-        assert isinstance(position, int)
-        return Listed(Segment(id_, position, entries), about)
+        return Listed(Segment(row.id, position, row.entries), about)
 
 
 def _damaged(key: bytes) -> Corrupt:

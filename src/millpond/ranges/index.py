@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.json_forms import JsonForm
 from millpond.ranges.files import put_content, read_sealed, sealed_bytes
 from millpond.ranges.ids import ID_BYTES, columns_id, schema_code
 from millpond.stores.objects import settle
@@ -87,6 +88,9 @@ class Boundaries:
 
 
 DEFAULT_BOUNDARIES = Boundaries()
+
+
+_BOUNDARIES_FORM = JsonForm(Boundaries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +212,4 @@ def _index_in(batch: pa.RecordBatch, id_: str) -> Index:
         for first, last, count, size, name in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     )
     schema = pa.ipc.read_schema(pa.py_buffer(metadata[b"schema"]))
-    return Index(id_, entries, schema, Boundaries(**json.loads(metadata[b"boundaries"])))
+    return Index(id_, entries, schema, _BOUNDARIES_FORM.decode(metadata[b"boundaries"]))

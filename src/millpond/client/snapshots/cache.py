@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import Unavailable
+from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.steps import step
 from millpond.maps.snapshots.leases import end_lease
 from millpond.maps.snapshots.manifest import list_manifests
@@ -45,6 +46,9 @@ class Confirmation:
     incarnation: str
     subset: str
     confirmed_ms: int
+
+
+_CONFIRMATION = JsonForm(Confirmation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,9 @@ class SnapshotStore:
     def confirmed(self, pond: str, name: str, bounds: str) -> Confirmation | None:
         """The snapshot of a map (within bounds) that counts here."""
         record = _read(self._pointer(pond, name, bounds))
-        with suppress(TypeError):
-            return None if record is None else Confirmation(**record)
-        return None  # of another version of this program
+        with suppress(FormError):  # of another version of this program
+            return None if record is None else _CONFIRMATION.build(record)
+        return None
 
     def confirm(self, pond: str, name: str, bounds: str, confirmed: Confirmation) -> None:
         """Let a snapshot count whose files are all there."""

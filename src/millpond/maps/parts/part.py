@@ -26,6 +26,7 @@ import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid
+from millpond.json_forms import JsonForm
 from millpond.kernel.steps import step
 from millpond.maps.model.address import long_column
 from millpond.maps.model.columns import canonical_schema
@@ -64,6 +65,9 @@ class PartManifest:
     touched_checksum: str
 
 
+_MANIFEST = JsonForm(PartManifest)
+
+
 @dataclass(frozen=True, slots=True)
 class PartFile:
     """A sealed part and where it lies."""
@@ -79,7 +83,7 @@ def read_manifest(folder: Path) -> PartManifest:
     """
     file = folder / "manifest.json"
     try:
-        payload = json.loads(file.read_text())
+        payload = json.loads(file.read_bytes())
         if payload.get("format") != PART_FORMAT:
             raise Corrupt(
                 "the part has a format this version does not know", kind="part_format", file=file,
@@ -87,7 +91,7 @@ def read_manifest(folder: Path) -> PartManifest:
                 hint="write it anew with this version, or load it with the version that wrote it",
             )  # fmt: skip
         wanted = payload.pop("checksum")
-        manifest = PartManifest(**payload)
+        manifest = _MANIFEST.build(payload)
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise Corrupt("the part's manifest cannot be read", kind="part_manifest", file=file, reason=error) from error
     found = _checksum(payload)

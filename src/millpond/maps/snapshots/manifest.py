@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.json_forms import JsonForm
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
@@ -106,16 +107,17 @@ class SnapshotManifest:
         """
         payload: dict[str, Any] = json.loads(data)
         found = payload.pop("format", None)
-        subset = payload.pop("bounds", None)
-        if found != (FORMAT if subset is None else SUBSET_FORMAT):
+        known = FORMAT if payload.get("bounds") is None else SUBSET_FORMAT
+        if found != known:
             raise Invalid(
                 "the snapshot has a format this version does not know", kind="snapshot_format", found=found,
-                known=FORMAT if subset is None else SUBSET_FORMAT,
+                known=known,
                 hint="read it with the version that wrote it, or a newer one",
             )  # fmt: skip
-        layers = tuple(Layer(**layer) for layer in payload.pop("layers"))
-        bounds = None if subset is None else SnapshotBounds(**subset)
-        return cls(**(payload | {"kind": Kind(payload["kind"]), "layers": layers, "bounds": bounds}))
+        return _MANIFEST.build(payload)
+
+
+_MANIFEST = JsonForm(SnapshotManifest)
 
 
 def manifest_name(id_: str) -> str:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound
+from millpond.json_forms import JsonForm
 from millpond.kernel.steps import step
 from millpond.maps.snapshots.freeze import INTERVALS
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
@@ -44,6 +45,9 @@ class Head:
     manifest: str
     shard_version: int
     published_ms: int
+
+
+_HEAD = JsonForm(Head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def read_head(place: ObjectStore) -> tuple[Head, str] | None:
     try:
         row = json.loads(held.data.to_pybytes())
         found = row.pop("format")
-        head = Head(**row) if found == FORMAT else None
+        head = _HEAD.build(row) if found == FORMAT else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corrupt(
             "the head of published snapshots is not what was written", kind="published_damaged", object=HEAD,

@@ -18,17 +18,16 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import Closed, Corrupt, Internal, MillpondError, NotFound, Unavailable
+from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.schedule import Schedule
 from millpond.stores.files import write_file_atomically
 
@@ -89,6 +88,16 @@ class JobStatus:
     runs: int
     failures: int
     last: JobRun | None
+
+
+@dataclass(frozen=True, slots=True)
+class _PausedJobs:
+    """The content of `jobs.json`."""
+
+    paused: tuple[str, ...]
+
+
+_PAUSED = JsonForm(_PausedJobs)
 
 
 @dataclass(slots=True)
@@ -234,9 +243,8 @@ class Scheduler:
             if not self._is_going():
                 raise _stopped()
             names = {job for job, other in self._jobs.items() if other.paused} - {name}
-            write_file_atomically(
-                self._state, json.dumps({"paused": sorted(names | {name} if paused else names)}).encode()
-            )
+            jobs = _PausedJobs(tuple(sorted(names | {name} if paused else names)))
+            write_file_atomically(self._state, _PAUSED.encode(jobs))
             state.paused = paused
             _hold(state)
             self._schedule.set_paused(name, paused, self._elapsed_ms())
@@ -314,10 +322,9 @@ def _read_paused(file: Path) -> set[str]:
     if not file.exists():
         return set()
     try:
-        payload: Any = json.loads(file.read_bytes())
-        return {str(name) for name in payload["paused"]}
-    except (ValueError, TypeError, KeyError) as error:
+        return set(_PAUSED.decode(file.read_bytes()).paused)
+    except FormError as error:
         raise Corrupt(
-            "cannot read which jobs are paused", kind="jobs_damaged", file=file,
+            "cannot read which jobs are paused", kind="jobs_damaged", file=file, reason=error,
             hint="remove the file, start the node, and pause again what should be",
         ) from error  # fmt: skip
