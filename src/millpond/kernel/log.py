@@ -21,7 +21,6 @@ The hash (XXH3, 128 bits) finds mistakes and damage. It is no proof against some
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import xxhash
 
 from millpond.errors import Conflict, Corrupt, NotFound
+from millpond.json_forms import JsonForm
 from millpond.kernel.verify import checked, problem
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ class Head:
     position: int = 0
     chain: str = ""
     stamp_ms: int = 0
+
+
+_HEAD = JsonForm(Head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,7 @@ class Log(Generic[E]):
     def _put(self, tx: Transaction, record: Record[E], row: bytes) -> None:
         assert record.position == self.head(tx).position + 1, "positions are dense"
         tx.put(self.prefix.pack(record.position), _ROW.pack(bytes.fromhex(record.chain), record.stamp_ms) + row)
-        head = {"position": record.position, "chain": record.chain, "stamp_ms": record.stamp_ms}
-        tx.put(self.prefix.pack("head"), json.dumps(head).encode())
+        tx.put(self.prefix.pack("head"), _HEAD.encode(Head(record.position, record.chain, record.stamp_ms)))
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -119,9 +121,9 @@ class Log(Generic[E]):
         if row is None:
             return Head()
         try:
-            head = Head(**json.loads(row))
-            sound = len(bytes.fromhex(head.chain)) == 16 and type(head.position) is type(head.stamp_ms) is int
-        except (ValueError, TypeError) as error:
+            head = _HEAD.decode(row)
+            sound = len(bytes.fromhex(head.chain)) == 16
+        except ValueError as error:
             raise self._damaged("its head cannot be read", error) from error
         if not sound or head.position < 1:
             raise self._damaged("its head is not understood", row)

@@ -12,9 +12,8 @@ Where it would not, the part stays quarantined, and the error names the way out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
@@ -119,8 +118,7 @@ def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> 
             segment = Segment(queued.part, queued.number, queued.rows)
             series_of(queued.map).put_back(tx, segment, replace(queued, again=True).about())
         for order in redo.orders:
-            row = json.dumps(asdict(replace(order, again=True))).encode()
-            tx.put(MAINTENANCE.pack(order.map, order.position), row)
+            tx.put(MAINTENANCE.pack(order.map, order.position), replace(order, again=True).to_json())
         for part in quarantine:
             tx.delete(QUARANTINE.pack(part.map, part.number))
         return redo

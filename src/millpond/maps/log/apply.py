@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from millpond.errors import Unavailable
@@ -179,7 +178,7 @@ def _queue_order(tx: Transaction, entry: Entry) -> None:
         map=name, position=entry.position, what=entry.kind, before=entry.body["before"], stamp_ms=entry.stamp_ms,
         settings=entry.body["settings"],
     )  # fmt: skip
-    tx.put(MAINTENANCE.pack(name, entry.position), json.dumps(asdict(order)).encode())
+    tx.put(MAINTENANCE.pack(name, entry.position), order.to_json())
 
 
 def _queue_parts(tx: Transaction, entry: Entry) -> None:

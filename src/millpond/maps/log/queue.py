@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
+from millpond.errors import Corrupt
+from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.series import Listed, Series
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import head_of
@@ -46,6 +48,8 @@ __all__ = (
     "queued_parts",
     "with_settings",
 )
+
+T = TypeVar("T")
 
 NUMBER = PART_NUMBER.pack()
 PARTS_REMEMBERED_MAX = 200_000
@@ -105,12 +109,15 @@ class Queued:
 
     @classmethod
     def from_json(cls, row: Row) -> Queued:
-        """Parse the dict written by `to_json`."""
-        return cls(**json.loads(row))
+        """Parse the row written by `to_json`.
+
+        Raises: `Corrupt`.
+        """
+        return _read(_QUEUED, row)
 
     def to_json(self) -> Row:
         """A row of the space."""
-        return json.dumps(asdict(self)).encode()
+        return _QUEUED.encode(self)
 
     def about(self) -> dict[str, Any]:
         """The fields a series stores besides the segment itself."""
@@ -132,6 +139,18 @@ class MaintenanceOrder:
     settings: dict[str, Any] | None = None
     again: bool = False
 
+    @classmethod
+    def from_json(cls, row: Row) -> MaintenanceOrder:
+        """Parse the row written by `to_json`.
+
+        Raises: `Corrupt`.
+        """
+        return _read(_ORDER, row)
+
+    def to_json(self) -> Row:
+        """A row of the space."""
+        return _ORDER.encode(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
@@ -145,19 +164,34 @@ class Quarantined:
     queued: dict[str, Any] | None = field(default=None, compare=False)
 
     @classmethod
-    def from_json(cls, row: Row) -> Self:
-        """Parse the dict written by `to_json`."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(row).items() if name in known})
+    def from_json(cls, row: Row) -> Quarantined:
+        """Parse the row written by `to_json`.
+
+        Raises: `Corrupt`.
+        """
+        return _read(_QUARANTINED, row)
 
     def to_json(self) -> Row:
         """A row of the space, and the file beside the part."""
-        return json.dumps(asdict(self)).encode()
+        return _QUARANTINED.encode(self)
 
     @property
     def position(self) -> int:
         """The position of the entry that brought it; 0 when it came before there was a log."""
         return int((self.queued or {}).get("position", 0))
+
+
+_QUEUED, _ORDER, _QUARANTINED = JsonForm(Queued), JsonForm(MaintenanceOrder), JsonForm(Quarantined)
+
+
+def _read(form: JsonForm[T], row: Row) -> T:
+    try:
+        return form.decode(row)
+    except FormError as error:
+        raise Corrupt(
+            "a row about a part or an order cannot be read", kind="queue_damaged", form=form.type.__name__,
+            reason=error, hint="restore the pond from a copy",
+        ) from error  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +249,7 @@ def forget_parts(tx: Transaction, names: Iterable[str], before: int, last: int) 
 def maintenance_orders(tx: ReadTransaction, name: str) -> Iterator[MaintenanceOrder]:
     """The maintenance orders that wait for a map, in order."""
     for _, value in tx.scan(MAINTENANCE[name].range()):
-        yield MaintenanceOrder(**json.loads(value))
+        yield MaintenanceOrder.from_json(value)
 
 
 def applied_position(tx: ReadTransaction, name: str) -> int:
