@@ -39,6 +39,7 @@ from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off, optional_duration
 
 if TYPE_CHECKING:
+    from millpond.kernel.space import Space
     from millpond.kernel.verify import Report
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads.load_files import Advance
@@ -75,8 +76,9 @@ class Pond:
     """
 
     def __init__(
-        self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None
-    ) -> None:
+        self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None,
+        open_space: Callable[[Path], Space] = LmdbSpace,
+    ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
         _check_folder(folder, create)
@@ -86,7 +88,7 @@ class Pond:
             opened.callback(self._serving.close)
             if serve:
                 self._serving.serve()
-            self.space = LmdbSpace(folder / "space")
+            self.space = open_space(folder / "space")
             opened.callback(self.space.close)
             retention_ms = begin(self.space, clock.random_id, retention_ms, serve=serve)
             self.loads = Loads(self.space, folder, clock, keep_ms=retention_ms)

@@ -33,7 +33,7 @@ class FaultySpace:
     def __init__(self, inner: Space) -> None:
         self.inner = inner
         self._committed: bool | None = None
-        self._silent = self._lost = False
+        self._silent = self._lost = self._full = False
 
     @contextmanager
     def losing_results(self, *, committed: bool, silent: bool = False) -> Iterator[None]:
@@ -47,12 +47,23 @@ class FaultySpace:
         finally:
             self._committed, self._silent, self._lost = None, False, False
 
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Let the disk have no room for any write meanwhile."""
+        self._full = True
+        try:
+            yield
+        finally:
+            self._full = False
+
     def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
         if self._silent and self._lost:
             raise Unavailable("the space does not answer", kind="space_silent")
         return self.inner.read(wait=wait)
 
     def write(self, change: Callable[[Transaction], T]) -> T:
+        if self._full:
+            raise Unavailable("the disk did not take the write", kind="disk_full", hint="free some space")
         if self._committed is None:
             return self.inner.write(change)
         if self._committed:
