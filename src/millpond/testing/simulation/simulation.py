@@ -211,9 +211,9 @@ class _Simulation:
             self._do("end", Action("reopen", site, partial(reopen, site)), NO_FAULT)
             report = site.pond.verify(full=True)
             assert report.ok, "\n".join(map(str, report.problems))
-            for folder in ("receive", "staging", "quarantine"):
-                left = sorted(place.name for place in (site.folder / folder).iterdir())
-                assert not left, f"{folder} of the {site} still has {left}"
+            there = {name: {place.name for place in (site.folder / name).iterdir()} for name in ("parts", "quarantine")}
+            wanted = {part.part for part in site.pond.parts.list()}
+            assert there == {"parts": wanted, "quarantine": set()}, f"the {site} holds {there}, and needs {wanted}"
         assert primary.pond.log.position() == replica.pond.log.position()
         contents = [[(found.name, rows_of(found)) for found in site.pond.maps()] for site in self.sites]
         assert contents[0] == contents[1], "the follower holds other rows than the primary"
