@@ -66,9 +66,9 @@ def retry(
         try:
             return act()
         except Exception as error:
-            failures += 1
+            failed, failures = clock.monotonic(), failures + 1
             pause = None if stop.is_set() else policy(error, failures, clock.chance())
-            due = clock.monotonic() + (pause or 0.0)
+            due = failed + (pause or 0.0)
             if pause is None or (until is not None and due > until):
                 raise
             clock.wait(wake or stop, due)

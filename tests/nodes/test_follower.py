@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,12 +13,13 @@ import pyarrow as pa
 import pytest
 
 import millpond
-from millpond.clock import SystemClock
+from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Unavailable
 from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.peer import LogPage, Peer
 from millpond.settings import load_settings
 from millpond.testing.faults import flip_byte
+from tests.nodes.conftest import free_ports
 from tests.nodes.following import SECONDS, caught_up, compared, load, rows, served_again, until
 
 if TYPE_CHECKING:
@@ -420,3 +422,27 @@ def test_settings_name_the_peers(tmp_path: Path) -> None:
         follower = Follower(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), SystemClock())
     assert follower.role == "replica"
     assert [peer.url for peer in follower.peers()] == ["http://n1:7433", "http://n3:7433"]
+
+
+def test_pauses_after_failures_double_on_the_node_s_own_clock(tmp_path: Path) -> None:
+    """Nobody listens at the primary's address; no pause takes real time."""
+    from millpond.pond import open_pond
+
+    [port] = free_ports(1)
+    nodes = [f"http://127.0.0.1:{port}", "http://n2:7433"]
+    clock = ManualClock(share=0.0)
+    with open_pond(tmp_path) as pond:
+        settings = load_settings(url="http://n2:7433", nodes=nodes, send_part_attempts=1)
+        follower = Follower(pond, settings, _Uploads(), clock)
+        follower.start()
+        try:
+            for failures, pause in enumerate((200, 400, 800, 1600), 1):
+                until(lambda failures=failures: follower._failures == failures)
+                clock.advance(pause - 1)
+                threading.Event().wait(0.02)
+                assert follower._failures == failures, "the pause is not over"
+                clock.advance(2)
+            until(lambda: follower._failures == 5)
+            assert follower.status().state == "broken"
+        finally:
+            follower.stop()

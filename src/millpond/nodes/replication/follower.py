@@ -219,11 +219,12 @@ class Follower:
         until = self._clock.monotonic() + timeout
         with self.pause.awake(), self._changed:
             rounds, failures = self._rounds, self._failures
-            while self._rounds == rounds:
-                left = until - self._clock.monotonic()
-                if self._failures > failures or self._ending() or left <= 0:
-                    raise self._stuck or self._behind(self._applier.seen, self._error or "it was not there in time")
-                self._changed.wait(left)
+            self._clock.wait_for(
+                self._changed,
+                lambda: self._rounds > rounds or self._failures > failures or self._ending(), until,
+            )  # fmt: skip
+            if self._rounds == rounds:
+                raise self._stuck or self._behind(self._applier.seen, self._error or "it was not there in time")
 
     def _ending(self) -> bool:
         return self._stopping.is_set() or self._phase != "running"
