@@ -54,6 +54,7 @@ class _Call:
         self.proxy, self.near, self.far = proxy, near, far
         self.sent = b""
         self.trouble: Trouble | None = None
+        self.mended: threading.Event | None = None
         self.left = 0
         self.lock = threading.Lock()
 
@@ -115,7 +116,7 @@ class _Call:
         if trouble is None:
             return 0
         with self.lock:
-            self.trouble, self.left = trouble, trouble.after
+            self.trouble, self.left, self.mended = trouble, trouble.after, self.proxy.held
         self.sent = b""
         return max(0, end - known)
 
@@ -233,7 +234,18 @@ class FaultyProxy:
                     return trouble, at + len(trouble.match)
         return None, 0
 
+    def _give_back(self, call: _Call) -> None:
+        """Leave a trouble to the next connection when this one ended before it struck, unless all was mended since."""
+        with call.lock:
+            trouble, call.trouble = call.trouble, None
+        with self._lock:
+            if trouble is not None and call.mended is self.held:
+                trouble.times += 1
+                if trouble not in self._troubles:
+                    self._troubles.append(trouble)
+
     def ended(self, call: _Call, down: bool) -> None:
+        self._give_back(call)
         if down:
             with suppress(OSError):
                 call.near.close()
