@@ -1,7 +1,7 @@
 """The files below `deploy/` start nodes: each is read as systemd or Docker reads it, and its commands are run.
 
 Neither systemd as the first process nor a Docker engine is needed, so neither is tried. The unit's command runs as a
-process with the unit's environment, in a mount namespace in which only the unit's three directories can be written to
+process with the unit's environment, in a mount namespace in which the package and its environment are read-only
 (where the system allows to make one). The services of the compose file run as processes of this machine with their
 environment, on free ports instead of addresses of their own; their health checks run as they stand. The image itself is
 not built.
