@@ -126,7 +126,7 @@ def test_several_are_taken_again_together(tmp_path: Path) -> None:
         assert [pond.map("m").get(key) for key in "abcd"] == [None, 2, 2, 4]
         for part in (ids[0], ids[2]):
             quarantined = next(found for found in pond.parts.quarantined() if found.part == part)
-            folder = pond.loads.places.quarantine(quarantined.map, quarantined.number)
+            folder = pond.loads.places.quarantine(quarantined)
             shutil.rmtree(folder)
             shutil.copytree(tmp_path / part, folder)
         assert [part.state for part in pond.parts.retry()] == ["retained", "retained"]

@@ -17,7 +17,7 @@ from millpond.nodes.replication.peer import Peer
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
-SECONDS = 60.0
+SECONDS = 30.0
 
 
 def rows(*keys: str, value: int = 1) -> pa.Table:

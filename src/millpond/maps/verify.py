@@ -25,7 +25,6 @@ from millpond.kernel.keyspace import REGISTRY
 from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.maps.loads.loads import NUMBER, Loads, Queued, series_of
 from millpond.maps.log.check import check_log, check_retained
-from millpond.maps.log.queue import Quarantined
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, QUEUE, SNAPSHOT
@@ -169,7 +168,7 @@ def _check_part(loads: Loads, pond_map: Map, queued: Queued) -> Report:
         if damage is None:
             return checked("part")
         quarantined = loads.quarantine(queued, str(damage))
-    return problem("part", _folder_of(loads, quarantined), damage, f"it was quarantined; {_again(queued.source)}")
+    return problem("part", loads.places.quarantine(quarantined), damage, f"it was quarantined; {_again(queued.source)}")
 
 
 def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
@@ -190,10 +189,6 @@ def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
     return None
 
 
-def _folder_of(loads: Loads, quarantined: Quarantined) -> Path:
-    return loads.places.quarantine(quarantined.map, quarantined.number)
-
-
 def _again(source: str) -> str:
     return f"load its rows again, from {source}" if source else "load its rows again"
 
@@ -202,7 +197,7 @@ def _check_quarantine(loads: Loads) -> Iterator[Report]:
     for quarantined in loads.queue.quarantined():
         yield problem(
             "quarantine",
-            _folder_of(loads, quarantined),
+            loads.places.quarantine(quarantined),
             f"a part of map {quarantined.map} was quarantined: {quarantined.reason}",
             "load its rows again, then delete the folder",
         )

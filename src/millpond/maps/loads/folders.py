@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.maps.log.queue import Queued
+from millpond.maps.log.queue import Quarantined, Queued, quarantine_folder
 
 __all__ = ("PartFolders",)
 
@@ -20,11 +20,11 @@ class PartFolders:
         """Path of a part that is queued, merged now or retained."""
         return self.folder / "parts" / part
 
-    def quarantine(self, name: str, number: int) -> Path:
+    def quarantine(self, part: Queued | Quarantined) -> Path:
         """Path of a quarantined part."""
-        return self.folder / "quarantine" / f"{number:012d}-{name}"
+        return quarantine_folder(self.folder, part)
 
     def of(self, queued: Queued) -> tuple[Path, ...]:
         """The paths at which a queued or retained part may be found: taken again, where it was quarantined, too."""
         place = self.part(queued.part)
-        return (place, self.quarantine(queued.map, queued.number)) if queued.again else (place,)
+        return (place, self.quarantine(queued)) if queued.again else (place,)

@@ -181,7 +181,7 @@ def refuse_quarantined(loads: Loads, position: int, maps: Sequence[str] | None) 
                 kind="part_quarantined",
                 map=quarantined.map,
                 part=quarantined.part,
-                folder=str(loads.places.quarantine(quarantined.map, quarantined.number)),
+                folder=str(loads.places.quarantine(quarantined)),
                 reason=quarantined.reason,
                 hint="load the data again",
             )

@@ -271,7 +271,7 @@ class Loads:
         """
         place = self.places.part(queued.part)
         if not place.exists():
-            quarantined = self.places.quarantine(queued.map, queued.number)
+            quarantined = self.places.quarantine(queued)
             if not (queued.again and quarantined.exists()):
                 raise Corrupt("a queued part is missing", kind="part_missing", map=queued.map, folder=place)
             (quarantined / REASON).unlink(missing_ok=True)
@@ -324,7 +324,7 @@ class Loads:
         return quarantined
 
     def _put_into_quarantine(self, queued: Queued, quarantined: Quarantined) -> Quarantined:
-        place, target = self.places.part(queued.part), self.places.quarantine(queued.map, queued.number)
+        place, target = self.places.part(queued.part), self.places.quarantine(queued)
         if place.exists():
             write_file_atomically(place / REASON, quarantined.to_json())
             remove_tree(target)

@@ -78,7 +78,7 @@ def replace_part(loading: Loading, part_id: str, folder: Path) -> list[PartStatu
         manifest = verify_part(folder)
         if manifest.id != part_id:
             raise Invalid("it is another part", kind="part_other", wanted=part_id, found=manifest.id)
-        target = loads.places.quarantine(quarantined.map, quarantined.number)
+        target = loads.places.quarantine(quarantined)
         remove_tree(target)
         move(folder, target)
         step("retry.part_replaced")
@@ -126,14 +126,13 @@ def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> 
     redo = loads.space.write(act)
     step("retry.entered")
     for part in redo.known:
-        remove_tree(loads.places.quarantine(part.map, part.number))
+        remove_tree(loads.places.quarantine(part))
 
 
 def _is_whole(loads: Loads, quarantined: Quarantined) -> bool:
     try:
         return (
-            verify_part(loads.places.quarantine(quarantined.map, quarantined.number)).id == quarantined.part
-            and quarantined.queued is not None
+            verify_part(loads.places.quarantine(quarantined)).id == quarantined.part and quarantined.queued is not None
         )
     except Corrupt:
         return False

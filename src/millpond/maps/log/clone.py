@@ -32,7 +32,7 @@ from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.log.log import ENTRIES
-from millpond.maps.log.queue import Quarantined
+from millpond.maps.log.queue import Quarantined, quarantine_folder
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, CLONED, POND_ID, QUARANTINE
@@ -330,11 +330,7 @@ def forget_quarantined(folder: Path, space: Space, name: str, position: int) -> 
         return [part for _, part in gone]
 
     for part in space.write(leave):
-        remove_tree(_quarantine_folder(folder, part))
-
-
-def _quarantine_folder(folder: Path, quarantined: Quarantined) -> Path:
-    return folder / "quarantine" / f"{quarantined.number:012d}-{quarantined.map}"
+        remove_tree(quarantine_folder(folder, part))
 
 
 def _clean(folder: Path, known: set[str]) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from millpond.errors import Corrupt
@@ -39,6 +40,7 @@ __all__ = (
     "Queued",
     "applied_position",
     "maintenance_orders",
+    "quarantine_folder",
     "forget_map",
     "forget_parts",
     "series_of",
@@ -192,6 +194,11 @@ def _read(form: JsonForm[T], row: Row) -> T:
             "a row about a part or an order cannot be read", kind="queue_damaged", form=form.type.__name__,
             reason=error, hint="restore the pond from a copy",
         ) from error  # fmt: skip
+
+
+def quarantine_folder(pond: Path, part: Queued | Quarantined) -> Path:
+    """The path at which a pond's folder holds a part that was quarantined."""
+    return pond / "quarantine" / f"{part.number:012d}-{part.map}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,14 +152,6 @@ class FolderObjects(ObjectStore):
         data = self.get(name)
         return TaggedObject(data, content_tag(data))
 
-    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
-        """The bytes `[start, stop)` of an object; a negative `start` takes that many of the last ones.
-
-        Raises: `NotFound`.
-        """
-        assert start >= 0 or stop is None, "the last bytes are taken whole"
-        return bytes(memoryview(self.get(name))[start:stop])
-
     def size(self, name: str) -> int:
         """The number of bytes of an object.
 
