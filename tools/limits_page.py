@@ -165,8 +165,10 @@ QUERIES = [
 ]  # fmt: skip
 
 NODES = [
-    constant("a request body in JSON", "server.limits.JSON_BYTES_MAX", "413, `body_too_large`"),
-    constant("a request body of a bulk lookup", "server.question_routes.LOOKUP_BYTES_MAX",
+    constant("a request body in JSON", "server.route_table.JSON_BYTES_MAX", "413, `body_too_large`"),
+    constant("a request body with an order to the node, or with one key", "server.route_table.ORDER_BYTES_MAX",
+             "413, `body_too_large`"),
+    constant("a request body of a bulk lookup", "server.route_table.LOOKUP_BYTES_MAX",
              "413, `body_too_large`: look up fewer keys at once, or read a snapshot"),
     setting("all request bodies in memory together", "max_request_memory",
             "503 with `Retry-After`, `request_memory_full`; clients repeat by themselves"),

@@ -135,7 +135,12 @@ def _token(text: str, **rights: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.settings(
-    tokens=[_token("looks", read=["owner"]), _token("tends", admin=["owner"]), _token("rules", admin=["*"])]
+    tokens=[
+        _token("looks", read=["owner"]),
+        _token("watches", read=["*"]),
+        _token("tends", admin=["owner"]),
+        _token("rules", admin=["*"]),
+    ]
 )
 def test_who_may_read_sees_and_who_may_administer_acts(node: Served) -> None:
     owner(node)
@@ -147,7 +152,8 @@ def test_who_may_read_sees_and_who_may_administer_acts(node: Served) -> None:
 
     compact = {"what": "compact"}
     assert status("GET", "/v1/jobs", None) == 401
-    assert status("GET", "/v1/jobs", "looks") == 200
+    assert status("GET", "/v1/jobs", "looks") == 403, "jobs name all maps"
+    assert status("GET", "/v1/jobs", "watches") == 200
     assert status("POST", "/v1/jobs/orphans/run", "looks") == 403
     assert status("POST", "/v1/jobs/orphans/run", "tends") == 403
     assert status("POST", "/v1/jobs/orphans/run", "rules") == 200

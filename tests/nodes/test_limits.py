@@ -7,7 +7,6 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -16,14 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Unavailable
-from millpond.nodes.tokens import hash_token
-from millpond.server.limits import JSON_BYTES_MAX, SMALL_BYTES, BodyBudget
-from millpond.server.question_routes import LOOKUP_BYTES_MAX
+from millpond.server.limits import SMALL_BYTES, BodyBudget
+from millpond.server.route_table import ORDER_BYTES_MAX
 from tests.nodes.conftest import Answer, Served
 from tests.nodes.following import until
 
 KIB = 1 << 10
-TOKENS = [{"name": "boss", "sha256": hash_token("secret"), "rights": {"admin": ["*"]}}]
 
 
 class Sender:
@@ -68,60 +65,17 @@ def lookup(node: Served, body: bytes) -> Answer:
 # -- limits belong to routes --------------------------------------------------------------------------
 
 
-def bodies(node: Served) -> list[tuple[str, str]]:
-    paths: dict[str, dict[str, Any]] = node.get("/openapi.json").json()["paths"]
-    return [(verb.upper(), path) for path, verbs in paths.items() for verb in verbs if "requestBody" in verbs[verb]]
-
-
-def test_every_route_that_takes_a_body_has_a_limit(node: Served) -> None:
-    found = bodies(node)
-    assert ("PUT", "/v1/parts/{part_id}/upload") in found
-    assert ("POST", "/v1/maps/{name}/lookup") in found
-    for method, path in found:
-        if path.endswith("/upload"):
-            continue  # it goes to the disk, and has limits of its own
-        limit = LOOKUP_BYTES_MAX if path.endswith("/lookup") else JSON_BYTES_MAX
-        sender = Sender(node, method, path.replace("{", "").replace("}", ""), limit + 1)
-        answer = sender.answer()
-        assert (answer.status, answer.json()["kind"], answer.json()["values"]["bytes_max"]) == (
-            413, "body_too_large", limit
-        ), path  # fmt: skip
-        sender.close()
-
-
 @pytest.mark.parametrize("name", ["upload", "lookup", "get"])
 @pytest.mark.parametrize(("method", "path"), [("PATCH", "/v1/maps/{}"), ("POST", "/v1/maps/{}/maintenance")])
 def test_a_map_may_be_called_as_a_route_is(node: Served, name: str, method: str, path: str) -> None:
     node.pond.create_map(name, kind="state", value="long")
-    announced = Sender(node, method, path.format(name), JSON_BYTES_MAX + 1)
+    announced = Sender(node, method, path.format(name), ORDER_BYTES_MAX + 1)
     assert (announced.answer().status, announced.close()) == (413, None)
-    chunks = (b" " * (1 << 20) for _ in range(1 + (JSON_BYTES_MAX >> 20)))
+    chunks = (b" " * (1 << 14) for _ in range(1 + (ORDER_BYTES_MAX >> 14)))
     headers = {"Content-Type": "application/json"}
     answer = node.pool.request(method, node.url + path.format(name), body=chunks, chunked=True, headers=headers)
     assert (answer.status, json.loads(answer.data)["kind"]) == (413, "body_too_large")
     assert node.request("PATCH", f"/v1/maps/{name}", body={"retain": "1d"}).status == 200
-
-
-# -- access comes first -------------------------------------------------------------------------------
-
-
-@pytest.mark.settings(tokens=TOKENS)
-def test_of_strangers_no_body_is_read(node: Served) -> None:
-    node.pond.create_map("m", kind="state", value="long")
-    headers: dict[str, str]
-    for method, path in bodies(node):
-        for headers in ({}, {"Authorization": "Bearer stranger"}):
-            sent_headers = {
-                "Content_Type": "application/json",
-                "Upload_Map": "m",
-                "Upload_Checksum": "0" * 32,
-                **headers,
-            }
-            sender = Sender(
-                node, method, path.replace("{name}", "m").replace("{part_id}", "0" * 32), 1000, **sent_headers
-            )
-            assert sender.answer().status == 401, f"{path}: it answers, and none of the body came"
-            sender.close()
 
 
 # -- all of them together -----------------------------------------------------------------------------

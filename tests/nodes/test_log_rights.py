@@ -42,12 +42,13 @@ def test_rights(node: Served) -> None:
         ("GET", "/v1/maps/m/digest"): ["all", "reader", "writer"],
         ("GET", "/v1/maps/m/shard"): ["all"],
         ("GET", ours): ["all", "reader", "writer"],
-        ("GET", theirs): ["all"],
         ("GET", "/v1/repair"): ["all"],
         ("POST", "/v1/repair"): ["all"],
         ("POST", "/v1/verify"): ["all"],
         ("POST", "/v1/log/replication"): ["all", "writer"],
     }
+    for name, expected in (("all", 200), ("reader", 404), ("writer", 404)):
+        assert status(node, "GET", theirs, name) == expected, "of a map one may not read, there is no part"
     for (method, path), who in allowed.items():
         body = None if method == "GET" else {"position": 1} if path.endswith("replication") else {}
         assert status(node, method, path, None, body) == 401, path

@@ -68,6 +68,15 @@ class Caller:
             if not self.may(right, map):
                 raise self._denied(right, "everything" if map is None else map)
 
+    def need_all(self, right: str, maps: Iterable[str]) -> None:
+        """Insist on a right on each of some maps; on any map at all, when there is none of them.
+
+        Raises: `Denied`.
+        """
+        self.need_somewhere(right)
+        for map in maps:
+            self.need(right, map)
+
     def need_somewhere(self, right: str) -> None:
         """Insist on a right on any map at all.
 

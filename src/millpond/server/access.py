@@ -1,9 +1,9 @@
-"""The caller of a request: a dependency of every route that needs a right.
+"""The decision about a request: its caller, and the right that its route needs.
 
-    def maps(asking: RequestCaller) -> …:
-        asking.need("read", name)
+    route ─▶ row in `route_table.py` ─▶ caller of the token ─▶ right on the map that path, query or header name ─▶ body
 
-`RequestCaller` is the caller whom the `Authorization: Bearer …` header names, or anybody where no tokens are wanted.
+`RequestCaller` is the caller, for endpoints that check maps which only the body names, or that answer with what the
+caller may read. On a node without tokens it is `ANYBODY`.
 """
 
 from __future__ import annotations
@@ -11,38 +11,54 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 
-from millpond.nodes.tokens import Caller, Tokens
+from millpond.nodes.tokens import ANYBODY, Caller, Tokens
+from millpond.server.route_table import On, RouteNeeds
 
-__all__ = ("RequestCaller", "bearer_of", "caller_of", "check_caller")
+__all__ = ("BEARER", "RequestCaller", "admit", "bearer_of", "caller_of")
 
-_BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `millpond token`")
-
-
-async def caller_of(
-    request: Request, shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
-) -> Caller:
-    """The caller of a request.
-
-    Raises: `Denied` when nobody we know does.
-    """
-    tokens: Tokens = request.app.state.node.tokens
-    return tokens.caller(shown.credentials if shown is not None else None)
+BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `millpond token`")
+"""The scheme as the OpenAPI document shows it."""
+_CALLER = "millpond.caller"
 
 
 def bearer_of(request: Request) -> str | None:
-    """The token that a request shows."""
+    """The token of a request."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token if scheme.lower() == "bearer" and token else None
 
 
-async def check_caller(request: Request) -> None:
-    """Insist that the caller is known, before any of its body is read.
+def admit(request: Request, needs: RouteNeeds) -> None:
+    """Check the right that a route needs; nothing of the body is read. Where no right is needed, tokens are ignored.
 
-    Raises: as `caller_of`.
+    Raises: `Denied`; as `Tokens.caller`.
     """
-    await caller_of(request, await _BEARER(request))
+    if needs.right is None:
+        request.scope[_CALLER] = ANYBODY
+        return
+    tokens: Tokens = request.app.state.node.tokens
+    caller = tokens.caller(bearer_of(request))
+    request.scope[_CALLER] = caller
+    match needs.on:
+        case On.POND:
+            caller.need(needs.right)
+        case On.MAP:
+            caller.need(needs.right, request.path_params["name"])
+        case On.QUERY_MAP | On.QUERY_MAP_OR_POND if "map" in request.query_params:
+            caller.need(needs.right, request.query_params["map"])
+        case On.QUERY_MAP_OR_POND:
+            caller.need("admin")
+        case On.HEADER_MAP if "upload-map" in request.headers:
+            caller.need(needs.right, request.headers["upload-map"])
+        case _:
+            caller.need_somewhere(needs.right)
+
+
+async def caller_of(request: Request) -> Caller:
+    """The caller of a request that was admitted."""
+    caller: Caller = request.scope[_CALLER]
+    return caller
 
 
 RequestCaller = Annotated[Caller, Depends(caller_of)]

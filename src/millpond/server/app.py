@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 
 from millpond.nodes.node import Node
 from millpond.server import (
@@ -16,14 +16,15 @@ from millpond.server import (
     job_routes,
     log_routes,
     map_routes,
+    metrics,
+    pages,
     question_routes,
     snapshot_routes,
     upload_routes,
 )
-from millpond.server.limits import BodyBudget
+from millpond.server.limits import BodyBudget, GuardedRoute
 from millpond.server.metrics import Metrics
-from millpond.server.metrics import routes as metrics_routes
-from millpond.server.pages import add_pages
+from millpond.server.route_table import ROUTES
 from millpond.server.same_map import check_incarnation
 from millpond.server.threads import thread_queue
 from millpond.server.wire import ErrorResponse, add_error_handlers
@@ -46,15 +47,29 @@ def make_app(node: Node) -> FastAPI:
 
     app = FastAPI(
         title="Millpond node", version=version("millpond"), lifespan=lifespan, docs_url=None, redoc_url=None,
+        openapi_url=None,
         summary="State that data pipelines need: uploads, maps, snapshots, questions, maintenance.",
     )  # fmt: skip
     app.state.node = node
     app.state.body_budget = BodyBudget(node.settings.max_request_memory)
-    app.state.metrics = metrics = Metrics()
+    app.state.metrics = Metrics()
     add_error_handlers(app)
-    for module in _ROUTES:
-        app.include_router(module.routes(node), responses=_ERRORS, dependencies=[Depends(check_incarnation)])
-    app.include_router(metrics_routes(node, metrics), responses=_ERRORS)
-    add_pages(app)
+    routers = [module.routes(node) for module in _ROUTES]
+    routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
+    for router in routers:
+        app.include_router(router, responses=_ERRORS, dependencies=[Depends(check_incarnation)])
+    app.state.routes = _listed(routers)
     app.openapi()  # routes are worked out when they are first asked for: here, rather than while requests wait
     return app
+
+
+def _listed(routers: list[APIRouter]) -> tuple[GuardedRoute, ...]:
+    """All routes, each of which has its row in the table."""
+    listed: list[GuardedRoute] = []
+    for router in routers:
+        for route in router.routes:
+            assert isinstance(route, GuardedRoute), f"{route} does not check what it needs"
+            listed.append(route)
+    unserved = set(ROUTES) - {(route.method, route.path) for route in listed}
+    assert not unserved, f"these rows of the table have no route: {unserved}"
+    return tuple(listed)

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.errors import Invalid
 from millpond.nodes.fast_get import FastGet
+from millpond.server.route_table import needs_of
 from millpond.server.same_map import incarnation_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ("answering_at_once", "request_in", "key_of")
 
 _BEFORE, _AFTER = "/v1/maps/", "/get"
+_RIGHT = needs_of("GET", f"{_BEFORE}{{name}}{_AFTER}").right or ""
 _TEMPLATE = SimpleNamespace(path_format=f"{_BEFORE}{{name}}{_AFTER}")  # what metrics know the route by
 
 
@@ -51,7 +53,7 @@ def _answer(scope: Scope, node: Node, cached: FastGet) -> bytes | None:
     if not path.startswith(_BEFORE) or not path.endswith(_AFTER) or not name or "/" in name:
         return None
     try:
-        node.tokens.caller(_token(scope)).need("read", name)
+        node.tokens.caller(_token(scope)).need(_RIGHT, name)
         answer = cached.get(name, *request_in(scope), incarnation=incarnation_of(scope["headers"]))
     except Exception:
         return None  # the route finds it again, and tells it

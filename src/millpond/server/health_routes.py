@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from millpond.nodes.node import Node
-from millpond.server.limits import BoundedRoute
+from millpond.server.limits import GuardedRoute
 
 __all__ = ("Alive", "NodeResponse", "Ready", "routes")
 
@@ -44,7 +44,7 @@ class NodeResponse(BaseModel):
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(route_class=BoundedRoute, tags=["health"])
+    router = APIRouter(route_class=GuardedRoute, tags=["health"])
 
     @router.get("/healthz", summary="Whether the process answers", response_model=Alive)
     async def healthz() -> dict[str, str]:

@@ -1,14 +1,14 @@
 """Jobs of a node, and an operator's orders: maintenance of a map, another merge of quarantined parts.
 
-| route | right | answers |
-|---|---|---|
-| `GET /v1/jobs` | read on any map | every job as it stands |
-| `GET /v1/jobs/{name}?run&wait` | read on any map | one job; when a run has ended, or so many seconds have passed |
-| `POST /v1/jobs/{name}/run` | admin | begins a run, and with `wait` waits for its end |
-| `POST /v1/jobs/{name}/pause`, `/resume` | admin | the job as it stands |
-| `POST /v1/maps/{m}/maintenance` | admin on the map | condenses, retains or compacts now |
-| `GET /v1/parts?map&state` | read on their maps | parts that wait, are merged, were quarantined or are kept |
-| `POST /v1/parts/retry` | admin | merges parts that were quarantined once more |
+| route | answers |
+|---|---|
+| `GET /v1/jobs` | every job as it stands |
+| `GET /v1/jobs/{name}?run&wait` | one job; when a run has ended, or so many seconds have passed |
+| `POST /v1/jobs/{name}/run` | begins a run, and with `wait` waits for its end |
+| `POST /v1/jobs/{name}/pause`, `/resume` | the job as it stands |
+| `POST /v1/maps/{m}/maintenance` | condenses, retains or compacts now |
+| `GET /v1/parts?map&state` | parts that wait, are merged, were quarantined or are kept |
+| `POST /v1/parts/retry` | merges parts that were quarantined once more |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from millpond.maps.log.queue import PartStatus
 from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.server.access import RequestCaller
-from millpond.server.limits import BoundedRoute
+from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Retry(BaseModel):
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(route_class=BoundedRoute, prefix="/v1")
+    router = APIRouter(route_class=GuardedRoute, prefix="/v1")
     _add_jobs(router, node)
     _add_maintenance(router, node)
     _add_parts(router, node)
@@ -130,8 +130,7 @@ def routes(node: Node) -> APIRouter:
 
 def _add_jobs(router: APIRouter, node: Node) -> None:
     @router.get("/jobs", summary="What the node does by itself", response_model=Jobs, tags=["jobs"])
-    def list_jobs(caller: RequestCaller) -> dict[str, Any]:
-        caller.need_somewhere("read")
+    def list_jobs() -> dict[str, Any]:
         jobs = [_job(job) for job in node.scheduler.status()]
         return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs}
 
@@ -139,28 +138,23 @@ def _add_jobs(router: APIRouter, node: Node) -> None:
         "/jobs/{name}", summary="One job, or the end of one of its runs", response_model=JobResponse, tags=["jobs"]
     )
     async def get_job(
-        request: Request, caller: RequestCaller, name: str, run: int = Query(0, ge=0),
-        wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX),
+        request: Request, name: str, run: int = Query(0, ge=0), wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX),
     ) -> dict[str, Any]:  # fmt: skip
-        caller.need_somewhere("read")
         return _job(await in_thread(request, node.scheduler.wait, name, run, wait))
 
     @router.post("/jobs/{name}/run", summary="Run a job now, also a paused one", response_model=Called, tags=["jobs"])
     async def run_job(
-        request: Request, caller: RequestCaller, name: str, wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX)
+        request: Request, name: str, wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX)
     ) -> dict[str, Any]:
-        caller.need("admin")
         number = node.scheduler.call(name)
         return _job(await in_thread(request, node.scheduler.wait, name, number, wait)) | {"run": number}
 
     @router.post("/jobs/{name}/pause", summary="Do not run it by itself", response_model=JobResponse, tags=["jobs"])
-    def pause_job(caller: RequestCaller, name: str) -> dict[str, Any]:
-        caller.need("admin")
+    def pause_job(name: str) -> dict[str, Any]:
         return _job(node.scheduler.pause(name))
 
     @router.post("/jobs/{name}/resume", summary="Run it by itself again", response_model=JobResponse, tags=["jobs"])
-    def resume_job(caller: RequestCaller, name: str) -> dict[str, Any]:
-        caller.need("admin")
+    def resume_job(name: str) -> dict[str, Any]:
         return _job(node.scheduler.resume(name))
 
 
@@ -185,22 +179,17 @@ def _add_maintenance(router: APIRouter, node: Node) -> None:
         response_model=MaintenanceResponse,
         tags=["maps"],
     )
-    async def maintenance(
-        request: Request, caller: RequestCaller, name: str, order: MaintenanceRequest
-    ) -> dict[str, Any]:
-        caller.need("admin", name)
+    async def maintenance(request: Request, name: str, order: MaintenanceRequest) -> dict[str, Any]:
         return await in_thread(request, tend, name, order)
 
 
 def _add_parts(router: APIRouter, node: Node) -> None:
     @router.get("/parts", summary="Parts that wait, were quarantined or are kept", response_model=Parts, tags=["parts"])
     def list_parts(caller: RequestCaller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
-        caller.need_somewhere("read")
         name = None if map is None else node.pond.map(map).name
         found = node.pond.parts.list(name, state)
         return {"parts": [asdict(part) for part in found if caller.may("read", part.map)]}
 
     @router.post("/parts/retry", summary="Merge once more what was quarantined", response_model=Parts, tags=["parts"])
-    def retry_parts(caller: RequestCaller, retry: Retry) -> dict[str, Any]:
-        caller.need("admin")
+    def retry_parts(retry: Retry) -> dict[str, Any]:
         return {"parts": [asdict(part) for part in node.pond.parts.retry(retry.parts)]}

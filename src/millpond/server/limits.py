@@ -1,15 +1,15 @@
 """Bodies of requests in memory: how large one may be on each route, and how much all of them may take together.
 
-    request ─▶ route ─▶ announced size ─▶ who sends it ─▶ room in the budget ─▶ read ─▶ answered ─▶ room given back
+    request ─▶ route ─▶ right of the caller ─▶ announced size ─▶ room in the budget ─▶ read ─▶ room given back
 
-A limit belongs to the route that reads the body: `JSON_BYTES_MAX`, unless `takes_body` says otherwise. Bundles of parts
-go to the disk as they come, and have limits of their own.
+Each route states its limit in `route_table.py`. Bundles of parts go to the disk as they come, and have limits of their
+own.
 
 Invariants:
 * no route holds more bytes of a body than its limit, nor more than the whole budget;
 * all bodies larger than `SMALL_BYTES` that a process holds take at most `max_request_memory` together. Small ones are
   not counted: what tends a node gets through while it is busy;
-* of a sender without a token that is known, no body is read where tokens are wanted;
+* no body is read of a caller who lacks the right that the route needs;
 * a sender that falls silent for `read_timeout` is taken for gone, so that its room comes back.
 """
 
@@ -18,49 +18,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from millpond.errors import Invalid, MillpondError, Unavailable
-from millpond.server.access import check_caller
+from millpond.server.access import BEARER, admit
+from millpond.server.route_table import RouteNeeds, needs_of
 
-__all__ = ("JSON_BYTES_MAX", "SMALL_BYTES", "BodyBudget", "BoundedRoute", "takes_body")
+__all__ = ("SMALL_BYTES", "BodyBudget", "GuardedRoute")
 
-JSON_BYTES_MAX = 16 << 20
-"""A load of a hundred thousand parts fits into it."""
 SMALL_BYTES = 64 << 10
 """About what one connection holds in any case while it is read."""
-_LIMIT = "millpond_body_limit"
 
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """The largest body of a route; None for one that never holds a body in memory."""
-
-    bytes_max: int | None
-    hint: str
-
-
-_ORDINARY = _Limit(JSON_BYTES_MAX, "send less at once")
-
-
-def takes_body(bytes_max: int | None, hint: str = _ORDINARY.hint) -> Callable[[Endpoint], Endpoint]:
-    """State what body the endpoint of a route takes; None: it goes to the disk as it comes, and is not limited here."""
-
-    def marked(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _LIMIT, _Limit(bytes_max, hint))
-        return endpoint
-
-    return marked
 
 
 class BodyBudget:
@@ -95,43 +70,45 @@ class BodyBudget:
             self.taken -= held
 
 
-class BoundedRoute(APIRoute):
-    """A route that reads no more of a body than it may."""
+class GuardedRoute(APIRoute):
+    """A route that checks what it needs before it reads a body, and reads no more of one than it may."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        [self.method] = options["methods"]
+        self.needs: RouteNeeds = needs_of(self.method, path)
+        if self.needs.right is not None:
+            options["dependencies"] = [*(options.get("dependencies") or ()), Depends(BEARER)]  # for OpenAPI
+        super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Handler:
         """The handler, which is given a request whose body is counted as it comes."""
         handler = super().get_route_handler()
-        limit: _Limit = getattr(self.endpoint, _LIMIT, _ORDINARY)
-        # Other bodies are read by endpoints, which decide first who may send them.
-        parsed = self.body_field is not None
+        needs = self.needs
 
-        async def bounded(request: Request) -> Response:
-            if limit.bytes_max is None:
+        async def guarded(request: Request) -> Response:
+            admit(request, needs)
+            if needs.body_bytes_max is None:
                 return await handler(request)
             budget: BodyBudget = request.app.state.body_budget
-            bytes_max = min(limit.bytes_max, budget.bytes_max)
+            bytes_max = min(needs.body_bytes_max, budget.bytes_max)
             length = request.headers.get("content-length", "")
             announced = int(length) if length.isdecimal() else 0
-            _check_size(announced, bytes_max, limit)
-            if parsed:
-                await check_caller(request)
+            _check_size(announced, bytes_max, needs.hint)
             with budget.room() as need:
                 need(announced)
 
                 def check(size: int) -> None:
-                    _check_size(size, bytes_max, limit)
+                    _check_size(size, bytes_max, needs.hint)
                     need(size)
 
                 return await _ours(handler, Request(request.scope, _counted(request, check)))
 
-        return bounded
+        return guarded
 
 
-def _check_size(size: int, bytes_max: int, limit: _Limit) -> None:
+def _check_size(size: int, bytes_max: int, hint: str) -> None:
     if size > bytes_max:
-        raise Invalid(
-            "the body is larger than this route takes", kind="body_too_large", bytes_max=bytes_max, hint=limit.hint
-        )
+        raise Invalid("the body is larger than this route takes", kind="body_too_large", bytes_max=bytes_max, hint=hint)
 
 
 def _counted(request: Request, check: Callable[[int], object]) -> Callable[[], Awaitable[Message]]:

@@ -1,16 +1,16 @@
 """Routes of a node's own work: jobs, maintenance of a map, quarantined parts.
 
-| route | right | answers |
-|---|---|---|
-| `GET /v1/log?after&limit&wait` | admin | entries after a position; waits up to 30 s for one |
-| `GET /v1/log?…&map=m` | read | those about one map, with nothing of others in them |
-| `POST /v1/log/replication` | write | when this node has entered (and applied) what others have |
-| `GET /v1/log/state`, `/v1/log/quarantine` | admin | what a clone takes of the space |
-| `GET /v1/maps/{m}/digest` | read | rows and content digest, at a position |
-| `GET /v1/maps/{m}/shard` | admin | a compact copy of the shard |
-| `GET /v1/parts/{id}/bundle` | read on its map | the part, zipped |
-| `POST /v1/verify` | admin | every invariant, checked on the data |
-| `POST /v1/repair`, `GET /v1/repair` | admin | begins a repair; what became of it |
+| route | answers |
+|---|---|
+| `GET /v1/log?after&limit&wait` | entries after a position; waits up to 30 s for one |
+| `GET /v1/log?…&map=m` | those about one map, with nothing of others in them |
+| `POST /v1/log/replication` | when this node has entered (and applied) what others have |
+| `GET /v1/log/state`, `/v1/log/quarantine` | what a clone takes of the space |
+| `GET /v1/maps/{m}/digest` | rows and content digest, at a position |
+| `GET /v1/maps/{m}/shard` | a compact copy of the shard |
+| `GET /v1/parts/{id}/bundle` | the part, zipped |
+| `POST /v1/verify` | every invariant, checked on the data |
+| `POST /v1/repair`, `GET /v1/repair` | begins a repair; what became of it |
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.nodes.replication.copies import Copy
 from millpond.server.access import RequestCaller
-from millpond.server.limits import BoundedRoute
+from millpond.server.limits import GuardedRoute
 from millpond.server.ranged import file_chunks, ranged, tag_wanted
 from millpond.server.threads import in_thread
 from millpond.stores.files import checksum_file
@@ -54,7 +54,7 @@ Answer = TypeVar("Answer")
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(route_class=BoundedRoute, prefix="/v1")
+    router = APIRouter(route_class=GuardedRoute, prefix="/v1")
     _add_log(router, node)
     _add_copies(router, node)
     _add_checks(router, node)
@@ -67,7 +67,6 @@ def routes(node: Node) -> APIRouter:
 def _add_log(router: APIRouter, node: Node) -> None:
     @router.get("/log", tags=["nodes"], summary="Entries after a position")
     async def log(
-        caller: RequestCaller,
         request: Request,
         after: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 1000,
@@ -78,7 +77,6 @@ def _add_log(router: APIRouter, node: Node) -> None:
 
         With `map`, the right to read that map is enough, and `applied` says up to where it is merged here.
         """
-        caller.need("read" if map is not None else "admin", *([] if map is None else [map]))
         return await in_thread(request, _log, node, after, limit, wait, map)
 
     @router.post("/log/replication", tags=["nodes"], summary="Wait until this node has caught up")
@@ -94,7 +92,9 @@ def _add_log(router: APIRouter, node: Node) -> None:
 
         503 `merge_failed`, at once, when merging fails.
         """
-        caller.need_somewhere("write")
+        caller.need_all("write", maps or ())
+        if maps is None and applied and not caller.may("write"):
+            maps = [pond_map.name for pond_map in node.pond.maps() if caller.may("write", pond_map.name)]
         return await in_thread(request, _replicate, node, position, timeout, applied=applied, maps=maps)
 
 
@@ -158,21 +158,18 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
 
 def _add_copies(router: APIRouter, node: Node) -> None:
     @router.get("/log/state", tags=["nodes"], summary="What a clone takes of the space", response_class=Response)
-    def state(caller: RequestCaller, request: Request) -> Response:
+    def state(request: Request) -> Response:
         """Rows of the space as an Arrow stream. Headers: `State-Position`, `Millpond-Pond`."""
-        caller.need("admin")
         copy = _resumed(node, request, 0) or node.copies.state()
         return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.log.pond_id})
 
     @router.get("/log/quarantine", tags=["nodes"], summary="Which parts were quarantined", response_class=Response)
-    def quarantine(caller: RequestCaller, request: Request) -> Response:
+    def quarantine(request: Request) -> Response:
         """Rows of the space as an Arrow stream."""
-        caller.need("admin")
         return _sent(request, _resumed(node, request, 0) or node.copies.quarantine(), {})
 
     @router.get("/maps/{name}/shard", tags=["nodes"], summary="A compact copy of a shard", response_class=Response)
     async def shard(
-        caller: RequestCaller,
         request: Request,
         name: str,
         position: Annotated[int, Query(ge=0, description="at least up to there")] = 0,
@@ -180,7 +177,6 @@ def _add_copies(router: APIRouter, node: Node) -> None:
         timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX)] = WAIT_SECONDS_MAX,
     ) -> Response:
         """The LMDB file. Headers: `Shard-Position`, `Shard-Rows`, `Content-Checksum` (xxh3_128)."""
-        caller.need("admin")
         copy = _resumed(node, request, position)
         if copy is None:
             copy = await in_thread(request, _shard, node, name, position, incarnation, timeout)
@@ -189,9 +185,9 @@ def _add_copies(router: APIRouter, node: Node) -> None:
     @router.get("/parts/{part_id}/bundle", tags=["parts"], summary="A part, zipped", response_class=Response)
     def bundle(caller: RequestCaller, request: Request, part_id: str) -> Response:
         """The same bytes wherever the part lies; what was sent is checked by its manifest."""
-        caller.need_somewhere("read")
         manifest, size, tag = _where_it_lies(node, part_id, _looked_at)
-        caller.need("read", manifest.map)
+        if not caller.may("read", manifest.map):
+            raise _no_part(part_id)  # that it is here is for its readers
         return ranged(
             request, size=size, tag=tag, headers={}, media_type="application/zip",
             chunks=lambda start, stop: _bundle_chunks(node, part_id, start, stop),
@@ -267,40 +263,33 @@ def _sent(request: Request, copy: Copy, headers: dict[str, str]) -> Response:
 def _add_checks(router: APIRouter, node: Node) -> None:
     @router.get("/maps/{name}/digest", tags=["nodes"], summary="Rows and content digest of a map")
     async def digest(
-        caller: RequestCaller,
         request: Request,
         name: str,
         position: Annotated[int, Query(ge=0, description="when everything up to there is applied")] = 0,
         timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = WAIT_SECONDS_MAX,
     ) -> dict[str, Any]:
         """`position`: all entries up to it are applied; `entry`: the last that shaped the rows; 503 `merge_slow`."""
-        caller.need("read", name)
         return await in_thread(request, node.local_peer.digest, name, position, timeout)
 
     @router.post("/verify", tags=["nodes"], summary="Check every invariant on the data")
     async def verify(
-        caller: RequestCaller,
         request: Request,
         full: Annotated[bool, Body(embed=True, description="decode every row, not only a sample of each map")] = False,
     ) -> dict[str, Any]:
         """Counts of the check, and the problems found."""
-        caller.need("admin")
         return _as_json(await in_thread(request, node.pond.verify, full=full))
 
     @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
     def repair(
-        caller: RequestCaller,
         source: Annotated[str | None, Body(description="the node to repair from; the primary by default")] = None,
         over: Annotated[bool, Body(description="whether a log of its own may be thrown away for it")] = False,
     ) -> dict[str, Any]:
         """Pull, fetch parts that were quarantined, clone maps that differ; `GET` says what became of it."""
-        caller.need("admin")
         return node.repairs.begin(source, over=over)
 
     @router.get("/repair", tags=["nodes"], summary="What became of the last repair")
-    def repaired(caller: RequestCaller) -> dict[str, Any]:
+    def repaired() -> dict[str, Any]:
         """`state` is never, running, done or failed."""
-        caller.need("admin")
         return node.repairs.status()
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from millpond.maps.map import Map
 from millpond.nodes.node import Node
 from millpond.server.access import RequestCaller
-from millpond.server.limits import BoundedRoute
+from millpond.server.limits import GuardedRoute
 
 __all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "routes")
 
@@ -88,15 +88,14 @@ def _as_json(opened: Map) -> dict[str, Any]:
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(route_class=BoundedRoute, prefix="/v1/maps", tags=["maps"])
+    router = APIRouter(route_class=GuardedRoute, prefix="/v1/maps", tags=["maps"])
 
     @router.get("", summary="All maps that you may read", response_model=Maps)
     def list_maps(caller: RequestCaller) -> dict[str, Any]:
         return {"maps": [_as_json(pond_map) for pond_map in node.pond.maps() if caller.may("read", pond_map.name)]}
 
     @router.get("/{name}", summary="One map", response_model=MapResponse)
-    def get_map(name: str, caller: RequestCaller) -> dict[str, Any]:
-        caller.need("read", name)
+    def get_map(name: str) -> dict[str, Any]:
         return _as_json(node.pond.map(name))
 
     @router.post("", summary="Make a map", response_model=MapChanged)
@@ -107,15 +106,13 @@ def routes(node: Node) -> APIRouter:
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.patch("/{name}", summary="Change the settings of a map", response_model=MapChanged)
-    def alter_map(name: str, settings: dict[str, Any], caller: RequestCaller) -> dict[str, Any]:
-        caller.need("admin", name)
+    def alter_map(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         node.need_primary()
         opened = node.pond.alter_map(name, **settings)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.delete("/{name}", summary="Drop a map with all its rows", response_model=Dropped)
-    def drop_map(name: str, caller: RequestCaller) -> dict[str, Any]:
-        caller.need("admin", name)
+    def drop_map(name: str) -> dict[str, Any]:
         node.need_primary()
         node.pond.drop_map(name)
         return {"position": node.pond.log.position()[0]}

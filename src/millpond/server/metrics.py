@@ -39,8 +39,7 @@ from millpond.clock import Clock
 from millpond.errors import MillpondError
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.node import Node
-from millpond.server.access import RequestCaller
-from millpond.server.limits import BoundedRoute
+from millpond.server.limits import GuardedRoute
 
 __all__ = ("Metrics", "routes")
 
@@ -188,7 +187,7 @@ def _counters(name: str, said: str, label: str, values: dict[str, Any]) -> Metri
 
 def routes(node: Node, metrics: Metrics) -> APIRouter:
     """`/metrics`: where tokens are wanted, for who may read everything."""
-    router = APIRouter(route_class=BoundedRoute, tags=["health"])
+    router = APIRouter(route_class=GuardedRoute, tags=["health"])
     metrics.registry.register(_State(node))
 
     formats: dict[str, Any] = {
@@ -197,8 +196,7 @@ def routes(node: Node, metrics: Metrics) -> APIRouter:
 
     @router.get("/metrics", summary="Counters and measurements, for Prometheus", response_class=Response,
                 responses={200: {"content": formats}})  # fmt: skip
-    def scrape(caller: RequestCaller, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
-        caller.need("read")
+    def scrape(accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
         if "application/openmetrics-text" in accept:
             page = openmetrics.generate_latest(metrics.registry)  # type: ignore[no-untyped-call]
             return Response(page, media_type=openmetrics.CONTENT_TYPE_LATEST)

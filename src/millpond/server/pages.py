@@ -6,16 +6,20 @@ put in the older way; what they mean stays.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 from swagger_ui_bundle import swagger_ui_path
 
-__all__ = ("add_pages", "in_older_words")
+from millpond.server.limits import GuardedRoute
+from millpond.server.route_table import ROUTES
+
+__all__ = ("in_older_words", "in_openapi", "routes")
 
 OPENAPI = "3.0.3"
 _ASSETS = "/docs/assets"
@@ -36,8 +40,10 @@ _TAGS = [
 ]
 
 
-def add_pages(app: FastAPI) -> None:
-    """Add `/docs`, and let `/openapi.json` say what it shows."""
+def routes(app: FastAPI) -> APIRouter:
+    """`/docs` with its files, and `/openapi.json`, which the page shows."""
+    router = APIRouter(route_class=GuardedRoute)
+    assets = StaticFiles(directory=str(swagger_ui_path))
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -46,14 +52,23 @@ def add_pages(app: FastAPI) -> None:
                 routes=app.routes, tags=_TAGS,
             )  # fmt: skip
             document["openapi"] = OPENAPI
+            for path, method, operation in _operations(document):
+                operation["description"] = _needs_in_words(method, path, operation.get("description", ""))
             document["info"]["description"] = f"{document['info'].pop('summary', '')}\n\n{_ABOUT}".strip()
             app.openapi_schema = in_older_words(document)
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
-    app.mount(_ASSETS, StaticFiles(directory=str(swagger_ui_path)), name="assets")
 
-    @app.get("/docs", include_in_schema=False)
+    @router.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    @router.get(f"{_ASSETS}/{{file:path}}", include_in_schema=False)
+    async def asset(request: Request, file: str) -> Response:
+        return await assets.get_response(file, request.scope)
+
+    @router.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
         return get_swagger_ui_html(
             openapi_url="/openapi.json", title=app.title, swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
@@ -61,9 +76,32 @@ def add_pages(app: FastAPI) -> None:
             swagger_ui_parameters={"defaultModelsExpandDepth": 0, "displayRequestDuration": True},
         )  # fmt: skip
 
-    @app.get("/", include_in_schema=False)
+    @router.get("/", include_in_schema=False)
     async def front() -> RedirectResponse:
         return RedirectResponse("/docs")
+
+    return router
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method.upper(), operation
+
+
+def _needs_in_words(method: str, path: str, said: str) -> str:
+    [needs] = [needs for (verb, template), needs in ROUTES.items() if (verb, in_openapi(template)) == (method, path)]
+    right = "Needs no token." if needs.right is None else f"Needs the right `{needs.right}` on {needs.on.value}."
+    return f"{said}\n\n{right}".strip()
+
+
+def in_openapi(template: str) -> str:
+    """The template of a route as OpenAPI writes it.
+
+    >>> in_openapi("/objects/{file:path}")
+    '/objects/{file}'
+    """
+    return template.replace(":path}", "}")
 
 
 def in_older_words(schema: Any) -> Any:

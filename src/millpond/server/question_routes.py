@@ -1,11 +1,11 @@
 """Questions to a map, answered by this node from all that has been applied to it.
 
-| route | right | answers |
-|---|---|---|
-| `GET /v1/maps/{m}/get` | read | one value, typed |
-| `POST /v1/maps/{m}/get` | read | the same, for keys too long for a URL |
-| `POST /v1/maps/{m}/lookup` | read | an Arrow stream of keys (and times) becomes one of values |
-| `POST /v1/maps/{m}/scan` | read | rows as an Arrow stream, read as fast as they are taken |
+| route | answers |
+|---|---|
+| `GET /v1/maps/{m}/get` | one value, typed |
+| `POST /v1/maps/{m}/get` | the same, for keys too long for a URL |
+| `POST /v1/maps/{m}/lookup` | an Arrow stream of keys (and times) becomes one of values |
+| `POST /v1/maps/{m}/scan` | rows as an Arrow stream, read as fast as they are taken |
 """
 
 from __future__ import annotations
@@ -24,17 +24,13 @@ from starlette.types import Send
 
 from millpond.client.lookup import ARROW_STREAM
 from millpond.nodes.lookup_service import LookupService, arrow_stream, read_arrow_stream
-from millpond.server.access import RequestCaller
 from millpond.server.at_once import key_of, request_in
-from millpond.server.limits import BoundedRoute, takes_body
+from millpond.server.limits import GuardedRoute
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("LOOKUP_BYTES_MAX", "LongKey", "Scan", "routes")
-
-LOOKUP_BYTES_MAX = 256 << 20
-"""The largest question that is taken: some millions of keys."""
+__all__ = ("LongKey", "Scan", "routes")
 
 _DONE = object()
 _ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
@@ -68,34 +64,30 @@ class Scan(BaseModel):
 def routes(node: Node) -> APIRouter:
     """The routes of questions."""
     router = APIRouter(
-        route_class=BoundedRoute, prefix="/v1/maps/{name}", tags=["questions"], default_response_class=Response
+        route_class=GuardedRoute, prefix="/v1/maps/{name}", tags=["questions"], default_response_class=Response
     )
     answers = node.lookups
 
     @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
-    def get(request: Request, caller: RequestCaller) -> Response:
+    def get(request: Request) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
         # Most questions are answered before they come here: see `server/at_once.py`.
         name = request.path_params["name"]
-        caller.need("read", name)
         answer = answers.get(node.pond.map(name), *request_in(request.scope))
         return Response(json.dumps(answer), media_type="application/json")
 
     @router.post("/get", summary="The value of a key that is too long for a URL")
-    def get_long(caller: RequestCaller, name: str, question: LongKey) -> Response:
+    def get_long(name: str, question: LongKey) -> Response:
         """As GET."""
-        caller.need("read", name)
         answer = answers.get(node.pond.map(name), key_of(question.key, question.key_hex), question.at)
         return Response(json.dumps(answer), media_type="application/json")
 
     @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)
-    @takes_body(LOOKUP_BYTES_MAX, "ask in several requests, or read a snapshot")
     async def lookup(
-        request: Request, caller: RequestCaller, name: str,
+        request: Request, name: str,
         at: Annotated[str | None, Query(description="one instant for all keys; a column `at` has one for each")] = None,
     ) -> Response:  # fmt: skip
         """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is."""
-        caller.need("read", name)
         body = bytearray()  # grows in place: joining pieces would hold them twice
         async for piece in request.stream():
             body += piece
@@ -103,9 +95,8 @@ def routes(node: Node) -> APIRouter:
         return Response(answer, media_type=ARROW_STREAM)
 
     @router.post("/scan", summary="Rows that a condition takes", responses=_ARROW)
-    async def scan(caller: RequestCaller, name: str, wanted: Scan) -> Response:
+    async def scan(name: str, wanted: Scan) -> Response:
         """Rows that a condition takes, as they are read."""
-        caller.need("read", name)
         # What is wrong with the question shows before the first batch, while it can still be said.
         rows, first = await run_sync(_begun, answers, name, wanted)
         return _Rows(_rows(first, rows), media_type=ARROW_STREAM)

@@ -108,7 +108,7 @@ class Service:
         self._failed: BaseException | None = None
 
     def _config(self, settings: Settings) -> uvicorn.Config:
-        app = make_app(self.node)
+        self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.bodies: BodyBudget = app.state.body_budget
         counted = self.metrics.counting(answering_at_once(app, self.node), self.node.clock)

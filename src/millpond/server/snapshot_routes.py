@@ -1,9 +1,9 @@
 """Snapshots, for readers on other machines: the manifest that counts, and the files it names.
 
-| route | right | answers |
-|---|---|---|
-| `GET /v1/maps/{m}/snapshot` | read | the manifest, its id as `ETag`; 304 to who has it |
-| `GET /v1/maps/{m}/objects/{file}` | read | a file of a snapshot, or a range of it; it never changes |
+| route | answers |
+|---|---|
+| `GET /v1/maps/{m}/snapshot` | the manifest, its id as `ETag`; 304 to who has it |
+| `GET /v1/maps/{m}/objects/{file}` | a file of a snapshot, or a range of it; it never changes |
 
 `key_from, key_to, since, until` narrow the snapshot (lower bounds are held, upper ones are not), `fresh=1` freezes what
 was applied up to now, `pin` keeps the files for so many seconds. What is pinned whole comes with `Snapshot-Entry`, the
@@ -20,8 +20,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from millpond.client.snapshots.fetch import ENTRY_HEADER, POND_HEADER
 from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
-from millpond.server.access import RequestCaller
-from millpond.server.limits import BoundedRoute
+from millpond.server.limits import GuardedRoute
 from millpond.server.ranged import file_chunks, ranged
 from millpond.server.threads import in_thread
 
@@ -44,7 +43,7 @@ _UNTIL = Query(description="only instants before this")
 
 def routes(node: Node) -> APIRouter:
     """The routes of a node's snapshots."""
-    router = APIRouter(route_class=BoundedRoute, prefix="/v1/maps/{name}", tags=["snapshots"])
+    router = APIRouter(route_class=GuardedRoute, prefix="/v1/maps/{name}", tags=["snapshots"])
     publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots, node.local_peer.shaped)
 
     def same_rows(name: str, entry: int, pin_ms: int) -> SnapshotManifest:
@@ -55,7 +54,7 @@ def routes(node: Node) -> APIRouter:
         "/snapshot", summary="The manifest of the snapshot", responses={304: {"description": "it is still the same"}}
     )
     async def manifest(
-        request: Request, caller: RequestCaller, name: str,
+        request: Request, name: str,
         key_from: Annotated[str | None, _LOWER] = None, key_to: Annotated[str | None, _UPPER] = None,
         since: Annotated[str | None, _SINCE] = None, until: Annotated[str | None, _UNTIL] = None,
         fresh: Annotated[bool, Query(description="with all that is applied now")] = False,
@@ -63,7 +62,6 @@ def routes(node: Node) -> APIRouter:
         entry: Annotated[int, Query(ge=0, description="of the whole map, as this entry of the log left it")] = 0,
     ) -> Response:  # fmt: skip
         """The manifest of the snapshot that counts; docs/format/snapshot.md says how to read it."""
-        caller.need("read", name)
         window = (_instant(since), _instant(until))
         if entry:
             chosen = await in_thread(request, same_rows, name, entry, pin * 1000)
@@ -81,9 +79,8 @@ def routes(node: Node) -> APIRouter:
 
     @router.head("/objects/{file:path}", include_in_schema=False)
     @router.get("/objects/{file:path}", summary="A file of a snapshot", response_class=Response)
-    async def file(request: Request, caller: RequestCaller, name: str, file: str) -> Response:
+    async def file(request: Request, name: str, file: str) -> Response:
         """A file of a snapshot. It is named by its content, so it may be kept for ever."""
-        caller.need("read", name)
         tag = PurePosixPath(file).stem
         place = await run_sync(publisher.file, name, file)
         headers = {"Cache-Control": FOR_EVER, POND_HEADER: node.pond.log.pond_id}

@@ -20,9 +20,10 @@ from starlette.requests import ClientDisconnect
 
 from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.nodes.node import Node
+from millpond.nodes.uploads.receiver import UploadState
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
 from millpond.server.access import RequestCaller
-from millpond.server.limits import BoundedRoute, takes_body
+from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
 from millpond.server.wire import RequestError
@@ -57,6 +58,7 @@ class NewLoad(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     load_id: str = Field(description="drawn by the writer: asked twice, a load is entered once")
+    maps: list[str] = Field([], description="the maps that the load is for; those of its parts need not be named")
     parts: list[str] = Field(description="ids, in the order in which they are to be merged")
     source: str = ""
     rejected: int = Field(0, ge=0, description="rows that were left out")
@@ -80,20 +82,20 @@ class Entered(BaseModel):
 
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
-    router = APIRouter(route_class=BoundedRoute, prefix="/v1", tags=["loads"])
+    router = APIRouter(route_class=GuardedRoute, prefix="/v1", tags=["loads"])
     pieces = _Pieces()
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
     async def state(request: Request, part_id: str, caller: RequestCaller) -> dict[str, Any]:
-        caller.need_somewhere("write")
-        return asdict(await in_thread(request, node.receiver.state_between, part_id))
+        found = await in_thread(request, node.receiver.state_between, part_id)
+        name = await _in_thread(node.receiver.map_of_upload, part_id)
+        # For the writers of other maps, a part is absent.
+        return asdict(found if name is None or caller.may("write", name) else UploadState("absent"))
 
     @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
-    @takes_body(None)
     async def upload(
         request: Request,
         part_id: str,
-        caller: RequestCaller,
         upload_map: Annotated[str, Header(description="the map the part is for")],
         upload_checksum: Annotated[str, Header(description="xxh3_128 of the whole bundle, hexadecimal")],
         upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
@@ -104,7 +106,6 @@ def routes(node: Node) -> APIRouter:
         Answers when the part is on the disk and was checked. 409 `upload_offset` names the offset wanted; 422 is for
         damaged bytes, 413 for too many, 507 for a full disk.
         """
-        caller.need("write", upload_map)
         can_be_continued(request)
         sent = _content_length(request)
         length = upload_length if upload_length is not None else upload_offset + (sent or 0)
@@ -119,12 +120,16 @@ def routes(node: Node) -> APIRouter:
 
     @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
     def discard(part_id: str, caller: RequestCaller) -> dict[str, bool]:
-        caller.need_somewhere("write")
-        return {"discarded": node.receiver.discard(part_id)}
+        # Without a map, as after a restart: only with the right to write everything. Others wait for its expiry.
+        may = caller.may("write", node.receiver.map_of_upload(part_id))
+        return {"discarded": may and node.receiver.discard(part_id)}
 
     @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
     def load(wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
+        caller.need_all("write", wanted.maps)
+        if not wanted.parts and not wanted.maps:
+            caller.need("write")  # of a load for no map, nothing else says whose it is
         node.need_primary()
         result = node.load_commit.enter(
             wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,

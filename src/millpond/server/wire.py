@@ -36,6 +36,7 @@ from millpond.errors import (
     NotFound,
     Unavailable,
 )
+from millpond.server.limits import GuardedRoute
 from millpond.stores.files import DISK_FULL
 
 __all__ = ("ErrorResponse", "RequestError", "add_error_handlers", "error_answer", "status_of", "understood")
@@ -127,7 +128,10 @@ def add_error_handlers(app: FastAPI) -> None:
 
     async def unrouted(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        return error_answer(_unrouted(request, error), error.status_code)
+        answer = error_answer(_unrouted(request, error), error.status_code)
+        if error.status_code == 405:
+            answer.headers["Allow"] = ", ".join(_methods(request))
+        return answer
 
     app.add_exception_handler(MillpondError, ours)
     app.add_exception_handler(OSError, ours)
@@ -144,6 +148,12 @@ def _unsound(request: Request, error: RequestValidationError) -> Invalid:
     if where == "body" and "json" not in request.headers.get("content-type", ""):
         hint = "send the body with Content-Type: application/json"
     return Invalid("the request is not understood", kind="request_invalid", where=where, reason=first["msg"], hint=hint)
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that the path of a request takes."""
+    routes: tuple[GuardedRoute, ...] = request.app.state.routes
+    return sorted({route.method for route in routes if route.path_regex.match(request.scope["path"])})
 
 
 def _unrouted(request: Request, error: HTTPException) -> MillpondError:

@@ -31,6 +31,7 @@ from millpond.kernel.steps import step
 from millpond.maps.log.queue import series_of
 from millpond.maps.model.catalogue import find_map, list_maps
 from millpond.maps.parts.bundle import Apart, PartName, unpack_bundle
+from millpond.maps.parts.part import read_manifest
 from millpond.nodes.uploads.partial_file import SUFFIXES, bytes_come
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
 from millpond.pond import Pond
@@ -67,6 +68,7 @@ class Receiver:
         self._lock = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
         self._seen: dict[str, int] = {}
+        self._offered: dict[str, str] = {}
         self._coming: dict[str, Callable[[], int]] = {}  # how many bytes are still to come
         self.folder.mkdir(exist_ok=True)
         sync(self.folder.parent)
@@ -128,6 +130,19 @@ class Receiver:
                 (definition.name for definition in list_maps(tx) if series_of(definition.name).knows(tx, part)), None
             )
 
+    def map_of_upload(self, part: str) -> str | None:
+        """The map of a part that is here, known, or being sent since the node started; None when it cannot be known.
+
+        Raises: as `state`.
+        """
+        folder = self._place(part) / "part"
+        if folder.is_dir():
+            with suppress(Corrupt):  # entered or removed meanwhile
+                return read_manifest(folder).map
+        with self._lock:
+            offered = self._offered.get(part)
+        return self.map_of(part) or offered
+
     def _place(self, part: str) -> Path:
         if not _DIGEST.fullmatch(part):
             raise Invalid("this is no id of a part", kind="part_id", part=part, hint="it is 32 hexadecimal digits")
@@ -166,6 +181,8 @@ class Receiver:
 
     def _begin(self, place: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession | None:
         self._touch(offer.part)
+        with self._lock:
+            self._offered.setdefault(offer.part, offer.map)
         if self.state(offer.part).state in ("here", "known"):
             return None
         bundle = place / f"{offer.checksum}.bundle"
@@ -290,6 +307,7 @@ class Receiver:
                 gone += self.discard(place.name)
         with self._lock:
             self._seen = {part: seen for part, seen in self._seen.items() if seen >= before_ms}
+            self._offered = {part: name for part, name in self._offered.items() if part in self._seen}
             self._turns = {part: turn for part, turn in self._turns.items() if part in self._seen or turn.locked()}
         return gone
 

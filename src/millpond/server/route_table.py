@@ -1,0 +1,143 @@
+"""The routes of a node: the right that each needs, the largest body it takes, and its class of work.
+
+    ROUTES["POST", "/v1/maps/{name}/scan"]  ─▶  read, on the map of the path; 16 MiB; a large question
+
+Invariants:
+* every route of the application stands here, and nothing else: a node with a route that is missing does not start;
+* `access.py` decides a request by its row, before any of its body is read;
+* the map is known before the body wherever that is possible. Where only the body names the maps, the right on any map
+  at all is checked first, and the endpoint checks each map when it has read the body (`On.BODY_MAPS`, `On.OWN_PART`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ("JSON_BYTES_MAX", "LOOKUP_BYTES_MAX", "ORDER_BYTES_MAX", "ROUTES", "On", "RouteNeeds", "Work", "needs_of")
+
+JSON_BYTES_MAX = 16 << 20
+"""A load of a hundred thousand parts fits into it, and a condition with a long list."""
+LOOKUP_BYTES_MAX = 256 << 20
+"""The largest lookup: some millions of keys."""
+ORDER_BYTES_MAX = 1 << 20
+"""An order to the node (a map's settings, an act of maintenance, a repair), or the key of one value."""
+_LESS = "send less at once"
+
+
+class On(StrEnum):
+    """The object of a right."""
+
+    NOTHING = "nothing"
+    """Everybody may."""
+    POND = "*"
+    """The right on all maps."""
+    MAP = "the map"
+    """The map that the path names."""
+    HEADER_MAP = "the map in `Upload-Map`"
+    QUERY_MAP = "the map in `map`, else any map"
+    """The map that the query names. Without one, as `ANY_MAP`."""
+    QUERY_MAP_OR_POND = "the map in `map`, else `admin` on *"
+    """The map that the query names. Without one, `admin` on everything."""
+    ANY_MAP = "any map"
+    """The right on one map at least. The answer has only what the caller may read."""
+    BODY_MAPS = "the maps in the body"
+    """The right on each map that the body names; on one map at least, before the body is read."""
+    OWN_PART = "the part's map"
+    """The right on the map of the part that the path names; on one map at least, before the part is looked for."""
+
+
+class Work(StrEnum):
+    """A class of work: requests of one class compete for the same means."""
+
+    SMALL = "small question"
+    """Milliseconds, and little memory."""
+    LARGE = "large question"
+    """As long as the data is large: scans, lookups of many keys, snapshots, files."""
+    UPLOAD = "upload"
+    """Parts, and the loads that enter them."""
+    ADMINISTRATION = "administration"
+    """Maintenance, replication, health and changes of maps: a node that is busy needs them more than ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteNeeds:
+    """A row of the table."""
+
+    right: str | None
+    """`read`, `write` or `admin`; None: none is needed."""
+    on: On
+    work: Work
+    body_bytes_max: int | None = 0
+    """The largest body; 0: it takes none; None: it goes to the disk as it comes, within `max_upload_bytes`."""
+    hint: str = _LESS
+    """The way out for a body that is too large."""
+
+
+def _everybody() -> RouteNeeds:
+    return RouteNeeds(None, On.NOTHING, Work.ADMINISTRATION)
+
+
+ROUTES: dict[tuple[str, str], RouteNeeds] = {
+    # -- health and pages
+    ("GET", "/healthz"): _everybody(),
+    ("GET", "/readyz"): _everybody(),
+    ("GET", "/v1/node"): _everybody(),
+    ("GET", "/metrics"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
+    ("GET", "/"): _everybody(),
+    ("GET", "/docs"): _everybody(),
+    ("GET", "/docs/assets/{file:path}"): _everybody(),
+    ("GET", "/openapi.json"): _everybody(),
+    # -- maps
+    ("GET", "/v1/maps"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
+    ("POST", "/v1/maps"): RouteNeeds("admin", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("GET", "/v1/maps/{name}"): RouteNeeds("read", On.MAP, Work.SMALL),
+    ("PATCH", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("DELETE", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION),
+    ("POST", "/v1/maps/{name}/maintenance"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    # -- questions
+    ("GET", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL),
+    ("POST", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, ORDER_BYTES_MAX),
+    ("POST", "/v1/maps/{name}/lookup"): RouteNeeds(
+        "read", On.MAP, Work.LARGE, LOOKUP_BYTES_MAX, "ask in several requests, or read a snapshot"
+    ),
+    ("POST", "/v1/maps/{name}/scan"): RouteNeeds("read", On.MAP, Work.LARGE, JSON_BYTES_MAX),
+    ("GET", "/v1/maps/{name}/snapshot"): RouteNeeds("read", On.MAP, Work.LARGE),
+    ("GET", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.LARGE),
+    ("HEAD", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.SMALL),
+    ("GET", "/v1/maps/{name}/digest"): RouteNeeds("read", On.MAP, Work.LARGE),
+    ("GET", "/v1/maps/{name}/shard"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    # -- parts and loads
+    ("GET", "/v1/parts"): RouteNeeds("read", On.QUERY_MAP, Work.SMALL),
+    ("POST", "/v1/parts/retry"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, JSON_BYTES_MAX),
+    ("GET", "/v1/parts/{part_id}/bundle"): RouteNeeds("read", On.OWN_PART, Work.LARGE),
+    ("GET", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD),
+    ("PUT", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.HEADER_MAP, Work.UPLOAD, None),
+    ("DELETE", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD),
+    ("POST", "/v1/loads"): RouteNeeds("write", On.BODY_MAPS, Work.UPLOAD, JSON_BYTES_MAX),
+    # -- the log
+    ("GET", "/v1/log"): RouteNeeds("read", On.QUERY_MAP_OR_POND, Work.ADMINISTRATION),
+    ("POST", "/v1/log/replication"): RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, JSON_BYTES_MAX),
+    ("GET", "/v1/log/state"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    ("GET", "/v1/log/quarantine"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    # -- jobs, checks, repairs
+    ("GET", "/v1/jobs"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
+    ("GET", "/v1/jobs/{name}"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
+    ("POST", "/v1/jobs/{name}/run"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("POST", "/v1/jobs/{name}/pause"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("POST", "/v1/jobs/{name}/resume"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("POST", "/v1/verify"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("GET", "/v1/repair"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    ("POST", "/v1/repair"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+}
+
+
+def needs_of(method: str, path: str) -> RouteNeeds:
+    """The row of a route, by its template.
+
+    >>> needs_of("GET", "/v1/maps/{name}").on
+    <On.MAP: 'the map'>
+    """
+    needs = ROUTES.get((method, path))
+    assert needs is not None, f"{method} {path} is not in the table of routes"
+    return needs
