@@ -88,6 +88,13 @@ def test_prefixes_that_no_registry_knows_are_found() -> None:
     assert not problems_of(tidy.keyspaces_are_registered, 'LOG = Prefix("log")\n', "tests/unit/test_log.py")
 
 
+@pytest.mark.parametrize("text", ["import json\n", "from json import dumps\n", "from dataclasses import asdict\n"])
+def test_json_by_hand_is_found(text: str) -> None:
+    assert problems_of(tidy.json_has_one_codec, text)
+    assert not problems_of(tidy.json_has_one_codec, text, "src/millpond/maps/inputs/rejects.py")
+    assert not problems_of(tidy.json_has_one_codec, "from millpond.json_forms import plain\n")
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

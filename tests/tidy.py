@@ -73,6 +73,17 @@ PHRASES = {
     "set aside": "quarantined",
     "unless told": "by default",
 }
+# door -> why it does not use the one codec (docs/decisions/0013-one-json-codec.md)
+JSON_DOORS = {
+    "src/millpond/json_forms.py": "the codec",
+    "src/millpond/maps/inputs/": "data of users",
+    "src/millpond/cli/enrich/event_files.py": "data of users",
+    "src/millpond/cli/rows.py": "values of users, for files and the terminal",
+    "src/millpond/cli/terminal/console.py": "whatever a command prints",
+    "src/millpond/cli/main.py": "errors, which may name files that are no UTF-8",
+    "src/millpond/stores/lmdb/probe.py": "a child process that imports nothing of ours",
+    "src/millpond/testing/": "a second reading of the same bytes",
+}
 # A prefix made anywhere else would be one that no registry knows; the contract of spaces makes rows of no pond.
 PREFIX_DOORS = ("src/millpond/kernel/keys.py", "src/millpond/kernel/keyspace.py", "src/millpond/testing/contracts/")
 QUESTIONS = frozenset(("who", "what", "whether", "where", "how", "when", "why", "which", "whose", "whom"))
@@ -256,6 +267,18 @@ def keyspaces_are_registered(source: Source) -> Iterator[str]:
             yield f"line {node.lineno}: register a keyspace: REGISTRY.register(part, name, …)"
 
 
+def json_has_one_codec(source: Source) -> Iterator[str]:
+    """Nothing that ships reads or writes JSON but through the one codec, or for a reason that is listed."""
+    if not source.shipped or source.path.startswith(tuple(JSON_DOORS)):
+        return
+    for node in ast.walk(source.tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        module = node.module if isinstance(node, ast.ImportFrom) else None
+        by_hand = {"json", "asdict"}.intersection(names) and module in (None, "dataclasses")
+        if by_hand or module == "json":
+            yield f"line {node.lineno}: JSON by hand; use millpond.json_forms"
+
+
 def names_are_the_fields(source: Source) -> Iterator[str]:
     """Whatever a file names has the field's word: no pronoun, no participle where there is a noun."""
     if not _is_worded(source):
@@ -337,6 +360,7 @@ PYTHON_RULES: tuple[Rule, ...] = (
     doors_are_exact,
     clocks_are_passed_in,
     keyspaces_are_registered,
+    json_has_one_codec,
     names_are_the_fields,
     docstrings_name_the_thing,
     phrases_are_plain,

@@ -8,10 +8,10 @@ node.lock      held by the node that serves the pond, see `maps/log/ownership.py
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
+from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.maps.loads.load import Loading, LoadResult, commit_load, host_name, writer_folder
 from millpond.maps.loads.loads import FOLDERS, Loads, sweep_pond
 from millpond.maps.loads.merge_queue import Merged, merge_queued
@@ -280,12 +281,7 @@ def _one_of(options: Any, value: Any, name: str) -> Any:
 def _check_folder(folder: Path, create: bool) -> None:
     marker = folder / "pond.json"
     if marker.exists():
-        payload = _read_marker(marker)
-        if payload.get("format") != POND_FORMAT:
-            raise Invalid(
-                "the pond has a format this version does not know", kind="pond_format", folder=folder,
-                found=payload.get("format"), known=POND_FORMAT, hint=_OTHER_FORMAT,
-            )  # fmt: skip
+        _check_marker(marker)
         return
     if not create:
         raise Invalid("there is no pond here", kind="pond_missing", folder=folder, hint="make one: millpond init")
@@ -296,20 +292,30 @@ def _check_folder(folder: Path, create: bool) -> None:
     with disk_errors(folder):
         for name in ("space", *FOLDERS):
             (folder / name).mkdir(parents=True, exist_ok=True)
-    write_file_atomically(marker, json.dumps({"format": POND_FORMAT}).encode())
+    write_file_atomically(marker, _MARKER.encode(_Marker()))
 
 
-def _read_marker(marker: Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    """The content of `pond.json`: nothing but the number of the pond's format."""
+
+
+_MARKER = JsonForm(_Marker, format=POND_FORMAT)
+
+
+def _check_marker(marker: Path) -> None:
     try:
-        payload = json.loads(marker.read_bytes())
-    except ValueError:
-        payload = None
-    if not isinstance(payload, dict):
+        _MARKER.decode(marker.read_bytes())
+    except OtherFormat as error:
+        raise Invalid(
+            "the pond has a format this version does not know", kind="pond_format", folder=marker.parent,
+            found=error.found, known=POND_FORMAT, hint=_OTHER_FORMAT,
+        ) from error  # fmt: skip
+    except FormError as error:
         raise Corrupt(
-            "the pond's marker cannot be read", kind="pond_damaged", file=marker,
+            "the pond's marker cannot be read", kind="pond_damaged", file=marker, reason=error,
             hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond',
-        )  # fmt: skip
-    return payload
+        ) from error  # fmt: skip
 
 
 def _alive(written: str) -> bool:

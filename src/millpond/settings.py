@@ -15,19 +15,20 @@ no setting is refused, naming the nearest that is. What shapes bytes is no setti
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 import socket
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from millpond.errors import Invalid
+from millpond.json_forms import parse_list
 from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
@@ -77,7 +78,7 @@ def _several(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
-        return json.loads(value)
+        return parse_list(value)
     return [piece.strip() for piece in value.split(",") if piece.strip()]
 
 
@@ -107,21 +108,25 @@ Size = Annotated[int, BeforeValidator(_size), _Unit("bytes"), Field(ge=0)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_several)]
 
 
-class TokenSetting(BaseModel):
+@dataclass(frozen=True, slots=True)
+class TokenSetting:
     """A token as the file holds it: never itself, only its hash. `rights`: right → patterns of names of maps."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # For the file of settings, which pydantic reads; the file of tokens has the form of this dataclass.
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
-    name: str = Field(min_length=1)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    name: str
+    sha256: str
     rights: dict[str, tuple[str, ...]]
 
-    @model_validator(mode="after")
-    def _known_rights(self) -> TokenSetting:
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("a token has a name")
+        if not re.fullmatch("[0-9a-f]{64}", self.sha256):
+            raise ValueError("sha256 is 64 hexadecimal digits, in small letters")
         unknown = set(self.rights) - {"read", "write", "admin"}
         if unknown:
             raise ValueError(f"rights are read, write and admin, not {', '.join(sorted(unknown))}")
-        return self
 
 
 class Settings(BaseSettings):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millpond.errors import Conflict, Corrupt, Fenced, Internal, Invalid
+from millpond.json_forms import JsonForm
 from millpond.kernel.keys import Prefix
 from millpond.kernel.registers import Held, Register
 from millpond.kernel.segments import Manifest, Segment
@@ -19,6 +20,7 @@ from millpond.kernel.series import Series
 from millpond.stores.memory import MemorySpace
 
 NAMES = st.sampled_from("abcdefgh")
+NUMBER = JsonForm(int)
 
 
 class Manifests(RuleBasedStateMachine):
@@ -139,9 +141,9 @@ class SeriesInASpace(RuleBasedStateMachine):
         self.space = MemorySpace()
         rows, absorbed = Prefix("queue"), Prefix("absorbed")
         self.series: dict[str, Series[int]] = {
-            "a": Series(rows["a"], absorbed["a"], str, int),
-            "ab": Series(rows["ab"], absorbed["ab"], str, int),
-            "free": Series(rows["free"], None, str, int),
+            "a": Series(rows["a"], absorbed["a"], NUMBER),
+            "ab": Series(rows["ab"], absorbed["ab"], NUMBER),
+            "free": Series(rows["free"], None, NUMBER),
         }
         self.models = {name: Model() for name in self.series}
         self.position = 0
@@ -253,7 +255,7 @@ def test_nothing_cannot_be_replaced() -> None:
 
 def test_a_row_that_is_none_of_a_series_is_corrupt() -> None:
     space = MemorySpace()
-    series: Series[object] = Series(Prefix("q"), Prefix("a"))
+    series = Series(Prefix("q"), Prefix("a"), NUMBER)
     space.write(lambda tx: tx.put(Prefix("q").pack(7), b"[]"))
     with pytest.raises(Corrupt), space.read() as tx:
         list(series.listed(tx))
@@ -262,7 +264,7 @@ def test_a_row_that_is_none_of_a_series_is_corrupt() -> None:
 # --- registers
 
 RISING: Register[int] = Register(
-    Prefix("r").pack("x"), int, int, (lambda old, new: "it fell" if old is not None and new < old else None,)
+    Prefix("r").pack("x"), NUMBER, (lambda old, new: "it fell" if old is not None and new < old else None,)
 )
 
 
@@ -302,6 +304,7 @@ def test_damage_is_found_without_assertions() -> None:
     code = """
 import sys
 from millpond.errors import Corrupt
+from millpond.json_forms import JsonForm
 from millpond.kernel.keys import Prefix
 from millpond.kernel.registers import Register
 from millpond.kernel.series import Series
@@ -312,7 +315,8 @@ rows = [b'{"revision": 0, "value": 5}', b'{"revision": -1, "value": 5}', b'{"rev
 segments = [b'{"id": "", "entries": 1, "about": {}}', b'{"id": "a", "entries": -1, "about": {}}',
             b'{"id": 5, "entries": 1, "about": {}}', b'{"id": "a", "entries": 1, "about": []}']
 space, found = MemorySpace(), 0
-register, series = Register(Prefix("r").pack(), int, int), Series(Prefix("q"), Prefix("a"))
+register = Register(Prefix("r").pack(), JsonForm(int))
+series = Series(Prefix("q"), Prefix("a"), JsonForm(dict))
 for key, row in [*((register.key, row) for row in rows), *((Prefix("q").pack(7), row) for row in segments)]:
     space.write(lambda tx: tx.put(key, row))
     try:

@@ -13,9 +13,10 @@ from millpond.errors import Unavailable
 from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import Space, Transaction
 from millpond.maps.log import queue
-from millpond.maps.log.apply import follow, record, remembered
+from millpond.maps.log.apply import follow, record
 from millpond.maps.log.log import Entry, entries_after
 from millpond.maps.log.queue import NUMBER, queued_parts, series_of, settings_of
+from millpond.maps.log.remembered import remembered
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.model.keyspaces import ABSORBED, STREAMS
@@ -180,7 +181,7 @@ def test_a_stream_is_remembered_once_and_goes_with_its_maps() -> None:
         assert len(list(tx.scan(STREAMS.range()))) == 2
         known_load = remembered(tx, None, ("one", 7))
         assert known_load is not None
-        assert known_load["load"] == "one-19"
+        assert known_load.load == "one-19"
     for name, left in (("m", [("two",)]), ("n", [])):
         incarnation = f"of-{name}"
 

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import ABSENT, FormError, JsonForm, OtherFormat, parse_object, stable_json
+from millpond.maps.log.log import Change
+from millpond.maps.model.definition import Kind
+from millpond.maps.snapshots.bounds import SnapshotBounds
+from millpond.maps.snapshots.manifest import Layer as SnapshotLayer
+from millpond.maps.snapshots.manifest import SnapshotManifest
 
 
 class Colour(StrEnum):
@@ -84,3 +89,87 @@ def test_anything_else_is_refused_and_the_field_is_named(change: dict[str, Any],
 def test_what_is_no_object_of_the_form_is_refused(data: bytes) -> None:
     with pytest.raises(FormError):
         FORM.decode(data)
+
+
+# --- numbers of formats
+
+
+NUMBERED = JsonForm(Layer, format=3)
+LAYER = Layer("a", 1)
+
+
+def test_a_number_is_written_after_the_fields_and_compared_before_them() -> None:
+    assert NUMBERED.encode(LAYER) == b'{"index":"a","groups":1,"format":3}'
+    assert NUMBERED.decode(b'{"format": 3, "index": "a", "groups": 1}') == LAYER
+    assert NUMBERED.build(NUMBERED.plain(LAYER)) == LAYER
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [(b'{"format": 4, "anything": [1]}', 4), (b'{"index": "a", "groups": 1}', None), (b'{"format": "3"}', "3")],
+)
+def test_another_number_is_named_whatever_else_is_there(data: bytes, found: object) -> None:
+    for read in (lambda: NUMBERED.decode(data), lambda: NUMBERED.build(json.loads(data))):
+        with pytest.raises(OtherFormat) as caught:
+            read()
+        assert caught.value.found == found
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"3", b'{"format": 3', b'{"format": 3, "index": "a", "groups": 1, "x": 1}']
+)
+def test_under_its_number_a_form_is_read_like_any(data: bytes) -> None:
+    with pytest.raises(FormError) as caught:
+        NUMBERED.decode(data)
+    assert not isinstance(caught.value, OtherFormat)
+
+
+def test_a_form_without_a_number_refuses_one() -> None:
+    with pytest.raises(FormError, match="unknown field `format`"):
+        JsonForm(Layer).decode(NUMBERED.encode(LAYER))
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    name: str
+    value: Any = ABSENT
+
+
+@pytest.mark.parametrize(
+    ("form", "data"), [(Sparse("a"), b'{"name":"a"}'), (Sparse("a", None), b'{"name":"a","value":null}')]
+)
+def test_an_absent_field_is_not_null(form: Sparse, data: bytes) -> None:
+    assert JsonForm(Sparse).encode(form) == data
+    assert JsonForm(Sparse).decode(data) == form
+
+
+# --- bytes that are hashed
+
+
+def test_hashed_bytes_are_what_they_always_were() -> None:
+    """Written down once: a pond's ids and chains are hashes of such bytes."""
+    change = Change("load", ("m", "n"), {"source": "é\u2028", "rows": {"n": 2, "m": 1}, "stream": None, "parts": []})
+    assert change.encode() == (
+        b'{"body": {"parts": [], "rows": {"m": 1, "n": 2}, "source": "\\u00e9\\u2028", "stream": null}, '
+        b'"kind": "load", "maps": ["m", "n"]}'
+    )
+    assert SnapshotBounds(lower="a", until=5).spec == "9df362d4f85f1356"
+    manifest = SnapshotManifest(
+        map="m", incarnation="i", kind=Kind.STATE, value="`é` long", hash_bits=64, shard_version=1, created_ms=2,
+        layers=(SnapshotLayer("x", 1, 2),),
+    )  # fmt: skip
+    assert (
+        manifest.to_bytes()
+        == (
+            '{"created_ms":2,"format":1,"hash_bits":64,"incarnation":"i","intervals":null,"kind":"state",'
+            '"layers":[{"groups":1,"index":"x","size":2}],"map":"m","shard_version":1,"value":"`é` long"}'
+        ).encode()
+    )
+
+
+@given(st.dictionaries(TEXT, JSON, max_size=4))
+def test_stable_bytes_are_those_of_sorted_json(payload: dict[str, Any]) -> None:
+    assert stable_json(payload) == json.dumps(payload, sort_keys=True).encode()
+    compact = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    assert stable_json(payload, compact=True) == compact
+    assert parse_object(compact) == payload

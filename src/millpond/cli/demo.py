@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ import typer
 
 from millpond.cli.options import Json, Master, examples
 from millpond.cli.terminal import console
+from millpond.json_forms import plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,7 +128,7 @@ def _load_maps(run: _Run) -> list[dict[str, Any]]:
             [[e.map, e.kind, f"{e.rows:,}", f"{e.seconds:.1f}", _speed(e)] for e in loaded],
             title="Maps, loaded by Spark",
         )
-    return [asdict(loaded_map) for loaded_map in loaded]
+    return [plain(loaded_map) for loaded_map in loaded]
 
 
 def _speed(loaded: _Loaded) -> str | None:

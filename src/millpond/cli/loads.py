@@ -188,9 +188,9 @@ def _load_by_spark(
 
 def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:
     if as_json:
-        from dataclasses import asdict
+        from millpond.json_forms import plain
 
-        console.print_json(asdict(result))
+        console.print_json(plain(result))
         return
     if result.duplicate_parts and not result.parts:
         names = ", ".join(result.maps)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from millpond import json_forms
 from millpond.cli.options import AllMaps, Before, Json, MapNames, PondPlace, examples, existing_pond
 from millpond.cli.terminal import console
 
@@ -109,8 +110,6 @@ def _maintain_maps(
 
 def _facts(report: Any) -> dict[str, Any]:
     """A report's fields by name."""
-    from dataclasses import asdict
-
     from millpond.cli.rows import plain
 
-    return {name: plain(value) for name, value in asdict(report).items() if name not in ("map", "seconds")}
+    return {name: plain(value) for name, value in json_forms.plain(report).items() if name not in ("map", "seconds")}

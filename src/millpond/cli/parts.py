@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples, existing_pond
 from millpond.cli.terminal import console
+from millpond.json_forms import plain
 
 if TYPE_CHECKING:
     from millpond.maps.log.queue import PartStatus
@@ -69,7 +70,7 @@ def parts(
         (node, part) for node, part in found if part.state == state or (state is None and part.state != "retained")
     ]
     if json:
-        console.print_json_list(({"node": node} if node else {}) | asdict(part) for node, part in shown)
+        console.print_json_list(({"node": node} if node else {}) | plain(part) for node, part in shown)
     else:
         _show(shown, now_ms)
         if state is None:
@@ -83,7 +84,7 @@ def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> 
     with existing_pond(pond) as opened:
         shown, error = _retry(opened, ids)
     if json:
-        console.print_json_list(({"node": node} if node else {}) | asdict(part) for node, part in shown)
+        console.print_json_list(({"node": node} if node else {}) | plain(part) for node, part in shown)
     elif not shown:
         console.say("no part was quarantined")
     for node, part in () if json else shown:

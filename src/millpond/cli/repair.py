@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,6 +69,7 @@ def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict
     from millpond.client.connections import node_urls
     from millpond.client.transport import Connection
     from millpond.client.wire_errors import from_wire
+    from millpond.json_forms import to_json
 
     connection = Connection(node_urls(url)[0], settings)
     body = {"source": source, "over": source is not None}
@@ -84,7 +84,7 @@ def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict
             never.wait(_PAUSE_SECONDS)
             status = connection.request("GET", "/v1/repair").json()
     if status["state"] == "failed":
-        error = from_wire(connection.url, 500, dumps(status["error"]).encode())
+        error = from_wire(connection.url, 500, to_json(status["error"]))
         assert error is not None, status
         raise error
     return {"node": connection.url, "source": status["source"], "done": status["done"]}

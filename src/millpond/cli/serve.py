@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond import json_forms
 from millpond.cli.options import Json, comma_list, examples
 from millpond.cli.terminal import console
 
@@ -240,7 +241,7 @@ def add(
         millpond.open(str(folder)).close()
     made = TokenFile(folder).add(name, token, rights)
     if json:
-        console.print_json({"token": token, **made.model_dump(mode="json")})
+        console.print_json({"token": token, **json_forms.plain(made)})
     else:
         console.say(token)
         console.note("it is not shown again; clients take it from MILLPOND_TOKEN, or `token` in millpond.toml")

@@ -16,6 +16,7 @@ import pyarrow as pa
 from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.same_map import incarnation_headers, of_same_map
+from millpond.json_forms import JsonForm
 from millpond.maps.inputs.key_columns import single_key
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -42,6 +43,15 @@ def definition_of(description: Mapping[str, Any]) -> MapDefinition:
     """The definition in what a node tells of a map."""
     known = MapDefinition.__dataclass_fields__
     return MapDefinition.from_dict({name: value for name, value in description.items() if name in known})
+
+
+@dataclass(frozen=True, slots=True)
+class _Maintained:
+    position: int
+    report: MaintenanceReport
+
+
+_MAINTAINED = JsonForm(_Maintained)
 
 
 @dataclass(frozen=True, repr=False)
@@ -153,13 +163,14 @@ class RemoteMap:
         ordered = self._of_same_map(lambda: self.loading.nodes.on_primary(lambda node: self._order(node, body)))
         return self._report(ordered)
 
-    def _order(self, node: Connection, body: dict[str, Any]) -> Any:
+    def _order(self, node: Connection, body: dict[str, Any]) -> _Maintained:
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/maintenance"
-        return node.request("POST", path, json=body, headers=headers, timeout=MAINTENANCE_SECONDS_MAX).json()
+        response = node.request("POST", path, json=body, headers=headers, timeout=MAINTENANCE_SECONDS_MAX)
+        return response.read(_MAINTAINED)
 
-    def _report(self, response: Any) -> MaintenanceReport:
+    def _report(self, response: _Maintained) -> MaintenanceReport:
         self.loading.changed(self.name)
-        return MaintenanceReport(**response["report"])
+        return response.report
 
     def info(self) -> dict[str, Any]:
         """The same facts as `Map.info`, from the first node that can be reached."""

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.client.download import fetch_file
 from millpond.client.loads import sealing_folder
 from millpond.client.transport import Connection, Nodes
 from millpond.errors import NotFound, Unavailable
+from millpond.json_forms import JsonForm
 from millpond.maps.loads.pond_parts import PartsByNode
 from millpond.maps.log.queue import PartStatus
 from millpond.maps.parts.bundle import unpack_bundle
 from millpond.maps.parts.part import PartManifest
 
 __all__ = ("RemoteParts",)
+
+
+@dataclass(frozen=True, slots=True)
+class _PartList:
+    parts: tuple[PartStatus, ...]
+
+
+_LIST = JsonForm(_PartList)
 
 
 class RemoteParts:
@@ -25,11 +35,9 @@ class RemoteParts:
 
     def by_node(self) -> PartsByNode:
         """The parts of every node that answers; where there are several, with its address."""
-        outcomes = self._nodes.all(lambda node: node.request("GET", "/v1/parts").json()["parts"])
+        outcomes = self._nodes.all(lambda node: node.request("GET", "/v1/parts").read(_LIST).parts)
         several = len(outcomes) > 1
-        found = tuple(
-            (outcome.node if several else "", PartStatus(**row)) for outcome in outcomes for row in outcome.value or ()
-        )
+        found = tuple((outcome.node if several else "", part) for outcome in outcomes for part in outcome.value or ())
         return PartsByNode(found, next((outcome.error for outcome in outcomes if outcome.error is not None), None))
 
     def retry(self, part_ids: Sequence[str] | None = None, *, node: str = "") -> Sequence[PartStatus]:
@@ -40,8 +48,7 @@ class RemoteParts:
         body = {} if part_ids is None else {"parts": list(part_ids)}
 
         def order(node: Connection) -> Sequence[PartStatus]:
-            response = node.request("POST", "/v1/parts/retry", json=body).json()
-            return [PartStatus(**row) for row in response["parts"]]
+            return node.request("POST", "/v1/parts/retry", json=body).read(_LIST).parts
 
         if node:
             return order(next(known for known in self._nodes.connections if known.url == node))
@@ -78,5 +85,4 @@ class RemoteParts:
 
     def list(self) -> Sequence[PartStatus]:
         """The parts that wait, are merged, kept or quarantined, as the primary has them."""
-        response = self._nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).json()
-        return [PartStatus(**row) for row in response["parts"]]
+        return self._nodes.on_primary(lambda node: node.request("GET", "/v1/parts")).read(_LIST).parts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +23,8 @@ from millpond.client.transport import Nodes
 from millpond.client.upload import Advance, come_up_to
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied
-from millpond.kernel.verify import Problem, Report, problem
+from millpond.json_forms import JsonForm
+from millpond.kernel.verify import Report, problem
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType
@@ -224,19 +226,17 @@ class RemotePond:
                     "node", outcome.node, outcome.error, "all nodes take the same tokens" if denied else _START
                 )
             else:
-                report += _report_of(outcome.node, outcome.value.json())
+                report += _report_of(outcome.node, outcome.value.read(_REPORT))
         return report
 
 
+_REPORT = JsonForm(Report)
 _START = "start it, or repair the network"
 
 
-def _report_of(node: str, response: Mapping[str, Any]) -> Report:
-    problems = (Problem(**problem) for problem in response["problems"])
-    placed = tuple(
-        Problem(problem.subject, f"{node} {problem.place}", problem.found, problem.remedy) for problem in problems
-    )
-    return Report(tuple((str(kind), int(count)) for kind, count in response["counts"]), placed)
+def _report_of(node: str, report: Report) -> Report:
+    """A node's report, with the node before each place."""
+    return replace(report, problems=tuple(replace(one, place=f"{node} {one.place}") for one in report.problems))
 
 
 class _QueryablePond:

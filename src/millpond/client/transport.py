@@ -15,7 +15,6 @@ Connections and nodes may be pickled and survive a fork: sockets are opened by t
 from __future__ import annotations
 
 import io
-import json as json_text
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,8 @@ from millpond.client.connections import Broken, Busy, Sockets, breaking, node_ur
 from millpond.client.stopping import Interrupt
 from millpond.client.wire_errors import from_wire
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Conflict, MillpondError, Unavailable
+from millpond.errors import Conflict, Invalid, MillpondError, Unavailable
+from millpond.json_forms import FormError, JsonForm, parse_object, stable_json
 from millpond.retry import retry
 
 if TYPE_CHECKING:
@@ -56,15 +56,29 @@ class Response:
     headers: Mapping[str, str]
     data: bytes
 
-    def json(self) -> Any:
+    def json(self) -> dict[str, Any]:
         """The body, understood.
 
-        Raises: `Invalid` when it is no JSON: it does not come from a node.
+        Raises: `Invalid` when it is no JSON object: it does not come from a node.
         """
         try:
-            return json_text.loads(self.data)
-        except ValueError:
+            return parse_object(self.data)
+        except FormError:
             raise _no_node(self.node, self.status) from None
+
+    def read(self, form: JsonForm[T]) -> T:
+        """The body as a form.
+
+        Raises: `Invalid` when it is of another form: the node has another version of Millpond, or is none.
+        """
+        payload = self.json()
+        try:
+            return form.build(payload)
+        except FormError as error:
+            raise Invalid(
+                "the node's response is not understood", kind="response_form", node=self.node, reason=error,
+                hint="run the same version of Millpond here and on the nodes",
+            ) from error  # fmt: skip
 
 
 def _no_node(node: str, status: int) -> MillpondError:
@@ -173,7 +187,8 @@ class Connection:
     ) -> dict[str, Any]:  # fmt: skip
         sent = self._headers if headers is None else {**self._headers, **headers}
         if json is not None:
-            body = json_text.dumps(json).encode()
+            # In ASCII, so that any text can be sent: a node refuses what is no UTF-8, and names it.
+            body = stable_json(json)
             sent = {**sent, "Content-Type": "application/json"}
         if query:
             path += "?" + urlencode(query)

@@ -8,12 +8,12 @@ a proxy that cannot reach its node (`None`: a lost connection), or something els
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from millpond import errors
 from millpond.errors import Internal, Invalid, MillpondError
+from millpond.json_forms import FormError, parse_object
 
 __all__ = ("from_wire", "to_wire")
 
@@ -60,7 +60,6 @@ def from_wire(node: str, status: int, body: bytes) -> MillpondError | None:
 
 def _understood(body: bytes) -> Mapping[str, Any] | None:
     try:
-        payload = json.loads(body)
-    except ValueError:
+        return parse_object(body)
+    except FormError:
         return None
-    return payload if isinstance(payload, dict) else None

@@ -12,12 +12,12 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Internal
+from millpond.json_forms import ABSENT, FormError, JsonForm
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
@@ -54,6 +54,15 @@ def _shown(value: bytes | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class _Row:
+    revision: int
+    value: Any = ABSENT
+
+
+_ROW = JsonForm(_Row)
+
+
+@dataclass(frozen=True, slots=True)
 class Held(Generic[V]):
     """The value of a register, and the number of its swaps."""
 
@@ -66,11 +75,10 @@ class Held(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Register(Generic[V]):
-    """One value at one key: how it becomes JSON and back, and what must hold whenever it changes."""
+    """One value at one key: its form as JSON, and what must hold whenever it changes."""
 
     key: bytes
-    to_json: Callable[[V], Any]
-    from_json: Callable[[Any], V]
+    form: JsonForm[V]
     rules: tuple[Rule[V], ...] = field(default=())
 
     def read(self, tx: ReadTransaction) -> Held[V] | None:
@@ -79,7 +87,15 @@ class Register(Generic[V]):
         Raises:
             Corrupt: the row is not what a register writes.
         """
-        return self._row(tx)[1]
+        return self.held(tx.get(self.key))
+
+    def held(self, stored: bytes | None) -> Held[V] | None:
+        """The value in a row that was read already.
+
+        Raises:
+            Corrupt: the row is not what a register writes.
+        """
+        return self._parse(stored)[1]
 
     def swap(self, tx: Transaction, value: V, *, expected: int) -> Held[V]:
         """Put `value` in place of the one with revision `expected` (0: none now).
@@ -110,24 +126,25 @@ class Register(Generic[V]):
         """Forget the value, but not its revision; whether there was one."""
         revision, current = self._row(tx)
         if current is not None:
-            tx.put(self.key, json.dumps({"revision": revision}).encode())
+            tx.put(self.key, _ROW.encode(_Row(revision)))
         return current is not None
 
     def _row(self, tx: ReadTransaction) -> tuple[int, Held[V] | None]:
         """The number of swaps, and the value held."""
-        stored = tx.get(self.key)
+        return self._parse(tx.get(self.key))
+
+    def _parse(self, stored: bytes | None) -> tuple[int, Held[V] | None]:
         if stored is None:
             return 0, None
         try:
-            row = json.loads(stored)
-            revision = row["revision"]
-            value = (self.from_json(row["value"]),) if "value" in row else None
-        except (ValueError, KeyError, TypeError) as error:
+            row = _ROW.decode(stored)
+            value = None if row.value is ABSENT else (self.form.build(row.value),)
+        except FormError as error:
             raise self._damaged() from error
         # What the disk says is checked, not asserted: it is no mistake of ours.
-        if type(revision) is not int or revision < 1:
+        if row.revision < 1:
             raise self._damaged()
-        return revision, None if value is None else Held(value[0], revision)
+        return row.revision, None if value is None else Held(value[0], row.revision)
 
     def _damaged(self) -> Corrupt:
         return Corrupt("a register cannot be read", kind="register_damaged", key=self.key.hex())
@@ -138,6 +155,6 @@ class Register(Generic[V]):
             if wrong is not None:
                 raise Internal(wrong, kind="register_rule", key=self.key.hex())
         held = Held(value, revision + 1)
-        tx.put(self.key, json.dumps({"revision": held.revision, "value": self.to_json(value)}).encode())
+        tx.put(self.key, _ROW.encode(_Row(held.revision, self.form.plain(value))))
         assert self.read(tx) == held, "what was put is what is read"
         return held

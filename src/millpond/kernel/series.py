@@ -17,7 +17,6 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -34,13 +33,6 @@ if TYPE_CHECKING:
 __all__ = ("Listed", "Series")
 
 A = TypeVar("A")
-
-
-def _object(row: Any) -> Any:
-    """The facts a part records about a segment: a JSON object, as it is."""
-    if not isinstance(row, dict):
-        raise TypeError("no object")
-    return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +57,12 @@ class Listed(Generic[A]):
 class Series(Generic[A]):
     """Sealed segments in a space, in the order of their positions.
 
-    `to_json` and `from_json` are the codec of what a part says about a segment; without them it is a JSON object.
-    `from_json` raises `ValueError`, `TypeError` or `KeyError` for what is none.
+    `form` is the form of what a part says about a segment.
     """
 
     segments: Prefix
-    absorbed: Prefix | None = None
-    to_json: Callable[[A], Any] = _object
-    from_json: Callable[[Any], A] = _object
+    absorbed: Prefix | None
+    form: JsonForm[A]
 
     def listed(self, tx: ReadTransaction) -> Iterator[Listed[A]]:
         """The segments, oldest first: the order in which they are folded.
@@ -82,6 +72,18 @@ class Series(Generic[A]):
         """
         for key, value in tx.scan(self.segments.range()):
             yield self._parse(key, value)
+
+    def find(self, tx: ReadTransaction, id_: str) -> Listed[A] | None:
+        """The segment of that id while it is listed; for a series that remembers its segments.
+
+        Raises:
+            Corrupt: a row is not what a series writes.
+        """
+        assert self.absorbed is not None
+        position = tx.get(self.absorbed.pack(id_))
+        key = None if position is None else self.segments.pack(int.from_bytes(position, "big"))
+        row = None if key is None else tx.get(key)
+        return None if key is None or row is None else self._parse(key, row)
 
     def knows(self, tx: ReadTransaction, id_: str) -> bool:
         """True when the segment is listed, or was and is remembered."""
@@ -115,7 +117,7 @@ class Series(Generic[A]):
 
     def put_back(self, tx: Transaction, segment: Segment, about: A) -> None:
         """List a segment that left, in its old place: what it brought is to be folded once more."""
-        row = _Row(segment.id, segment.entries, self.to_json(about))
+        row = _Row(segment.id, segment.entries, self.form.plain(about))
         tx.put(self.segments.pack(segment.position), _ROW.encode(row))
         if self.absorbed is not None:
             tx.put(self.absorbed.pack(segment.id), segment.position.to_bytes(8, "big"))
@@ -159,8 +161,8 @@ class Series(Generic[A]):
         try:
             (position,) = self.segments.unpack(key)
             row = _ROW.decode(value)
-            about = self.from_json(row.about)
-        except (ValueError, KeyError, TypeError) as error:
+            about = self.form.build(row.about)
+        except ValueError as error:
             raise _damaged(key) from error
         # What the disk says is checked, not asserted: it is no mistake of ours.
         if type(position) is not int or position < 0 or not row.id or row.entries < 0:

@@ -15,7 +15,6 @@ Times are timestamps, dates, text (without a zone: UTC), or whole numbers, which
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
+from millpond.json_forms import parse_list
 from millpond.maps.inputs.keys import type_refused
 from millpond.maps.model.definition import MapDefinition
 
@@ -132,7 +132,7 @@ def check_plan(connection: duckdb.DuckDBPyConnection, text: str, definitions: Ca
     Raises: `Invalid`, kinds `key_type` and `time_type`; what DuckDB raises over the query.
     """
     for _, plan in connection.sql(f"explain (format json) {text}").fetchall():
-        for line in _texts(json.loads(plan)):
+        for line in _texts(parse_list(plan)):
             found = _REFUSED.search(line)
             if found is not None:
                 raise _refusal(definitions(found[1]), found[2], found[3].replace("''", "'"))

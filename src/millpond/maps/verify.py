@@ -17,10 +17,9 @@ Invariants checked, on top of what each file says of itself:
 from __future__ import annotations
 
 import itertools
-import json
 from typing import TYPE_CHECKING
 
-from millpond.errors import Corrupt, MillpondError
+from millpond.errors import Corrupt
 from millpond.kernel.keyspace import REGISTRY
 from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.maps.loads.loads import NUMBER, Loads, Queued, series_of
@@ -110,9 +109,11 @@ def _check_catalogue(tx: ReadTransaction) -> Iterator[Report]:
     for key, value in tx.scan(CATALOGUE.range()):
         (name,) = CATALOGUE.unpack(key)
         try:
-            definition = MapDefinition.from_dict(json.loads(value))
-        except (MillpondError, ValueError, TypeError, KeyError) as error:
-            yield problem("map", name, f"its definition cannot be read: {error}", "drop the map and make it again")
+            definition = MapDefinition.from_json(value)
+        except Corrupt as error:
+            yield problem(
+                "map", name, f"its definition cannot be read: {error.__cause__}", "drop the map and make it again"
+            )
             continue
         names.add(name)
         yield checked("map")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,10 +23,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from millpond.clock import Clock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound, Unavailable
+from millpond.json_forms import FormError, JsonForm, to_json
 from millpond.settings import TokenSetting
 from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
@@ -40,7 +38,7 @@ _RANDOM_BYTES = 32
 _LOCK_SECONDS = 10.0
 _OWNER_ONLY = 0o600
 """Hashes only, but nobody else's business."""
-_LISTED = TypeAdapter(list[TokenSetting])
+_LISTED = JsonForm(list[TokenSetting])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +143,13 @@ class TokenFile:
         if not self.exists():
             return []
         try:
-            return _LISTED.validate_json(self.path.read_bytes())
+            return _LISTED.decode(self.path.read_bytes())
         except OSError as error:
             raise self._unreadable(error) from error
-        except ValueError as error:
+        except FormError as error:
             raise Corrupt(
                 "the file of tokens cannot be read", kind="tokens_damaged", file=self.path,
-                reason=str(error).splitlines()[0],
+                reason=error,
                 hint="stop the node, mend the file or write [] into it, and add the tokens anew",
             ) from error  # fmt: skip
 
@@ -204,8 +202,7 @@ class TokenFile:
         return len(left)
 
     def _write(self, tokens: Iterable[TokenSetting]) -> None:
-        text = json.dumps([token.model_dump(mode="json") for token in tokens], indent=1)
-        write_file_atomically(self.path, text.encode(), mode=_OWNER_ONLY)
+        write_file_atomically(self.path, to_json(list(tokens), indent=1), mode=_OWNER_ONLY)
 
 
 def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]]) -> TokenSetting:

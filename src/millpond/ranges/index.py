@@ -19,15 +19,14 @@ The bytes are drawn in `docs/format/ranges.md`.
 from __future__ import annotations
 
 import itertools
-import json
 import struct
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
-from millpond.json_forms import JsonForm
+from millpond.json_forms import JsonForm, plain
 from millpond.ranges.files import put_content, read_sealed, sealed_bytes
 from millpond.ranges.ids import ID_BYTES, columns_id, schema_code
 from millpond.stores.objects import settle
@@ -84,7 +83,7 @@ class Boundaries:
 
     def __post_init__(self) -> None:
         if not (1 <= self.rows_min <= self.rows_max and 0 <= self.bits < 64 and 1 <= self.bytes_max <= 1 << 30):
-            raise Invalid("boundaries make no sense", kind="range_boundaries", **asdict(self))
+            raise Invalid("boundaries make no sense", kind="range_boundaries", **plain(self))
 
 
 DEFAULT_BOUNDARIES = Boundaries()
@@ -144,7 +143,7 @@ def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, 
         pa.array([e.size for e in entries], pa.int64()),
         pa.array([bytes.fromhex(e.id) for e in entries], pa.binary(ID_BYTES)),
     ]
-    metadata = {b"boundaries": json.dumps(asdict(boundaries)).encode(), b"schema": schema.serialize().to_pybytes()}
+    metadata = {b"boundaries": _BOUNDARIES_FORM.encode(boundaries), b"schema": schema.serialize().to_pybytes()}
     batch = pa.RecordBatch.from_arrays(columns, schema=_COLUMNS.with_metadata(metadata))
     id_ = _id_of(batch, schema, boundaries)
     settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable

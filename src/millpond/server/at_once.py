@@ -8,7 +8,6 @@ error, which is found again there and described.
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
@@ -16,6 +15,7 @@ from urllib.parse import parse_qsl
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.errors import Invalid
+from millpond.json_forms import to_json
 from millpond.nodes.fast_get import FastGet
 from millpond.server.route_table import needs_of
 from millpond.server.same_map import incarnation_of
@@ -57,7 +57,7 @@ def _answer(scope: Scope, node: Node, cached: FastGet) -> bytes | None:
         answer = cached.get(name, *request_in(scope), incarnation=incarnation_of(scope["headers"]))
     except Exception:
         return None  # the route finds it again, and tells it
-    return None if answer is None else json.dumps(answer).encode()
+    return None if answer is None else to_json(answer)
 
 
 def _token(scope: Scope) -> str | None:

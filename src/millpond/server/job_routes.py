@@ -13,18 +13,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from millpond.json_forms import plain
 from millpond.maps.log.queue import PartStatus
 from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
+from millpond.server.wire import RequestBody
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -91,7 +92,7 @@ class Maintenance(StrEnum):
     compact = "compact"
 
 
-class MaintenanceRequest(BaseModel):
+class MaintenanceRequest(RequestBody):
     """An act of maintenance, and its time limit: UTC milliseconds, or text with a zone. By default, the map's
     setting.
     """
@@ -113,7 +114,7 @@ class Parts(BaseModel):
     parts: list[PartStatus]
 
 
-class Retry(BaseModel):
+class Retry(RequestBody):
     """The parts to merge once more; null: all quarantined ones."""
 
     parts: list[str] | None = None
@@ -159,7 +160,7 @@ def _add_jobs(router: APIRouter, node: Node) -> None:
 
 
 def _job(status: JobStatus) -> dict[str, Any]:
-    return asdict(status)
+    return plain(status)
 
 
 def _add_maintenance(router: APIRouter, node: Node) -> None:
@@ -171,7 +172,7 @@ def _add_maintenance(router: APIRouter, node: Node) -> None:
             node.need_primary()
             act = opened.condense if order.what is Maintenance.condense else opened.retain
             report = act(before=order.before)
-        return {"position": node.pond.log.position()[0], "report": asdict(report)}
+        return {"position": node.pond.log.position()[0], "report": plain(report)}
 
     @router.post(
         "/maps/{name}/maintenance",
@@ -188,8 +189,8 @@ def _add_parts(router: APIRouter, node: Node) -> None:
     def list_parts(caller: RequestCaller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
         name = None if map is None else node.pond.map(map).name
         found = node.pond.parts.list(name, state)
-        return {"parts": [asdict(part) for part in found if caller.may("read", part.map)]}
+        return {"parts": [plain(part) for part in found if caller.may("read", part.map)]}
 
     @router.post("/parts/retry", summary="Merge once more what was quarantined", response_model=Parts, tags=["parts"])
     def retry_parts(retry: Retry) -> dict[str, Any]:
-        return {"parts": [asdict(part) for part in node.pond.parts.retry(retry.parts)]}
+        return {"parts": [plain(part) for part in node.pond.parts.retry(retry.parts)]}

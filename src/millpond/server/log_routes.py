@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -27,7 +26,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from millpond.client.download import CHECKSUM
 from millpond.errors import Corrupt, NotFound, Unavailable
-from millpond.kernel.verify import Report
+from millpond.json_forms import plain
 from millpond.maps.log.log import Entry, first_position
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartManifest, read_manifest
@@ -277,7 +276,8 @@ def _add_checks(router: APIRouter, node: Node) -> None:
         full: Annotated[bool, Body(embed=True, description="decode every row, not only a sample of each map")] = False,
     ) -> dict[str, Any]:
         """Counts of the check, and the problems found."""
-        return _as_json(await in_thread(request, node.pond.verify, full=full))
+        report: dict[str, Any] = plain(await in_thread(request, node.pond.verify, full=full))
+        return report
 
     @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
     def repair(
@@ -291,10 +291,3 @@ def _add_checks(router: APIRouter, node: Node) -> None:
     def repaired() -> dict[str, Any]:
         """`state` is never, running, done or failed."""
         return node.repairs.status()
-
-
-def _as_json(report: Report) -> dict[str, Any]:
-    return {
-        "counts": [list(count) for count in report.counts],
-        "problems": [asdict(problem) for problem in report.problems],
-    }

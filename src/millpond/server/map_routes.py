@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from millpond.maps.map import Map
 from millpond.nodes.node import Node
 from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
+from millpond.server.wire import RequestBody
 
 __all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "routes")
 
@@ -63,10 +64,8 @@ class Dropped(BaseModel):
     position: int
 
 
-class NewMap(BaseModel):
+class NewMap(RequestBody):
     """The body of `create_map`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(examples=["weather"])
     kind: str = Field(examples=["temporal_state"])

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,13 +18,15 @@ import pyarrow as pa
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.types import Send
 
 from millpond.client.lookup import ARROW_STREAM
+from millpond.json_forms import to_json
 from millpond.nodes.lookup_service import LookupService, arrow_stream, read_arrow_stream
 from millpond.server.at_once import key_of, request_in
 from millpond.server.limits import GuardedRoute
+from millpond.server.wire import RequestBody
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -46,7 +47,7 @@ _GET = [
 ]
 
 
-class LongKey(BaseModel):
+class LongKey(RequestBody):
     """The parameters of `GET`, for keys too long for a URL."""
 
     key: str | None = Field(None, description="text; a number, for ranged maps")
@@ -54,7 +55,7 @@ class LongKey(BaseModel):
     at: str | None = Field(None, description="UTC milliseconds, or ISO 8601 with a zone; now by default")
 
 
-class Scan(BaseModel):
+class Scan(RequestBody):
     """The rows of a scan, and their columns: all by default."""
 
     where: str | list[tuple[str, str, Any]] | None = Field(None, examples=["key = 'JFK' and temp > 80"])
@@ -74,13 +75,13 @@ def routes(node: Node) -> APIRouter:
         # Most questions are answered before they come here: see `server/at_once.py`.
         name = request.path_params["name"]
         answer = answers.get(node.pond.map(name), *request_in(request.scope))
-        return Response(json.dumps(answer), media_type="application/json")
+        return Response(to_json(answer), media_type="application/json")
 
     @router.post("/get", summary="The value of a key that is too long for a URL")
     def get_long(name: str, question: LongKey) -> Response:
         """As GET."""
         answer = answers.get(node.pond.map(name), key_of(question.key, question.key_hex), question.at)
-        return Response(json.dumps(answer), media_type="application/json")
+        return Response(to_json(answer), media_type="application/json")
 
     @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)
     async def lookup(

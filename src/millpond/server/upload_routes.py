@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from millpond.errors import Corrupt, Invalid, MillpondError
+from millpond.json_forms import plain
 from millpond.nodes.node import Node
 from millpond.nodes.uploads.receiver import UploadState
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
@@ -26,7 +26,7 @@ from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
-from millpond.server.wire import RequestError
+from millpond.server.wire import RequestBody, RequestError
 
 __all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
 
@@ -52,10 +52,8 @@ class Discarded(BaseModel):
     discarded: bool
 
 
-class NewLoad(BaseModel):
+class NewLoad(RequestBody):
     """Parts that were uploaded, to be entered as one load, or not at all."""
-
-    model_config = ConfigDict(extra="forbid")
 
     load_id: str = Field(description="drawn by the writer: asked twice, a load is entered once")
     maps: list[str] = Field([], description="the maps that the load is for; those of its parts need not be named")
@@ -90,7 +88,7 @@ def routes(node: Node) -> APIRouter:
         found = await in_thread(request, node.receiver.state_between, part_id)
         name = await _in_thread(node.receiver.map_of_upload, part_id)
         # For the writers of other maps, a part is absent.
-        return asdict(found if name is None or caller.may("write", name) else UploadState("absent"))
+        return plain(found if name is None or caller.may("write", name) else UploadState("absent"))
 
     @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
     async def upload(
@@ -116,7 +114,7 @@ def routes(node: Node) -> APIRouter:
         if arriving is not None:
             with pieces.of_one() as piece_bytes:
                 await _receive(request, arriving, sent, piece_bytes)
-        return asdict(await _in_thread(node.receiver.state, part_id))
+        return plain(await _in_thread(node.receiver.state, part_id))
 
     @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
     def discard(part_id: str, caller: RequestCaller) -> dict[str, bool]:
@@ -135,7 +133,7 @@ def routes(node: Node) -> APIRouter:
             wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
             allowed=lambda map: caller.need("write", map),
         )  # fmt: skip
-        return asdict(result)
+        return plain(result)
 
     return router
 

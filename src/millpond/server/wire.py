@@ -19,7 +19,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -39,7 +39,15 @@ from millpond.errors import (
 from millpond.server.limits import GuardedRoute
 from millpond.stores.files import DISK_FULL
 
-__all__ = ("ErrorResponse", "RequestError", "add_error_handlers", "error_answer", "status_of", "understood")
+__all__ = (
+    "ErrorResponse",
+    "RequestBody",
+    "RequestError",
+    "add_error_handlers",
+    "error_answer",
+    "status_of",
+    "understood",
+)
 
 _LOG = logging.getLogger("millpond.server")
 
@@ -55,6 +63,12 @@ RETRY_SECONDS = {
     "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "node_starting": 1, "node_stopping": 1,
 }  # fmt: skip
 """Error kinds that clients retry automatically, with the pause before the retry."""
+
+
+class RequestBody(BaseModel):
+    """The body of a request: a field that is not known is refused, as in every form of ours."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class ErrorResponse(BaseModel):

@@ -15,12 +15,11 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from millpond.errors import Unavailable
 from millpond.json_forms import FormError, JsonForm
@@ -34,6 +33,7 @@ from millpond.stores.objects import FolderObjects
 
 __all__ = ("Confirmation", "SnapshotStore")
 
+T = TypeVar("T")
 KEEP_UNUSED_MS = 7 * 86_400_000
 """FileCopies that no node was asked about for so long are removed."""
 
@@ -48,7 +48,15 @@ class Confirmation:
     confirmed_ms: int
 
 
-_CONFIRMATION = JsonForm(Confirmation)
+@dataclass(frozen=True, slots=True)
+class _NodesPond:
+    """The pond that nodes held when they were last asked."""
+
+    nodes: tuple[str, ...]
+    pond: str
+
+
+_CONFIRMATION, _NODES_POND = JsonForm(Confirmation), JsonForm(_NodesPond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +69,13 @@ class SnapshotStore:
 
     def pond_of(self, urls: Sequence[str]) -> str | None:
         """The pond that these nodes held when they were last asked."""
-        record = _read(self._nodes_file(urls))
-        return None if record is None else str(record.get("pond"))
+        known = _read(_NODES_POND, self._nodes_file(urls))
+        return None if known is None else known.pond
 
     def know_pond(self, urls: Sequence[str], pond: str) -> None:
         """Remember which pond these nodes hold."""
         if self.pond_of(urls) != pond:
-            self._write(self._nodes_file(urls), {"nodes": list(urls), "pond": pond})
+            self._write(self._nodes_file(urls), _NODES_POND.encode(_NodesPond(tuple(urls), pond)))
 
     def _nodes_file(self, urls: Sequence[str]) -> Path:
         return self.root / "nodes" / f"{hashlib.blake2b(' '.join(urls).encode(), digest_size=8).hexdigest()}.json"
@@ -76,14 +84,11 @@ class SnapshotStore:
 
     def confirmed(self, pond: str, name: str, bounds: str) -> Confirmation | None:
         """The snapshot of a map (within bounds) that counts here."""
-        record = _read(self._pointer(pond, name, bounds))
-        with suppress(FormError):  # of another version of this program
-            return None if record is None else _CONFIRMATION.build(record)
-        return None
+        return _read(_CONFIRMATION, self._pointer(pond, name, bounds))
 
     def confirm(self, pond: str, name: str, bounds: str, confirmed: Confirmation) -> None:
         """Let a snapshot count whose files are all there."""
-        self._write(self._pointer(pond, name, bounds), asdict(confirmed))
+        self._write(self._pointer(pond, name, bounds), _CONFIRMATION.encode(confirmed))
         step("snapshot.confirmed")
 
     def forget(self, pond: str, name: str, bounds: str) -> None:
@@ -139,9 +144,9 @@ class SnapshotStore:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(parents=True, exist_ok=True)
 
-    def _write(self, file: Path, record: dict[str, Any]) -> None:
+    def _write(self, file: Path, data: bytes) -> None:
         self._make(file.parent)
-        write_file_atomically(file, json.dumps(record).encode())
+        write_file_atomically(file, data)
 
     # -- removing -------------------------------------------------------------------------------------
 
@@ -162,12 +167,12 @@ class SnapshotStore:
         """The folders, below that of the pond, of the snapshots that count, and those around them."""
         used: set[str] = set()
         for file in current.glob("*.json"):
-            record, name = _read(file), file.stem.partition("-")[0]
-            if record is None or abs(now_ms - int(record.get("confirmed_ms", 0))) > KEEP_UNUSED_MS:
+            confirmed, name = _read(_CONFIRMATION, file), file.stem.partition("-")[0]
+            if confirmed is None or abs(now_ms - confirmed.confirmed_ms) > KEEP_UNUSED_MS:
                 file.unlink(missing_ok=True)
                 continue
-            whole = f"{name}.{record.get('incarnation')}"
-            used |= {whole, f"{whole}/{SUBSETS}/{record.get('subset')}"}
+            whole = f"{name}.{confirmed.incarnation}"
+            used |= {whole, f"{whole}/{SUBSETS}/{confirmed.subset}"}
         return used
 
     def _remove(self, folder: Path, pond: str, now_ms: int) -> bool:
@@ -187,9 +192,8 @@ def _copies(pond: Path) -> list[Path]:
     return [*pond.glob(f"*.*/{SUBSETS}/[!.]*"), *(place for place in pond.glob("[!.]*.*") if place.is_dir())]
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(form: JsonForm[T], file: Path) -> T | None:
     try:
-        record = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return None  # none, or not ours to read: it will be fetched
-    return record if isinstance(record, dict) else None
+        return form.decode(file.read_bytes())
+    except (OSError, FormError):
+        return None  # none, not ours to read, or of another version of this program: it will be fetched

@@ -16,11 +16,9 @@ snapshot is meant, and the reader would answer from the wrong one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from millpond.errors import Invalid
+from millpond.json_forms import FormError, JsonForm
 from millpond.maps.snapshots.manifest import SnapshotManifest
 
 __all__ = ("SnapshotPin",)
@@ -29,8 +27,6 @@ __all__ = ("SnapshotPin",)
 @dataclass(frozen=True, slots=True)
 class SnapshotPin:
     """The address of one snapshot of a map."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     nodes: tuple[str, ...]
     map: str
@@ -50,7 +46,7 @@ class SnapshotPin:
 
     def to_json(self) -> str:
         """The form above; the same place always gives the same text."""
-        return _codec().dump_json(self).decode()
+        return _FORM.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> SnapshotPin:
@@ -59,16 +55,12 @@ class SnapshotPin:
         Raises: `Invalid` for any other text, naming what is wrong with it.
         """
         try:
-            return _codec().validate_json(text)
-        except ValidationError as error:
-            first = error.errors()[0]
+            return _FORM.decode(text)
+        except FormError as error:
             raise Invalid(
-                "this is not the place of a snapshot", kind="snapshot_pin", text=text,
-                field=".".join(str(part) for part in first["loc"]), reason=first["msg"],
+                "this is not the place of a snapshot", kind="snapshot_pin", text=text, reason=error,
                 hint="plan the job again, with one version of Millpond everywhere",
             ) from None  # fmt: skip
 
 
-@cache
-def _codec() -> TypeAdapter[SnapshotPin]:
-    return TypeAdapter(SnapshotPin)
+_FORM = JsonForm(SnapshotPin)

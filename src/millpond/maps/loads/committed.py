@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from millpond.maps.log.remembered import RememberedLoad
 
 __all__ = ("Committed",)
 
@@ -30,9 +30,9 @@ class Committed:
         return range(self.first_number, self.first_number + self.parts)
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Committed:
+    def of(cls, known: RememberedLoad) -> Committed:
         """The commit remembered for a load."""
         return cls(
-            load=row["load"], position=row["position"], first_number=row["number"], parts=row["parts"],
-            duplicates=row["duplicates"], rejected=row["rejected"], rows=dict(row["rows"]),
+            load=known.load, position=known.position, first_number=known.number, parts=known.parts,
+            duplicates=known.duplicates, rejected=known.rejected, rows=dict(known.rows),
         )  # fmt: skip

@@ -38,10 +38,11 @@ from millpond.kernel.steps import step
 from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.folders import PartFolders
 from millpond.maps.loads.part_queue import PartQueue
-from millpond.maps.log.apply import follow, load_body, record, remembered
+from millpond.maps.log.apply import follow, load_body, record
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
+from millpond.maps.log.remembered import RememberedLoad, remembered
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest
@@ -233,7 +234,7 @@ class Loads:
         position = head_of(tx).position
         if body["parts"] or stream is not None:
             position = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms()).position
-        return Committed.of(body | {"position": position, "parts": len(body["parts"])})
+        return Committed.of(RememberedLoad.of(body, position))
 
     def follow(self, entry: Entry, parts: Mapping[str, Path]) -> bool:
         """Enter an entry of the primary's log, with the folders of its parts, which are moved away.
@@ -311,10 +312,7 @@ class Loads:
         here = queued in self.queue.parts(queued.map)
         # The part moves, and the pond may, too: a file is named within its part.
         reason = reason.replace(f"{self.places.part(queued.part)}/", "")
-        quarantined = Quarantined(
-            queued.map, queued.number, queued.part, reason, self.clock.now_ms(),
-            {"map": queued.map, "number": queued.number, "part": queued.part, "rows": queued.rows} | queued.about(),
-        )  # fmt: skip
+        quarantined = Quarantined(queued.map, queued.number, queued.part, reason, self.clock.now_ms(), queued)
         if not here:
             return quarantined
         # Nobody may enter a load meanwhile that finds the part known, and relies on its folder.

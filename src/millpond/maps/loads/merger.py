@@ -16,10 +16,11 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from millpond.errors import MillpondError
+from millpond.json_forms import plain
 from millpond.maps.loads.load import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pause import Pause
@@ -130,7 +131,7 @@ class Merger:
             for name in self._progress.keys() - known:
                 if not self._progress[name].working:
                     del self._progress[name]  # the map was dropped
-            return [asdict(self._progress.get(row["map"]) or MapProgress(row["map"])) | row for row in waits]
+            return [plain(self._progress.get(row["map"]) or MapProgress(row["map"])) | row for row in waits]
 
     # -- at work --------------------------------------------------------------------------------------
 

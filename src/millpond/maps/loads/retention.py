@@ -79,7 +79,7 @@ def _status(queued: Queued, state: str) -> PartStatus:
 
 def _quarantined_status(quarantined: Quarantined) -> PartStatus:
     if quarantined.queued is not None:
-        status = replace(_status(Queued(**quarantined.queued), "quarantined"), since_ms=quarantined.since_ms)
+        status = replace(_status(quarantined.queued, "quarantined"), since_ms=quarantined.since_ms)
         return replace(status, reason=quarantined.reason)
     return PartStatus(
         state="quarantined",

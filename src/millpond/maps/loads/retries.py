@@ -116,7 +116,7 @@ def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> 
         redo = _plan(tx, shard, quarantine)
         for queued in redo.parts:
             segment = Segment(queued.part, queued.number, queued.rows)
-            series_of(queued.map).put_back(tx, segment, replace(queued, again=True).about())
+            series_of(queued.map).put_back(tx, segment, replace(queued, again=True).facts)
         for order in redo.orders:
             tx.put(MAINTENANCE.pack(order.map, order.position), replace(order, again=True).to_json())
         for part in quarantine:
@@ -159,7 +159,7 @@ def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) 
         if part.part in known:
             redo.known.append(part)  # its rows were loaded again since
         elif part.queued is not None:
-            retried[part.number] = Queued(**part.queued)
+            retried[part.number] = part.queued
     if not retried:
         return redo
     least = retried[min(retried)]

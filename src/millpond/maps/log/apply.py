@@ -7,8 +7,7 @@ here.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from millpond.errors import Unavailable
@@ -25,12 +24,13 @@ from millpond.maps.log.queue import (
     series_of,
     settings_of,
 )
+from millpond.maps.log.remembered import forget_streams, remember
 from millpond.maps.model.catalogue import find_map, known_map, map_names, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.keyspaces import ABSORBED, LOADS, MAINTENANCE, RETAINED, STREAMS
+from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, RETAINED
 from millpond.maps.parts.part import PartManifest
 
-__all__ = ("follow", "load_body", "perform", "queue_entry", "record", "remembered")
+__all__ = ("follow", "load_body", "perform", "queue_entry", "record")
 
 
 def record(
@@ -61,7 +61,7 @@ def perform(tx: Transaction, entry: Entry, *, keep: bool) -> None:
         _drop(tx, entry.maps[0], keep=keep)
     else:
         if entry.kind == "load":
-            _remember(tx, entry)
+            remember(tx, entry)
         queue_entry(tx, entry)
 
 
@@ -71,25 +71,7 @@ def _drop(tx: Transaction, name: str, *, keep: bool) -> None:
             tx.put(RETAINED.pack(queued.part), queued.to_json())
     remove_map(tx, name)
     forget_map(tx, name)
-    _forget_streams(tx, name)
-
-
-def _forget_streams(tx: Transaction, name: str) -> None:
-    """Forget the streams that brought rows to no other map that is there."""
-    for key, value in tx.scan(STREAMS.range()):
-        payload = json.loads(value)
-        maps = _maps_of_stream(payload)
-        if name in maps:
-            left = [other for other in maps if other != name]
-            if left:
-                tx.put(key, json.dumps(payload | {"maps": left}).encode())
-            else:
-                tx.delete(key)
-
-
-def _maps_of_stream(row: Mapping[str, Any]) -> list[str]:
-    """The maps that a stream brought rows to; of a row from before they were written down, those of its last epoch."""
-    return list(row.get("maps", row["rows"]))
+    forget_streams(tx, name)
 
 
 # -- loads --------------------------------------------------------------------------------------------
@@ -134,28 +116,6 @@ def load_body(
             for manifest in fresh.values()
         ],
     }
-
-
-def _remember(tx: Transaction, entry: Entry) -> None:
-    """Remember what the load entered, for repeated requests."""
-    body = entry.body
-    row = {name: body[name] for name in ("load", "rejected", "rows", "duplicates", "number")}
-    row |= {"position": entry.position, "parts": len(body["parts"])}
-    tx.put(LOADS.pack(body["load"]), json.dumps(row).encode())
-    if body["stream"] is not None:
-        query, epoch = body["stream"]
-        before = tx.get(STREAMS.pack(query))
-        maps = {*row["rows"], *(() if before is None else _maps_of_stream(json.loads(before)))}
-        tx.put(STREAMS.pack(query), json.dumps(row | {"epoch": epoch, "maps": sorted(maps)}).encode())
-
-
-def remembered(tx: ReadTransaction, load: str | None, stream: tuple[str, int] | None) -> Mapping[str, Any] | None:
-    """The entry made under this load id, or for this epoch of a stream or a later one; None if there is none."""
-    row = None if load is None else tx.get(LOADS.pack(load))
-    if row is None and stream is not None:
-        last = tx.get(STREAMS.pack(stream[0]))
-        row = last if last is not None and json.loads(last)["epoch"] >= stream[1] else None
-    return None if row is None else json.loads(row)
 
 
 def queue_entry(tx: Transaction, entry: Entry) -> None:
@@ -210,4 +170,4 @@ def _adopt(tx: Transaction, queued: Queued) -> None:
                 hint="try again when it is merged",
             )  # fmt: skip
         tx.delete(ABSORBED.pack(queued.map, queued.part))
-    series.adopt(tx, Segment(queued.part, queued.number, queued.rows), queued.about())
+    series.adopt(tx, Segment(queued.part, queued.number, queued.rows), queued.facts)

@@ -18,16 +18,16 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, Unavailable
+from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.kernel.keyspace import REGISTRY, Scope
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
@@ -76,6 +76,9 @@ class Clone:
     pond: str
     position: int
     maps: tuple[str, ...]
+
+
+_READY = JsonForm(Clone, format=CLONE_FORMAT)
 
 
 def clone_folder(folder: Path) -> Path:
@@ -159,7 +162,7 @@ def definitions_of(file: Path) -> list[MapDefinition]:
 
     Raises: `Corrupt` when it cannot be read, or holds what is not shared.
     """
-    return [MapDefinition.from_dict(json.loads(value)) for key, value in _shared_rows(file) if key in CATALOGUE]
+    return [MapDefinition.from_json(value) for key, value in _shared_rows(file) if key in CATALOGUE]
 
 
 def _shared_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
@@ -236,8 +239,7 @@ def adopt_clone(folder: Path, space: Space, clone: Clone) -> None:
 
     Raises: `Unavailable` when a map or the disk stays busy: it is carried out when the pond is opened next.
     """
-    row = asdict(clone) | {"format": CLONE_FORMAT}
-    write_file_atomically(clone_folder(folder) / "ready.json", json.dumps(row).encode())
+    write_file_atomically(clone_folder(folder) / "ready.json", _READY.encode(clone))
     step("clone.ready")
     _carry_out(folder, space, clone)
 
@@ -253,14 +255,11 @@ def resume_clone(folder: Path, space: Space) -> bool:
 
 def _read_ready(file: Path) -> Clone:
     try:
-        row = json.loads(file.read_bytes())
-        found = row.pop("format", None)
-        clone = Clone(**(row | {"maps": tuple(row["maps"])})) if found == CLONE_FORMAT else None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return _READY.decode(file.read_bytes())
+    except OtherFormat as error:
+        raise _other_format(file, error.found) from error
+    except FormError as error:
         raise _unreadable(file, error) from error
-    if clone is None:
-        raise _other_format(file, found)
-    return clone
 
 
 def _carry_out(folder: Path, space: Space, clone: Clone) -> None:

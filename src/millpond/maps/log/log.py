@@ -21,11 +21,11 @@ Invariants, besides those of the kernel's log:
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Self
 
 from millpond.errors import Corrupt
+from millpond.json_forms import FormError, JsonForm, stable_json
 from millpond.kernel.log import Head, Log, Record
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.model.keyspaces import LOADS, LOG
@@ -48,7 +48,7 @@ class Change:
 
     def encode(self) -> bytes:
         """The bytes that are stored and hashed: JSON with sorted names."""
-        return json.dumps({"body": self.body, "kind": self.kind, "maps": self.maps}, sort_keys=True).encode()
+        return stable_json({"body": self.body, "kind": self.kind, "maps": self.maps})
 
     @classmethod
     def decode(cls, row: bytes) -> Change:
@@ -57,20 +57,22 @@ class Change:
         Raises: `Corrupt` when they are not understood.
         """
         try:
-            return cls.of(**json.loads(row))
-        except (ValueError, TypeError) as error:
+            return _known(_CHANGE.decode(row))
+        except FormError as error:
             raise _unreadable(error) from error
 
-    @classmethod
-    def of(cls, kind: Any, maps: Any, body: Any) -> Change:
-        """The change of a kind that is known.
 
-        Raises: `Corrupt` when it is not understood.
-        """
-        named = isinstance(maps, list | tuple) and all(isinstance(name, str) for name in maps)
-        if kind not in KINDS or not named or not isinstance(body, dict):
-            raise Corrupt("an entry of the log is not understood", kind="log_entry", entry=kind)
-        return cls(kind, tuple(maps), body)
+_CHANGE = JsonForm(Change)
+
+
+def _known(change: Change) -> Change:
+    """A change of a kind that this version knows.
+
+    Raises: `Corrupt` for another kind.
+    """
+    if change.kind not in KINDS:
+        raise Corrupt("an entry of the log is not understood", kind="log_entry", entry=change.kind)
+    return change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,26 +102,27 @@ class Entry:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, read back by `from_dict`."""
-        return {
-            "position": self.position, "kind": self.kind, "stamp_ms": self.stamp_ms, "maps": list(self.maps),
-            "body": self.body, "chain": self.chain,
-        }  # fmt: skip
+        payload: dict[str, Any] = _ENTRY.plain(self)
+        return payload
 
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> Self:
+    def from_dict(cls, payload: object) -> Entry:
         """Parse the dict written by `to_dict`.
 
         Raises: `Corrupt` when it is not understood.
         """
         try:
-            change = Change.of(payload["kind"], payload["maps"], payload["body"])
-            position, stamp_ms, chain = payload["position"], payload["stamp_ms"], payload["chain"]
-            sound = len(bytes.fromhex(chain)) == 16 and type(position) is type(stamp_ms) is int
-        except (TypeError, KeyError, ValueError) as error:
+            entry = _ENTRY.build(payload)
+            sound = len(bytes.fromhex(entry.chain)) == 16
+        except ValueError as error:
             raise _unreadable(error) from error
-        if not sound or position < 1:
-            raise Corrupt("an entry of the log is not understood", kind="log_entry", position=position)
-        return cls.of(Record(position, stamp_ms, chain, change))
+        _known(entry.record.entry)
+        if not sound or entry.position < 1:
+            raise Corrupt("an entry of the log is not understood", kind="log_entry", position=entry.position)
+        return entry
+
+
+_ENTRY = JsonForm(Entry)
 
 
 def _unreadable(reason: Exception) -> Corrupt:

@@ -17,7 +17,6 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from millpond.maps.model.snapshot_pointer import current_snapshot
 __all__ = (
     "NUMBER",
     "MaintenanceOrder",
+    "PartFacts",
     "PartStatus",
     "Quarantined",
     "Queued",
@@ -66,9 +66,9 @@ Row = bytes
 _SETTINGS = ("overwrite", "retain_ms", "retain_by", "maintenance_suspended")
 
 
-def series_of(name: str) -> Series[dict[str, Any]]:
+def series_of(name: str) -> Series[PartFacts]:
     """The parts of a map that wait, and the ids of all it ever took."""
-    return Series(QUEUE[name], ABSORBED[name])
+    return Series(QUEUE[name], ABSORBED[name], _FACTS)
 
 
 def settings_of(definition: MapDefinition) -> dict[str, Any]:
@@ -81,20 +81,16 @@ def with_settings(definition: MapDefinition, settings: dict[str, Any] | None) ->
     return replace(definition, **settings) if settings else definition
 
 
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A part that waits to be merged, or did.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFacts:
+    """The load of a part, and its place in it: all that a series stores of it besides the segment.
 
     `again`: it is merged once more, in its order, after a part before it was put back.
     """
 
-    map: str
-    number: int
     load: str
     index: int
     load_number: int
-    part: str
-    rows: int
     source: str
     queued_ms: int
     position: int = 0
@@ -103,11 +99,21 @@ class Queued:
     settings: dict[str, Any] | None = None
     again: bool = False
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued(PartFacts):
+    """A part that waits to be merged, or did: its facts, and which part of which map it is."""
+
+    map: str
+    number: int
+    part: str
+    rows: int
+
     @classmethod
-    def of(cls, name: str, listed: Listed[dict[str, Any]]) -> Queued:
-        """Parse a part's entry in a map's series."""
-        segment = listed.segment
-        return cls(map=name, number=segment.position, part=segment.id, rows=segment.entries, **listed.about)
+    def of(cls, name: str, listed: Listed[PartFacts]) -> Queued:
+        """The part that is listed in a map's series."""
+        segment, about = listed.segment, {field: getattr(listed.about, field) for field in _FACT_NAMES}
+        return cls(map=name, number=segment.position, part=segment.id, rows=segment.entries, **about)
 
     @classmethod
     def from_json(cls, row: Row) -> Queued:
@@ -121,12 +127,13 @@ class Queued:
         """A row of the space."""
         return _QUEUED.encode(self)
 
-    def about(self) -> dict[str, Any]:
-        """The fields a series stores besides the segment itself."""
-        return {name: getattr(self, name) for name in _ABOUT}
+    @property
+    def facts(self) -> PartFacts:
+        """The fields that a series stores besides the segment itself."""
+        return PartFacts(**{name: getattr(self, name) for name in _FACT_NAMES})
 
 
-_ABOUT = tuple(field.name for field in fields(Queued) if field.name not in ("map", "number", "part", "rows"))
+_FACT_NAMES = tuple(field.name for field in fields(PartFacts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +170,7 @@ class Quarantined:
     part: str
     reason: str
     since_ms: int = 0
-    queued: dict[str, Any] | None = field(default=None, compare=False)
+    queued: Queued | None = field(default=None, compare=False)
 
     @classmethod
     def from_json(cls, row: Row) -> Quarantined:
@@ -180,10 +187,11 @@ class Quarantined:
     @property
     def position(self) -> int:
         """The position of the entry that brought it; 0 when it came before there was a log."""
-        return int((self.queued or {}).get("position", 0))
+        return 0 if self.queued is None else self.queued.position
 
 
-_QUEUED, _ORDER, _QUARANTINED = JsonForm(Queued), JsonForm(MaintenanceOrder), JsonForm(Quarantined)
+_FACTS, _QUEUED, _ORDER = JsonForm(PartFacts), JsonForm(Queued), JsonForm(MaintenanceOrder)
+_QUARANTINED = JsonForm(Quarantined)
 
 
 def _read(form: JsonForm[T], row: Row) -> T:
@@ -229,21 +237,14 @@ def queued_parts(tx: ReadTransaction, name: str) -> Iterator[Queued]:
 
 def queue_counts(tx: ReadTransaction, name: str) -> tuple[int, int]:
     """The numbers of parts and of rows that are queued for a map."""
-    rows = [json.loads(row)["entries"] for _, row in tx.scan(QUEUE[name].range())]
+    rows = [listed.segment.entries for listed in series_of(name).listed(tx)]
     return len(rows), sum(rows)
 
 
 def queued_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
     """A part that waits, by its id; None when it does not."""
-    number = tx.get(ABSORBED.pack(name, part))
-    if number is None:
-        return None
-    position = int.from_bytes(number, "big")
-    row = tx.get(QUEUE.pack(name, position))
-    if row is None:
-        return None
-    payload = json.loads(row)
-    return Queued(map=name, number=position, part=part, rows=payload["entries"], **payload["about"])
+    listed = series_of(name).find(tx, part)
+    return None if listed is None else Queued.of(name, listed)
 
 
 def forget_parts(tx: Transaction, names: Iterable[str], before: int, last: int) -> None:

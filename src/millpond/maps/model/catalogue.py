@@ -7,7 +7,6 @@ handles of the first say so (`same_map`) instead of showing the second, or nothi
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -30,7 +29,7 @@ ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "maintenance_suspen
 
 def list_maps(tx: ReadTransaction) -> list[MapDefinition]:
     """All maps, by name."""
-    return [MapDefinition.from_dict(json.loads(value)) for _, value in tx.scan(CATALOGUE.range())]
+    return [MapDefinition.from_json(value) for _, value in tx.scan(CATALOGUE.range())]
 
 
 def map_names(tx: ReadTransaction) -> list[str]:
@@ -98,12 +97,12 @@ def dropped_map(name: str) -> NotFound:
 @lru_cache(maxsize=1024)
 def _definition(row: bytes) -> MapDefinition:
     """A definition from its row: every question asks for one, and it is a value."""
-    return MapDefinition.from_dict(json.loads(row))
+    return MapDefinition.from_json(row)
 
 
 def put_map(tx: Transaction, definition: MapDefinition) -> None:
     """Enter a map, or its altered settings."""
-    tx.put(CATALOGUE.pack(definition.name), json.dumps(definition.to_dict()).encode())
+    tx.put(CATALOGUE.pack(definition.name), definition.to_json())
 
 
 def remove_map(tx: Transaction, name: str) -> None:

@@ -16,12 +16,16 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from millpond.errors import Invalid
+from millpond.errors import Corrupt, Invalid
+from millpond.json_forms import FormError, JsonForm, parse_object, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = (
     "COLUMNS",
@@ -241,21 +245,35 @@ class MapDefinition:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, read back by `from_dict`."""
-        payload = {field.name: getattr(self, field.name) for field in fields(self)}
-        return payload | {
-            "kind": str(self.kind), "scheme": str(self.scheme),
-            "value": None if self.value is None else str(self.value),
-        }  # fmt: skip
+        return _FORM.plain(self) | {"value": None if self.value is None else str(self.value)}
 
     @classmethod
-    def from_dict(cls, payload: dict[str, Any]) -> MapDefinition:
-        """Parse the dict written by `to_dict`."""
+    def from_dict(cls, payload: Mapping[str, Any]) -> MapDefinition:
+        """Parse the dict written by `to_dict`.
+
+        Raises: `FormError` for any other; `Invalid` for a value type that is not known.
+        """
         value = payload.get("value")
-        typed = {
-            "kind": Kind(payload["kind"]), "scheme": Scheme(payload["scheme"]),
-            "value": parse_value_type(value) if value else None,
-        }  # fmt: skip
-        return cls(**(payload | typed))
+        # A value type is stored as its words; the form knows it as the object that they name.
+        return _FORM.build({**payload, "value": parse_value_type(value) if isinstance(value, str) else value})
+
+    @classmethod
+    def from_json(cls, row: bytes) -> MapDefinition:
+        """Parse the row written by `to_json`.
+
+        Raises: `Corrupt`.
+        """
+        try:
+            return cls.from_dict(parse_object(row))
+        except (FormError, Invalid) as error:
+            raise Corrupt(
+                "the definition of a map cannot be read", kind="catalogue_damaged", reason=error,
+                hint="restore the pond from a copy",
+            ) from error  # fmt: skip
+
+    def to_json(self) -> bytes:
+        """A row of the catalogue."""
+        return to_json(self.to_dict())
 
     def same_shape(self, other: MapDefinition) -> bool:
         """True when both store the same bytes: all but the settings of maintenance and the incarnation agree."""
@@ -263,4 +281,7 @@ class MapDefinition:
             "incarnation": "", "overwrite": True, "condense_ms": None, "retain_ms": None,
             "retain_by": "effective_time", "maintenance_suspended": False,
         }  # fmt: skip
-        return asdict(replace(self, **blank)) == asdict(replace(other, **blank))
+        return replace(self, **blank) == replace(other, **blank)
+
+
+_FORM = JsonForm(MapDefinition)

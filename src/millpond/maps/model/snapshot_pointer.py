@@ -4,9 +4,9 @@ disk.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+from millpond.json_forms import JsonForm
 from millpond.kernel.registers import Register
 from millpond.kernel.space import Space
 from millpond.maps.model.catalogue import same_map
@@ -24,15 +24,13 @@ class Current:
     incarnation: str
     shard_version: int
 
-    @classmethod
-    def from_json(cls, row: Any) -> Current:
-        """Parse the value of the register."""
-        return cls(str(row["manifest"]), str(row["incarnation"]), int(row["shard_version"]))
+
+_FORM = JsonForm(Current)
 
 
 def current_snapshot(name: str) -> Register[Current]:
     """The register of a map."""
-    return Register(SNAPSHOT.pack(name), asdict, Current.from_json, (_never_older,))
+    return Register(SNAPSHOT.pack(name), _FORM, (_never_older,))
 
 
 def read_current(space: Space, definition: MapDefinition) -> Current | None:

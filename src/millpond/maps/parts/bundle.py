@@ -10,7 +10,6 @@ no links, no more bytes than a limit, whatever the zip says of itself.
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import stat
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from millpond.errors import Corrupt, Invalid, Unavailable
+from millpond.json_forms import FormError, JsonForm, parse_object
 from millpond.maps.parts.part import PartManifest, verify_part
 from millpond.stores.files import disk_errors, sync
 
@@ -232,6 +232,7 @@ class PartName:
     incarnation: str
 
 
+_PART_NAME = JsonForm(PartName)
 ReadAt: TypeAlias = Callable[[int, int], bytes]
 """Gives so many bytes of a bundle from a position on; fewer where they end, or have not come yet."""
 
@@ -258,9 +259,9 @@ def peek_manifest(handle: int) -> PartName | None:
     if found is None or found[1] > MANIFEST_BYTES_MAX:
         return None
     try:
-        manifest = json.loads(read(*found))
-        return PartName(str(manifest["id"]), str(manifest["map"]), str(manifest["incarnation"]))
-    except (ValueError, TypeError, KeyError):
+        manifest = parse_object(read(*found))
+        return _PART_NAME.build({name: manifest.get(name) for name in ("id", "map", "incarnation")})
+    except FormError:
         return None
 
 

@@ -13,10 +13,9 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid
-from millpond.json_forms import JsonForm
+from millpond.json_forms import FormError, JsonForm, format_of, parse_object, stable_json, to_json
 from millpond.kernel.steps import step
 from millpond.maps.model.address import long_column
 from millpond.maps.model.columns import canonical_schema
@@ -83,16 +82,17 @@ def read_manifest(folder: Path) -> PartManifest:
     """
     file = folder / "manifest.json"
     try:
-        payload = json.loads(file.read_bytes())
-        if payload.get("format") != PART_FORMAT:
+        data = file.read_bytes()
+        number = format_of(data)
+        if number != PART_FORMAT:
             raise Corrupt(
-                "the part has a format this version does not know", kind="part_format", file=file,
-                found=payload.get("format"), known=PART_FORMAT,
-                hint="write it anew with this version, or load it with the version that wrote it",
+                "the part has a format this version does not know", kind="part_format", file=file, found=number,
+                known=PART_FORMAT, hint="write it anew with this version, or load it with the version that wrote it",
             )  # fmt: skip
-        wanted = payload.pop("checksum")
+        payload = parse_object(data)
+        wanted = payload.pop("checksum", None)
         manifest = _MANIFEST.build(payload)
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+    except (OSError, FormError) as error:
         raise Corrupt("the part's manifest cannot be read", kind="part_manifest", file=file, reason=error) from error
     found = _checksum(payload)
     if found != wanted:
@@ -101,7 +101,7 @@ def read_manifest(folder: Path) -> PartManifest:
 
 
 def _checksum(payload: dict[str, Any]) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps(payload, sort_keys=True).encode())
+    return xxhash.xxh3_128_hexdigest(stable_json(payload))
 
 
 def verify_part(folder: Path, summed: Mapping[str, str] | None = None) -> PartManifest:
@@ -212,10 +212,10 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
         data_bytes=data_bytes, data_checksum=data_checksum,
         touched_checksum=checksum_file(folder / "touched.arrow"),
     )  # fmt: skip
-    payload = asdict(manifest)
-    signed = json.dumps({**payload, "checksum": _checksum(payload)}, indent=1)
+    payload = _MANIFEST.plain(manifest)
+    signed = to_json({**payload, "checksum": _checksum(payload)}, indent=1)
     # The folder's own name need not be durable: who adopts the part moves it, and makes the new name so.
-    write_file_atomically(folder / "manifest.json", signed.encode())
+    write_file_atomically(folder / "manifest.json", signed)
     step("part.sealed")
     return PartFile(str(folder), manifest)
 

@@ -16,9 +16,8 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ import pyarrow.compute as pc
 
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid
+from millpond.json_forms import plain, stable_json
 from millpond.maps.inputs.key_columns import single_key
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.ranges.files import content_id
@@ -56,7 +56,7 @@ class SnapshotBounds:
     @property
     def spec(self) -> str:
         """A name for these bounds that can name a folder."""
-        return content_id(json.dumps(asdict(self), sort_keys=True).encode())[:_SPEC_DIGITS]
+        return content_id(stable_json(plain(self)))[:_SPEC_DIGITS]
 
     @property
     def windowed(self) -> bool:

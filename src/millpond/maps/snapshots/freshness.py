@@ -8,7 +8,6 @@ a row.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from millpond.maps.model.catalogue import map_key, same_map
@@ -44,14 +43,14 @@ class Stamp(NamedTuple):
 class Freshness:
     """The stamps of one map."""
 
-    __slots__ = ("_definition_key", "_last_change", "_register_key", "_rows", "_shard", "_space")
+    __slots__ = ("_definition_key", "_last_change", "_register", "_rows", "_shard", "_space")
 
     def __init__(self, space: Space, shard: Shard) -> None:
         self._space, self._shard = space, shard
         self._last_change: Callable[[], int] = getattr(space, "last_change", _uncounted)
         self._rows: tuple[int, Row, Row] = (UNCOUNTED, None, None)
         self._definition_key = map_key(shard.definition.name)
-        self._register_key = current_snapshot(shard.definition.name).key
+        self._register = current_snapshot(shard.definition.name)
 
     def stamp(self) -> Stamp:
         """The stamp of now.
@@ -62,7 +61,7 @@ class Freshness:
         seen, definition, register = self._rows
         if change != seen or change == UNCOUNTED:
             with self._space.read() as tx:
-                definition, register = tx.get(self._definition_key), tx.get(self._register_key)
+                definition, register = tx.get(self._definition_key), tx.get(self._register.key)
             self._rows = change, definition, register
         return Stamp(definition, register, self._shard.version)
 
@@ -74,9 +73,10 @@ class Freshness:
         with self._space.read() as tx:
             same_map(tx, self._shard.definition)
         stamp = self.stamp()
-        register = None if stamp.register is None else json.loads(stamp.register)["value"]
+        held = self._register.held(stamp.register)
         there = (manifest.incarnation, manifest.id, manifest.shard_version, manifest.shard_version)
-        if register is None or stamp.definition is None:
+        if held is None or stamp.definition is None:
             return None
-        named = (register["incarnation"], register["manifest"], register["shard_version"], stamp.version)
+        current = held.value
+        named = (current.incarnation, current.manifest, current.shard_version, stamp.version)
         return stamp if named == there else None

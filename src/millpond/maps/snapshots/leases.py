@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from millpond.errors import NotFound
+from millpond.errors import Corrupt, NotFound
+from millpond.json_forms import FormError, JsonForm
 from millpond.maps.snapshots.manifest import manifest_name
 
 if TYPE_CHECKING:
@@ -31,6 +31,17 @@ if TYPE_CHECKING:
 __all__ = ("Lease", "Leased", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until")
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    """Until when a snapshot stays, and the last entry that shaped it; 0: not at all, and not known."""
+
+    until_ms: int = 0
+    entry: int = 0
+
+
+_PIN = JsonForm(_Pin)
 
 
 class Lease:
@@ -124,35 +135,41 @@ def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0) -> None:
     lease = Lease(objects, id_)
     try:
         held = _pin(objects, id_)
-        pins = held | {"until_ms": max(until_ms, held.get("until_ms", 0))} | ({"entry": entry} if entry else {})
-        if pins != held:
-            objects.put(_pin_name(id_), json.dumps(pins).encode())
+        wanted = _Pin(max(until_ms, held.until_ms), entry or held.entry)
+        if wanted != held:
+            objects.put(_pin_name(id_), _PIN.encode(wanted))
     finally:
         lease.release()
 
 
 def pinned_until(objects: Objects, id_: str) -> int:
     """Until when a snapshot is kept for those who will come; 0 when nobody said so."""
-    return _pin(objects, id_).get("until_ms", 0)
+    return _pin(objects, id_).until_ms
 
 
 def pinned_entry(objects: Objects, id_: str) -> int:
     """The last entry of the log that shaped a pinned snapshot; 0 when that is not known."""
-    return _pin(objects, id_).get("entry", 0)
+    return _pin(objects, id_).entry
 
 
 def pinned_at(objects: Objects, entry: int, now_ms: int) -> list[str]:
     """The snapshots that are pinned now and that this entry of the log was the last to shape."""
     ids = [named.name.removeprefix("pins/").removesuffix(".json") for named in list(objects.list("pins"))]
     held = {id_: _pin(objects, id_) for id_ in ids}
-    return [id_ for id_, pin_ in held.items() if pin_.get("entry") == entry and pin_.get("until_ms", 0) > now_ms]
+    return [id_ for id_, pin_ in held.items() if pin_.entry == entry and pin_.until_ms > now_ms]
 
 
-def _pin(objects: Objects, id_: str) -> dict[str, int]:
+def _pin(objects: Objects, id_: str) -> _Pin:
+    name = _pin_name(id_)
     try:
-        return dict(json.loads(objects.get(_pin_name(id_)).to_pybytes()))
+        return _PIN.decode(objects.get(name).to_pybytes())
     except NotFound:
-        return {}
+        return _Pin()
+    except FormError as error:
+        raise Corrupt(
+            "the pin of a snapshot cannot be read", kind="snapshot_pin_damaged", object=name, where=objects.where,
+            reason=error, hint="remove it, and plan the jobs that read the snapshot again",
+        ) from error  # fmt: skip
 
 
 def end_lease(objects: Objects, id_: str, now_ms: int) -> bool:

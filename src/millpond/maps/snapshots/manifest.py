@@ -16,13 +16,12 @@ Invariants:
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid, NotFound
-from millpond.json_forms import JsonForm
+from millpond.json_forms import JsonForm, OtherFormat, format_of, stable_json
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
@@ -92,12 +91,10 @@ class SnapshotManifest:
 
     def to_bytes(self) -> bytes:
         """JSON with one way to be: names in order, no spaces."""
-        payload = asdict(self) | {"format": FORMAT, "kind": str(self.kind)}
+        payload = (_WHOLE if self.bounds is None else _SUBSET).plain(self)
         if self.bounds is None:
             del payload["bounds"]
-        else:
-            payload["format"] = SUBSET_FORMAT
-        return json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        return stable_json(payload, compact=True)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SnapshotManifest:
@@ -105,19 +102,24 @@ class SnapshotManifest:
 
         Raises: `Invalid` for a format that is newer than this reader.
         """
-        payload: dict[str, Any] = json.loads(data)
-        found = payload.pop("format", None)
-        known = FORMAT if payload.get("bounds") is None else SUBSET_FORMAT
-        if found != known:
-            raise Invalid(
-                "the snapshot has a format this version does not know", kind="snapshot_format", found=found,
-                known=known,
-                hint="read it with the version that wrote it, or a newer one",
-            )  # fmt: skip
-        return _MANIFEST.build(payload)
+        form = _SUBSET if format_of(data) == SUBSET_FORMAT else _WHOLE
+        try:
+            manifest = form.decode(data)
+        except OtherFormat as error:
+            raise _other_format(error.found, FORMAT) from error
+        if (manifest.bounds is None) != (form is _WHOLE):
+            raise _other_format(form.format, FORMAT if manifest.bounds is None else SUBSET_FORMAT)
+        return manifest
 
 
-_MANIFEST = JsonForm(SnapshotManifest)
+_WHOLE, _SUBSET = JsonForm(SnapshotManifest, format=FORMAT), JsonForm(SnapshotManifest, format=SUBSET_FORMAT)
+
+
+def _other_format(found: object, known: int) -> Invalid:
+    return Invalid(
+        "the snapshot has a format this version does not know", kind="snapshot_format", found=found, known=known,
+        hint="read it with the version that wrote it, or a newer one",
+    )  # fmt: skip
 
 
 def manifest_name(id_: str) -> str:

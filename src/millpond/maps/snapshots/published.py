@@ -12,16 +12,15 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from millpond import ranges
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound
-from millpond.json_forms import JsonForm
+from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.kernel.steps import step
 from millpond.maps.snapshots.freeze import INTERVALS
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
@@ -47,7 +46,7 @@ class Head:
     published_ms: int
 
 
-_HEAD = JsonForm(Head)
+_HEAD = JsonForm(Head, format=FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +82,18 @@ def read_head(place: ObjectStore) -> tuple[Head, str] | None:
             raise
         return None
     try:
-        row = json.loads(held.data.to_pybytes())
-        found = row.pop("format")
-        head = _HEAD.build(row) if found == FORMAT else None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return _HEAD.decode(held.data.to_pybytes()), held.tag
+    except OtherFormat as error:
+        raise Invalid(
+            "the head of published snapshots has a format this version does not know", kind="snapshot_format",
+            found=error.found, known=FORMAT, where=place.where,
+            hint="read it with the version that wrote it, or a newer one",
+        ) from error  # fmt: skip
+    except FormError as error:
         raise Corrupt(
             "the head of published snapshots is not what was written", kind="published_damaged", object=HEAD,
             where=place.where, hint="remove it, and push the map again",
         ) from error  # fmt: skip
-    if head is None:
-        raise Invalid(
-            "the head of published snapshots has a format this version does not know", kind="snapshot_format",
-            found=found, known=FORMAT, where=place.where, hint="read it with the version that wrote it, or a newer one",
-        )  # fmt: skip
-    return head, held.tag
 
 
 def publish(
@@ -117,7 +114,7 @@ def publish(
         map=manifest.map, incarnation=manifest.incarnation, manifest=manifest.id, shard_version=manifest.shard_version,
         published_ms=now_ms,
     )  # fmt: skip
-    data = json.dumps(asdict(head) | {"format": FORMAT}, sort_keys=True).encode()
+    data = _HEAD.encode(head)
     while True:
         held = read_head(place)
         if held is not None and _outdated(held, manifest, place.where, replace):

@@ -11,11 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from millpond.clock import Clock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
+from millpond.json_forms import plain
 
 __all__ = ("Agreement", "Participant", "Finding", "agreement")
 
@@ -76,7 +77,7 @@ class Agreement:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form."""
-        return {"agrees": self.ok, "findings": [asdict(finding) for finding in self.findings]}
+        return {"agrees": self.ok, "findings": [plain(finding) for finding in self.findings]}
 
 
 def agreement(

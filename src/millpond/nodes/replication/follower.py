@@ -23,13 +23,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from millpond.client.stopping import Interrupt, wait_ended
 from millpond.client.transport import Connection
 from millpond.clock import Clock
 from millpond.errors import Internal, MillpondError, Unavailable
+from millpond.json_forms import plain
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.replication.clone import RECOPIED
 from millpond.nodes.replication.heal import Healer
@@ -74,7 +75,7 @@ class FollowerStatus:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form."""
-        return asdict(self)
+        return plain(self)
 
 
 def _held(wanted: int) -> Unavailable:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millpond.errors import NotFound
 from millpond.maps.loads.load import LoadResult
-from millpond.maps.log.apply import remembered
+from millpond.maps.log.remembered import remembered
 from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import Pond

@@ -1,0 +1,114 @@
+"""The loads that a pond remembers, so that a request that comes again enters nothing twice.
+
+("maps", "load", load id)    the result of a load, JSON; it is trimmed with its entry
+("maps", "stream", query)    the result of the last epoch of a stream, JSON; it goes with the last of the maps that
+                             the stream brought rows to
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from millpond.errors import Corrupt
+from millpond.json_forms import FormError, JsonForm
+from millpond.maps.model.keyspaces import LOADS, STREAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.maps.log.log import Entry
+
+__all__ = ("RememberedLoad", "forget_streams", "remember", "remembered")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedLoad:
+    """The result of a load: its entry, the number of its first part, and what it brought."""
+
+    load: str
+    rejected: int
+    rows: dict[str, int]
+    duplicates: int
+    number: int
+    position: int
+    parts: int
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], position: int) -> Self:
+        """The result of a load with this body, entered at a position."""
+        return cls(
+            load=body["load"], rejected=body["rejected"], rows=dict(body["rows"]), duplicates=body["duplicates"],
+            number=body["number"], position=position, parts=len(body["parts"]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Epoch(RememberedLoad):
+    """The result of the last epoch of a stream. `maps`: all that it brought rows to; older rows do not list them."""
+
+    epoch: int = 0
+    maps: tuple[str, ...] = ()
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        """The maps that the stream is known to have brought rows to."""
+        return self.maps or tuple(self.rows)
+
+
+_LOAD, _EPOCH = JsonForm(RememberedLoad), JsonForm(_Epoch)
+
+
+def remember(tx: Transaction, entry: Entry) -> None:
+    """Remember what a load entered, and of a stream its epoch."""
+    body = entry.body
+    load = RememberedLoad.of(body, entry.position)
+    tx.put(LOADS.pack(load.load), _LOAD.encode(load))
+    if body["stream"] is not None:
+        query, epoch = body["stream"]
+        before = _last_epoch(tx, query)
+        maps = tuple(sorted({*load.rows, *(() if before is None else before.reached)}))
+        last = replace(_Epoch.of(body, entry.position), epoch=epoch, maps=maps)
+        tx.put(STREAMS.pack(query), _EPOCH.encode(last))
+
+
+def remembered(tx: ReadTransaction, load: str | None, stream: tuple[str, int] | None) -> RememberedLoad | None:
+    """The entry made under this load id, or for this epoch of a stream or a later one; None if there is none.
+
+    Raises: `Corrupt` when its row cannot be read.
+    """
+    row = None if load is None else tx.get(LOADS.pack(load))
+    if row is not None:
+        return _read(_LOAD, row)
+    last = None if stream is None else _last_epoch(tx, stream[0])
+    return last if last is not None and stream is not None and last.epoch >= stream[1] else None
+
+
+def forget_streams(tx: Transaction, name: str) -> None:
+    """Forget the streams that brought rows to a map that is dropped, and to no other that is there."""
+    for key, row in tx.scan(STREAMS.range()):
+        epoch = _read(_EPOCH, row)
+        if name not in epoch.reached:
+            continue
+        if left := tuple(other for other in epoch.reached if other != name):
+            tx.put(key, _EPOCH.encode(replace(epoch, maps=left)))
+        else:
+            tx.delete(key)
+
+
+def _last_epoch(tx: ReadTransaction, query: str) -> _Epoch | None:
+    row = tx.get(STREAMS.pack(query))
+    return None if row is None else _read(_EPOCH, row)
+
+
+def _read(form: JsonForm[T], row: bytes) -> T:
+    try:
+        return form.decode(row)
+    except FormError as error:
+        raise Corrupt(
+            "what is remembered of a load cannot be read", kind="load_damaged", reason=error,
+            hint="restore the pond from a copy",
+        ) from error  # fmt: skip
