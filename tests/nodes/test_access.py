@@ -130,7 +130,7 @@ def test_a_load_needs_the_right_on_every_map_it_brings_rows_to(guarded: Served) 
         loader.map("people").load([{"key": "b", "value": 1}])
     known = guarded.pond.parts.list("people")[0].part
     refused = guarded.post("/v1/loads", {"load_id": "x", "parts": [known]}, headers=shown("loader"))
-    assert refused.status == 403, "not even of rows that are there already"
+    assert refused.status == 404, "not even of rows that are there already"
 
 
 # -- tokens -------------------------------------------------------------------------------------------

@@ -147,6 +147,8 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
     for part in ("rows", "maps"):
         if part in body:
             body[part] = {other: value for other, value in body[part].items() if other == name}
+    if "stream" in body:
+        body["stream"] = None  # its id is for its writers
     if "parts" in body:
         body["parts"] = [part for part in body["parts"] if part["map"] == name]
     return {**entry.to_dict(), "maps": [name], "body": body}

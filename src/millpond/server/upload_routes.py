@@ -56,8 +56,7 @@ class NewLoad(RequestBody):
     """Parts that were uploaded, to be entered as one load, or not at all."""
 
     load_id: str = Field(description="drawn by the writer: asked twice, a load is entered once")
-    maps: list[str] = Field([], description="the maps that the load is for; those of its parts need not be named")
-    parts: list[str] = Field(description="ids, in the order in which they are to be merged")
+    parts: list[str] = Field(min_length=1, description="ids, in the order in which they are to be merged")
     source: str = ""
     rejected: int = Field(0, ge=0, description="rows that were left out")
     stream: tuple[str, int] | None = Field(None, description="query and epoch of a stream: entered once")
@@ -125,13 +124,10 @@ def routes(node: Node) -> APIRouter:
     @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
     def load(wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
-        caller.need_all("write", wanted.maps)
-        if not wanted.parts and not wanted.maps:
-            caller.need("write")  # of a load for no map, nothing else says whose it is
         node.need_primary()
         result = node.load_commit.enter(
             wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
-            allowed=lambda map: caller.need("write", map),
+            may=lambda name: caller.may("write", name),
         )  # fmt: skip
         return plain(result)
 

@@ -113,7 +113,7 @@ class Loads:
         Raises:
             Corrupt: a part is damaged; its file is named.
             Conflict: a part was written for a map that was dropped or has another shape now.
-            Invalid: the load id is no name.
+            Invalid: the load id is no name; or the epoch of the stream is far ahead of the last one.
             Uncertain: the answer of the commit was lost, and the space cannot be asked. Commit them again under its id.
         """
         load = self.clock.random_id() if load_id is None else load_id
@@ -126,6 +126,9 @@ class Loads:
             self._uncertain -= places.keys()
             _remove_parts([Path(part.folder) for part in parts])
             return Committed.of(remembered_load)
+        if stream is not None:
+            with self.space.read() as tx:
+                check_epoch(tx, stream)
         for part, place in places.items():
             self.summed.verify(self._brought(part, place))
         with self.space.read() as tx:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from millpond.errors import Corrupt
+from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
 from millpond.maps.model.keyspaces import LOADS, STREAMS
 
@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.maps.log.log import Entry
 
-__all__ = ("RememberedLoad", "forget_streams", "remember", "remembered")
+__all__ = (
+    "EPOCHS_AHEAD_MAX",
+    "RememberedLoad",
+    "check_epoch",
+    "forget_streams",
+    "maps_of_load",
+    "maps_of_stream",
+    "remember",
+    "remembered",
+)
+
+EPOCHS_AHEAD_MAX = 10_000_000
+"""Epochs without rows are not entered. With one a second, this many take four months."""
 
 T = TypeVar("T")
 
@@ -85,6 +97,33 @@ def remembered(tx: ReadTransaction, load: str | None, stream: tuple[str, int] | 
         return _read(_LOAD, row)
     last = None if stream is None else _last_epoch(tx, stream[0])
     return last if last is not None and stream is not None and last.epoch >= stream[1] else None
+
+
+def maps_of_load(tx: ReadTransaction, load: str) -> tuple[str, ...]:
+    """The maps that a load brought rows to; none when there is no such load."""
+    known = remembered(tx, load, None)
+    return () if known is None else tuple(known.rows)
+
+
+def maps_of_stream(tx: ReadTransaction, query: str) -> tuple[str, ...]:
+    """The maps that a stream brought rows to; none when it has brought none."""
+    last = _last_epoch(tx, query)
+    return () if last is None else last.reached
+
+
+def check_epoch(tx: ReadTransaction, stream: tuple[str, int]) -> None:
+    """Refuse an epoch that no stream comes to: every epoch up to it would count as entered from then on.
+
+    Raises: `Invalid`, kind `stream_epoch`.
+    """
+    query, epoch = stream
+    known = _last_epoch(tx, query)
+    last = 0 if known is None else known.epoch
+    if not 0 <= epoch <= last + EPOCHS_AHEAD_MAX:
+        raise Invalid(
+            "the epoch is too far from the last one of this stream", kind="stream_epoch", epoch=epoch, last=last,
+            ahead_max=EPOCHS_AHEAD_MAX, hint="epochs count up from 0; a query with a new checkpoint is a new stream",
+        )  # fmt: skip
 
 
 def forget_streams(tx: Transaction, name: str) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from millpond.errors import NotFound
+from millpond.errors import Conflict, NotFound
 from millpond.maps.loads.load import LoadResult
-from millpond.maps.log.remembered import remembered
+from millpond.maps.log.remembered import maps_of_load, maps_of_stream, remembered
 from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import Pond
@@ -27,15 +26,18 @@ class LoadCommit:
 
     def enter(
         self, load: str, parts: Sequence[str], *, source: str, rejected: int, stream: tuple[str, int] | None,
-        allowed: Callable[[str], None],
+        may: Callable[[str], bool],
     ) -> LoadResult:  # fmt: skip
-        """Enter a load; `allowed` raises for maps the caller may not write to. The result of an earlier entry is
+        """Enter a load; `may` is true for the maps that the caller may write to. The result of an earlier entry is
         returned again.
 
-        Raises: `NotFound`, kind `part_not_uploaded`, for a part that is neither here nor known; as `Pond.commit_load`.
+        Raises:
+            NotFound: kind `part_not_uploaded`, a part is neither here nor known, or is for a map of others.
+            Conflict: kinds `load_taken` and `stream_taken`, the id belongs to a load or stream of maps of others.
         """
         with self._alone:
-            here, known = self._find(parts, allowed)
+            here, known = self._find(parts, may)
+            self._check_owned(load, stream, may)
             with self._pond.space.read() as tx:
                 entered = remembered(tx, load, stream) is not None
             result = self._pond.commit_load(
@@ -43,17 +45,33 @@ class LoadCommit:
             )
         return result if entered else replace(result, duplicate_parts=result.duplicate_parts + known)
 
-    def _find(self, parts: Sequence[str], allowed: Callable[[str], None]) -> tuple[list[PartFile], int]:
+    def _check_owned(self, load: str, stream: tuple[str, int] | None, may: Callable[[str], bool]) -> None:
+        """Refuse the id of a load or stream that belongs to others: its result is for them, and its epochs are theirs.
+
+        No other load can come between the check and the entry, because this class enters one load after another.
+        """
+        with self._pond.space.read() as tx:
+            maps_entered = maps_of_load(tx, load)
+            maps_streamed = [] if stream is None else maps_of_stream(tx, stream[0])
+        if not all(map(may, maps_entered)):
+            raise Conflict("another load has this id", kind="load_taken", load=load, hint="draw another load id")
+        if not all(map(may, maps_streamed)):
+            raise Conflict(
+                "the stream brought rows to maps that this token may not write to", kind="stream_taken",
+                hint="use a token with `write` on all maps of the stream, or begin with a new checkpoint",
+            )  # fmt: skip
+
+    def _find(self, parts: Sequence[str], may: Callable[[str], bool]) -> tuple[list[PartFile], int]:
         """Those that are here, in their order, and how many are known."""
         here: dict[str, PartFile] = {}
         known = 0
         for part in parts:
             folder = self._receiver.uploaded(part)
             name = self._receiver.map_of(part) if folder is None else None
-            if folder is not None:
-                here[part] = here.get(part) or _part_file(folder, allowed)
-            elif name is not None:
-                allowed(name)
+            file = None if folder is None else here.get(part) or PartFile(str(folder), read_manifest(folder))
+            if file is not None and may(file.manifest.map):
+                here[part] = file
+            elif file is None and name is not None and may(name):
                 known += 1
             else:
                 raise NotFound(
@@ -61,9 +79,3 @@ class LoadCommit:
                     hint="upload it first; uploads that no load enters expire",
                 )  # fmt: skip
         return [here[part] for part in parts if part in here], known
-
-
-def _part_file(folder: Path, allowed: Callable[[str], None]) -> PartFile:
-    manifest = read_manifest(folder)
-    allowed(manifest.map)
-    return PartFile(str(folder), manifest)

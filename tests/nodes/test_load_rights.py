@@ -1,0 +1,128 @@
+"""Loads and streams of others: a token can neither enter, repeat nor see what belongs to maps it may not write to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import millpond
+from millpond.client.upload import upload_parts
+from millpond.errors import Denied, NotFound
+from millpond.maps.log.remembered import EPOCHS_AHEAD_MAX
+from millpond.nodes.tokens import hash_token
+from millpond.testing.rows import canonical_of
+from tests.nodes.conftest import Answer, Served
+
+RIGHTS: dict[str, dict[str, list[str]]] = {
+    "reader": {"read": ["*"]}, "weather": {"write": ["weather"]}, "people": {"write": ["people"]},
+    "all": {"admin": ["*"]},
+}  # fmt: skip
+TOKENS = [{"name": name, "sha256": hash_token(name), "rights": rights} for name, rights in RIGHTS.items()]
+FAR = 10**9
+
+
+def headers(who: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {who}"}
+
+
+@pytest.fixture
+def guarded(serve: Callable[..., Served]) -> Served:
+    node = serve(tokens=TOKENS)
+    for name in ("weather", "people"):
+        node.pond.create_map(name, kind="state", value="long")
+    return node
+
+
+def uploaded(node: Served, who: str, map: str, value: int, **entered: Any) -> millpond.LoadResult:
+    """Load one row by a token."""
+    with millpond.open(node.url, token=who) as pond:
+        writer = pond.part_writer(map)
+        writer.write(canonical_of(pond.map(map).definition, [(("a",), value)]))
+        return pond.commit_load(writer.finish(), wait=True, **entered)
+
+
+def enter(node: Served, who: str, **body: Any) -> Answer:
+    return node.post("/v1/loads", {"load_id": "l", "parts": [], **body}, headers=headers(who))
+
+
+def test_a_load_has_parts(guarded: Served) -> None:
+    """An empty one would take the epoch of a stream, and the rows of the real one would be stored nowhere."""
+    for who in RIGHTS:
+        for stream in (None, ["q", 3], ["q", FAR]):
+            answer = enter(guarded, who, stream=stream)
+            assert answer.status == (403 if who == "reader" else 400), answer.body
+    assert guarded.pond.log.position()[0] == 2, "the two maps, and nothing else"
+    stream_of = uploaded(guarded, "weather", "weather", 1, stream=("q", 0))
+    assert stream_of.rows == 1
+    assert guarded.pond.map("weather").get("a") == 1, "no one came before the real stream"
+
+
+def test_a_stream_belongs_to_the_writers_of_its_maps(guarded: Served) -> None:
+    uploaded(guarded, "weather", "weather", 1, stream=("q", 0))
+    with pytest.raises(millpond.Conflict) as taken:
+        uploaded(guarded, "people", "people", 1, stream=("q", 1))
+    assert taken.value.kind == "stream_taken"
+    assert "weather" not in str(taken.value)
+    uploaded(guarded, "all", "people", 1, stream=("q", 1))
+    with pytest.raises(millpond.Conflict):
+        uploaded(guarded, "weather", "weather", 3, stream=("q", 2))
+    uploaded(guarded, "all", "weather", 3, stream=("q", 2))
+    assert guarded.pond.map("weather").get("a") == 3
+
+
+def test_an_epoch_far_ahead_is_refused(guarded: Served) -> None:
+    for epoch in (FAR, EPOCHS_AHEAD_MAX + 1):
+        with pytest.raises(millpond.Invalid) as ahead:
+            uploaded(guarded, "weather", "weather", 1, stream=("q", epoch))
+        assert ahead.value.kind == "stream_epoch"
+    for epoch in (0, EPOCHS_AHEAD_MAX, 2 * EPOCHS_AHEAD_MAX):
+        uploaded(guarded, "weather", "weather", epoch, stream=("q", epoch))
+    assert guarded.pond.map("weather").get("a") == 2 * EPOCHS_AHEAD_MAX
+    with pytest.raises(millpond.Invalid):
+        uploaded(guarded, "weather", "weather", 1, stream=("another", -1))
+
+
+def test_a_load_of_others_is_not_repeated_for_its_numbers(guarded: Served) -> None:
+    uploaded(guarded, "weather", "weather", 1, load_id="known")
+    with pytest.raises(millpond.Conflict) as taken:
+        uploaded(guarded, "people", "people", 1, load_id="known")
+    assert taken.value.kind == "load_taken"
+    assert "weather" not in str(taken.value)
+    assert uploaded(guarded, "weather", "weather", 1, load_id="known").rows == 1
+
+
+def test_a_part_of_others_is_as_absent(guarded: Served) -> None:
+    uploaded(guarded, "weather", "weather", 1)
+    [known] = guarded.pond.parts.list("weather")
+    with millpond.open(guarded.url, token="all") as pond:
+        writer = pond.part_writer("weather")
+        writer.write(canonical_of(pond.map("weather").definition, [(("z",), 1)]))
+        [sealed] = writer.finish()
+        upload_parts(pond.nodes, [sealed])
+    absent = enter(guarded, "people", parts=["0" * 32])
+    assert (absent.status, absent.json()["kind"]) == (404, "part_not_uploaded")
+    for part in (known.part, sealed.manifest.id):
+        foreign = enter(guarded, "people", parts=[part])
+        assert foreign.status == 404
+        assert foreign.body.replace(part.encode(), b"0" * 32) == absent.body
+        state = guarded.get(f"/v1/parts/{part}/upload", headers=headers("people")).json()
+        assert state == {"state": "absent", "offset": 0}
+        gone = guarded.delete(f"/v1/parts/{part}/upload", headers=headers("people")).json()
+        assert gone == {"discarded": False}
+    state = guarded.get(f"/v1/parts/{sealed.manifest.id}/upload", headers=headers("weather")).json()
+    assert state["state"] == "here"
+
+
+def test_the_log_of_a_map_names_no_stream(guarded: Served) -> None:
+    uploaded(guarded, "all", "weather", 1, stream=("secret-query", 0))
+    shown = guarded.get("/v1/log?map=weather", headers=headers("weather"))
+    assert shown.status == 200
+    assert b"secret-query" not in shown.body
+    assert b"secret-query" in guarded.get("/v1/log", headers=headers("all")).body
+
+
+def test_a_load_needs_the_right_on_its_map(guarded: Served) -> None:
+    with millpond.open(guarded.url, token="people") as pond, pytest.raises((Denied, NotFound)):
+        pond.map("weather").load([{"key": "b", "value": 1}])
