@@ -255,7 +255,7 @@ def test_the_log_that_is_cut_in_mid_answer_is_read_again(story: Story) -> None:
 
 def test_a_replica_says_who_takes_loads(story: Story) -> None:
     """A replica that gets a load names the primary."""
-    request = {"load_id": "x", "parts": [], "source": "", "rejected": 0}
+    request = {"load_id": "x", "parts": ["0" * 32], "source": "", "rejected": 0}
     response = story.cluster.ask(1, "POST", "/v1/loads", body=request)
     assert response.status == 421, response.body
     assert response.json()["kind"] == "not_primary"

@@ -17,7 +17,7 @@ import trustme
 
 from millpond import errors
 from millpond.client import connections, location, wire_errors
-from millpond.client.connections import node_urls
+from millpond.client.connections import may_have_token, node_urls
 from millpond.client.transport import Connection, Nodes
 from millpond.client.wire_errors import from_wire, to_wire
 from millpond.clock import ManualClock
@@ -361,3 +361,50 @@ def test_the_list_of_nodes_is_learned_from_any_of_them() -> None:
         nodes = Nodes(alone.url, quick())
         nodes.learn()
         assert nodes.urls == (alone.url,)
+
+
+def test_the_token_goes_to_named_hosts_only() -> None:
+    """A node names another host, and another primary: neither gets the token, and the error says what to do."""
+    with Stage() as named, Stage(say(200, {})) as other:
+        elsewhere = other.url.replace("127.0.0.1", "localhost")
+        status = {"pond": "p", "nodes": [elsewhere, named.url], "primary": elsewhere}
+        named.acts = [say(200, status)]
+        nodes = Nodes(named.url, quick(token="secret"))
+        nodes.learn()
+        assert nodes.urls == (elsewhere, named.url)
+        assert nodes.where == named.url, "where processes elsewhere open the pond, all is named"
+        assert nodes.first(lambda node: node.request("GET", "/v1/maps").node) == named.url
+        with pytest.raises(Denied) as primary:
+            nodes.on_primary(lambda node: node.request("POST", "/v1/maps", json={}))
+        outcome, _ = nodes.all(lambda node: node.request("GET", "/v1/jobs"))
+        assert outcome.error is not None
+        assert primary.value.kind == outcome.error.kind == "node_not_named"
+        assert "millpond.toml" in str(primary.value.hint)
+        named.acts = [refuse(409, "Conflict", "not_primary", primary=elsewhere)]
+        with pytest.raises(Denied):
+            Nodes(named.url, quick(token="secret")).on_primary(lambda node: node.request("POST", "/v1/maps", json={}))
+        assert other.requests == []
+        assert {headers["Authorization"] for _, _, headers, _ in named.requests} == {"Bearer secret"}
+        named.acts = [say(200, status)]
+        listed = Nodes(named.url, quick(token="secret", nodes=[elsewhere]))
+        listed.learn()
+        listed.on_primary(lambda node: node.request("POST", "/v1/maps", json={}))
+        assert other.requests[0][2]["Authorization"] == "Bearer secret", "named in the client's own settings"
+        open_to_all = Nodes(named.url, quick())
+        open_to_all.learn()
+        open_to_all.on_primary(lambda node: node.request("POST", "/v1/maps", json={}))
+        assert "Authorization" not in other.requests[1][2], "without a token, there is none to lose"
+
+
+@pytest.mark.parametrize(
+    ("url", "named", "may"),
+    [
+        ("https://n1:1", ["https://n1:2"], True), ("http://n1:1", ["http://n1:2"], True),
+        ("https://n1", ["http://n1"], True), ("http://n1", ["https://n1"], False),
+        ("http://n1", ["https://n1", "http://n1:2"], True), ("https://n2", ["https://n1"], False),
+        ("https://N1", ["https://n1"], True), ("https://n1.evil", ["https://n1"], False),
+        ("https://n1@evil", ["https://n1"], False), ("https://evil", [], False),
+    ],
+)  # fmt: skip
+def test_a_token_stays_with_its_host_and_encrypted(url: str, named: list[str], may: bool) -> None:
+    assert may_have_token(url, named) == may

@@ -28,7 +28,7 @@ from millpond.errors import Invalid, MillpondError, Unavailable
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
-__all__ = ("Broken", "Busy", "Sockets", "breaking", "node_urls", "unreachable", "way_out")
+__all__ = ("Broken", "Busy", "Sockets", "breaking", "may_have_token", "node_urls", "unreachable", "way_out")
 
 IDLE_CONNECTIONS_MAX = 8
 """Idle connections to one node that a process keeps; more may be open at once."""
@@ -47,6 +47,21 @@ def node_urls(places: str | Iterable[str]) -> tuple[str, ...]:
     if not urls:
         raise Invalid("no node is named", kind="node_url", hint="name one or more, such as http://localhost:7433")
     return urls
+
+
+def may_have_token(url: str, named: Iterable[str]) -> bool:
+    """True when a node may be sent the token: its host is that of a named node, and the token stays encrypted.
+
+    >>> may_have_token("https://n1:7434", ["https://n1:7433"])
+    True
+    >>> may_have_token("http://n1:7433", ["https://n1:7433"]), may_have_token("https://evil", ["https://n1:7433"])
+    (False, False)
+    """
+    node = urlsplit(url)
+    return any(
+        node.hostname == known.hostname and (node.scheme == "https" or known.scheme == "http")
+        for known in map(urlsplit, named)
+    )
 
 
 def _checked(url: str) -> str:

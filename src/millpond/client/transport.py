@@ -24,11 +24,20 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
-from millpond.client.connections import Broken, Busy, Sockets, breaking, node_urls, unreachable, way_out
+from millpond.client.connections import (
+    Broken,
+    Busy,
+    Sockets,
+    breaking,
+    may_have_token,
+    node_urls,
+    unreachable,
+    way_out,
+)
 from millpond.client.stopping import Interrupt
 from millpond.client.wire_errors import from_wire
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Conflict, Invalid, MillpondError, Unavailable
+from millpond.errors import Conflict, Denied, Invalid, MillpondError, Unavailable
 from millpond.json_forms import FormError, JsonForm, parse_object, stable_json
 from millpond.retry import retry
 
@@ -95,14 +104,17 @@ class Connection:
     """
 
     def __init__(
-        self, url: str, settings: Settings, *, stop: threading.Event | None = None, clock: Clock | None = None
-    ) -> None:
+        self, url: str, settings: Settings, *, stop: threading.Event | None = None, clock: Clock | None = None,
+        named: bool = True,
+    ) -> None:  # fmt: skip
+        """`named`: the user named this host, so that it may have the token."""
         self.url, self.settings, self.clock = url, settings, clock or SystemClock()
         self.attempts = max(1, settings.send_part_attempts)
         self._sockets = Sockets(url, settings, stop if isinstance(stop, Interrupt) else None)
         self._prefix = urlsplit(url).path
         self._headers = {"User-Agent": "millpond"}
-        if settings.token:
+        self.withheld = bool(settings.token) and not named
+        if settings.token and named:
             self._headers["Authorization"] = f"Bearer {settings.token}"
         self._stop = stop
 
@@ -185,6 +197,11 @@ class Connection:
         self, method: str, path: str, query: Mapping[str, Any] | None, json: Any, body: Sent,
         headers: Mapping[str, str] | None, timeout: float | None,
     ) -> dict[str, Any]:  # fmt: skip
+        if self.withheld:
+            raise Denied(
+                "the token is sent only to nodes that you named", kind="node_not_named", node=self.url,
+                hint="name all nodes of the pond: https://n1:7433,https://n2:7433, or `nodes` in millpond.toml",
+            )  # fmt: skip
         sent = self._headers if headers is None else {**self._headers, **headers}
         if json is not None:
             # In ASCII, so that any text can be sent: a node refuses what is no UTF-8, and names it.
@@ -301,12 +318,22 @@ class _NoneReachable(Exception):
 
 
 class Nodes:
-    """The nodes of a pond, the primary first. Threads may share it."""
+    """The nodes of a pond, the primary first. Threads may share it.
+
+    A node may name others. The token goes to those only whose host the user named, in `urls` or in the setting `nodes`,
+    and never without encryption where the user named the host with it.
+    """
 
     def __init__(self, urls: str | Iterable[str], settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings, self.clock = settings, clock or SystemClock()
-        self.connections = [Connection(url, settings, clock=self.clock) for url in node_urls(urls)]
+        named = node_urls(urls)
+        self._named = (*named, *settings.nodes)
+        self.connections = [self._connection(url) for url in named]
         self._avoided: dict[str, float] = {}
+
+    def _connection(self, url: str) -> Connection:
+        named = may_have_token(url, self._named)
+        return Connection(url, self.settings, clock=self.clock, named=named)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -315,8 +342,8 @@ class Nodes:
 
     @property
     def where(self) -> str:
-        """The addresses of all nodes as one text, to open the pond from elsewhere."""
-        return ",".join(self.urls)
+        """The addresses as one text, to open the pond from elsewhere: there, all of them are named."""
+        return ",".join(connection.url for connection in self.connections if not connection.withheld)
 
     def learn(self) -> dict[str, Any]:
         """Take the list of nodes that the first reachable one has; what it says of itself.
@@ -326,7 +353,7 @@ class Nodes:
         status: dict[str, Any] = self.first(lambda node: node.request("GET", "/v1/node")).json()
         urls = node_urls(status.get("nodes") or ()) if status.get("nodes") else (self.urls[0],)
         known = {connection.url: connection for connection in self.connections}
-        self.connections = [known.get(url) or Connection(url, self.settings, clock=self.clock) for url in urls]
+        self.connections = [known.get(url) or self._connection(url) for url in urls]
         return status
 
     def close(self) -> None:
@@ -376,9 +403,14 @@ class Nodes:
 
     def _by_hope(self) -> Sequence[Connection]:
         if not self._avoided:
-            return self.connections
+            return self._readable
         now = self.clock.monotonic()
-        return sorted(self.connections, key=lambda node: self._avoided.get(node.url, 0.0) > now)
+        return sorted(self._readable, key=lambda node: self._avoided.get(node.url, 0.0) > now)
+
+    @property
+    def _readable(self) -> Sequence[Connection]:
+        """The nodes that may have the token, or all when none may: then the error names one."""
+        return [node for node in self.connections if not node.withheld] or self.connections
 
     # -- writing: the primary, or all of them ---------------------------------------------------------
 
@@ -399,7 +431,7 @@ class Nodes:
                 raise
         (url,) = node_urls(url)
         known = {connection.url: connection for connection in self.connections}
-        return ask(known.get(url) or Connection(url, self.settings, clock=self.clock))
+        return ask(known.get(url) or self._connection(url))
 
     def all(self, ask: Callable[[Connection], T], *, stop: threading.Event | None = None) -> list[Outcome[T]]:
         """The answers of all nodes, requested concurrently, in order; `stop` is set when the caller is interrupted."""

@@ -5,6 +5,7 @@
 | `millpond_requests_total` | route, method, status | requests answered |
 | `millpond_request_seconds` | route, method | how long they took, to the last byte |
 | `millpond_requests_running` | | requests being answered |
+| `millpond_requests_refused_total` | kind | requests without the right, over a limit, or from a foreign page |
 | `millpond_upload_bytes_total` | | bytes of bundles received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
 | `millpond_parts_queued`, `millpond_rows_queued` | map | entered, not merged yet |
@@ -61,6 +62,10 @@ class Metrics:
             buckets=_SECONDS, registry=self.registry,
         )  # fmt: skip
         self.running = Gauge("millpond_requests_running", "Requests being answered.", registry=self.registry)
+        self.refused = Counter(
+            "millpond_requests_refused", "Requests refused before they were worked on.", ("kind",),
+            registry=self.registry,
+        )  # fmt: skip
         self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of bundles received.", registry=self.registry)
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 

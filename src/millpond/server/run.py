@@ -33,6 +33,7 @@ from millpond.server.app import make_app
 from millpond.server.at_once import answering_at_once
 from millpond.server.limits import BodyBudget
 from millpond.server.metrics import Metrics
+from millpond.server.origin import checking_origin
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
 
@@ -111,7 +112,8 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.bodies: BodyBudget = app.state.body_budget
-        counted = self.metrics.counting(answering_at_once(app, self.node), self.node.clock)
+        checked = checking_origin(answering_at_once(app, self.node), self.node, self.metrics)
+        counted = self.metrics.counting(checked, self.node.clock)
         return uvicorn.Config(
             counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
             http="httptools", ws="none", lifespan="on", log_config=None, access_log=settings.access_log,

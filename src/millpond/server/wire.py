@@ -65,6 +65,10 @@ RETRY_SECONDS = {
 """Error kinds that clients retry automatically, with the pause before the retry."""
 
 
+REFUSED = (401, 403, 413, 429)
+"""Statuses of requests that are counted as refused."""
+
+
 class RequestBody(BaseModel):
     """The body of a request: a field that is not known is refused, as in every form of ours."""
 
@@ -127,7 +131,10 @@ def add_error_handlers(app: FastAPI) -> None:
         reported = understood(error)
         if isinstance(reported, Closed) and request.app.state.node.stopping:
             reported = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
-        return error_answer(reported)
+        status = status_of(reported)
+        if status in REFUSED:
+            request.app.state.metrics.refused.labels(reported.kind).inc()
+        return error_answer(reported, status)
 
     async def refusal(_request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestError)

@@ -42,7 +42,7 @@ from millpond.maps.log.apply import follow, load_body, record
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
-from millpond.maps.log.remembered import RememberedLoad, remembered
+from millpond.maps.log.remembered import RememberedLoad, check_epoch, remembered
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest

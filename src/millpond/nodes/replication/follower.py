@@ -29,7 +29,7 @@ from typing import Any, Literal, TypeAlias
 from millpond.client.stopping import Interrupt, wait_ended
 from millpond.client.transport import Connection
 from millpond.clock import Clock
-from millpond.errors import Internal, MillpondError, Unavailable
+from millpond.errors import Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import plain
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.replication.clone import RECOPIED
@@ -116,10 +116,20 @@ class Follower:
         return self._peers
 
     def peer(self, url: str) -> Peer:
-        """Another node by its address, also one that is not among `nodes`."""
+        """Another node by its address.
+
+        Raises: `Invalid`, kind `node_unknown`, for one that is not among `nodes`: whoever may order a repair may not
+            send this node, with its token, anywhere.
+        """
         wanted = url.rstrip("/")
         known = next((peer for peer in self._peers if peer.url == wanted), None)
-        return known or Peer(Connection(wanted, self._settings, stop=self._stopping, clock=self._clock))
+        if known is None:
+            listed = ", ".join(peer.url for peer in self._peers) or "none"
+            raise Invalid(
+                "this is no other node of the pond", kind="node_unknown", node=wanted, nodes=listed,
+                hint="name one of `nodes` as it stands there, or add it to the settings of this node first",
+            )  # fmt: skip
+        return known
 
     # -- life -----------------------------------------------------------------------------------------
 
