@@ -21,8 +21,11 @@ PUBLIC_METHODS_MAX = 12
 LARGE_CLASSES = {
     "Map": (13, "the verbs of the front door, and the name and kind that every map shows"),
     "RemoteMap": (13, "the same map on nodes"),
+    "Branch": (16, "the verbs of the front door of versions, and those of every reference"),
     "ObjectStore": (13, "one verb for each thing a store of objects does, reading and writing; its drivers have them"),
     "BucketObjects": (14, "an object store, and the one that signs addresses"),
+    "Pond": (13, "one way to each part"),
+    "Repository": (15, "its branches, tags and settings; comparing two refs"),
     "Shard": (19, "one file, its tables and its change log; a writer for what needs an open change is to be cut out"),
 }
 
@@ -110,7 +113,10 @@ RESERVED = {
     "kernel/registers.py:swap_bytes": "versions: a staged entry is set if it is what the client saw",
     "kernel/segments.py:Manifest": "versions: staging token, sealed tokens, compacted index; events: days of a stream",
     "kernel/space.py:CountedSpace": "the protocol by which readers know that nothing changed",
-    "ranges/three_way.py:merge_three_way": "versions: merging branches",
+    "versions/graph/commits.py:read_commits": "garbage collection",
+    "versions/graph/history.py:is_ancestor": "checks of histories",
+    "versions/objects/entries.py:batch_of": "tables of entries that are staged",
+    "versions/objects/uploads.py:physical_address": "the HTTP API of versions",
     "stores/objects/opening.py:presign": "versions: links by which clients read and write objects",
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
     "stores/postgres/space.py:PostgresSpace": "several servers of one pond: branches, days, runs on one truth",

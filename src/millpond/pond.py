@@ -2,6 +2,7 @@
 
 pond.json      format version
 space/         the small truths: catalogue, queue of parts, absorbed parts, current snapshots
+repositories/ the bytes of repositories' objects, their ranges and indexes
 writer/ parts/ shards/ snapshots/ quarantine/    see `maps/loads/loads.py`
 node.lock      held by the node that serves the pond, see `maps/log/ownership.py`
 """
@@ -37,13 +38,17 @@ from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.stores.files import disk_errors, write_file_atomically
 from millpond.stores.lmdb.space import LmdbSpace
+from millpond.stores.objects import open_objects
 from millpond.times.durations import is_off, optional_duration
+from millpond.versions.repositories import Background, Repositories
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Space
     from millpond.kernel.verify import Report
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads.load_files import Advance
+    from millpond.stores.objects import ObjectStore
+    from millpond.versions.repository import Repository
 
 __all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
 
@@ -73,7 +78,8 @@ class Pond:
     """An open pond. Use it as a context manager, or `close` it.
 
     `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see
-    `create_map` and `map`. `loads` and `loading` are for those who keep the pond, not for those who use it.
+    `create_map` and `map`; repositories in `repositories`. `loads` and `loading` are for those who keep the pond, not
+    for those who use it.
     """
 
     def __init__(
@@ -99,6 +105,9 @@ class Pond:
             self.catalogue = PondCatalogue(self.loading, self.open_maps)
             self.log = PondLog(self.loading, self.catalogue.followed)
             self.parts = PondParts(self.loading)
+            background = Background()
+            opened.callback(background.close)
+            self.repositories = Repositories(self.space, clock, self._open_namespace, after=background)
             self._recover()
             self._resources = opened.pop_all()
 
@@ -184,6 +193,21 @@ class Pond:
 
     def _shard(self, name: str) -> Shard:
         return self.map(name).shard
+
+    # -- repositories ---------------------------------------------------------------------------------
+
+    def repository(self, name: str) -> Repository:
+        """The repository of that name; `repositories` makes, lists and deletes them.
+
+        Raises: `NotFound`.
+        """
+        return self.repositories.get(name)
+
+    def _open_namespace(self, namespace: str) -> ObjectStore:
+        """The place of a namespace; `local://` with a relative path is a folder of the pond."""
+        if namespace.startswith("local://"):
+            return open_objects(self.folder / "repositories" / namespace.removeprefix("local://"))
+        return open_objects(namespace)
 
     # -- loads ----------------------------------------------------------------------------------------
 

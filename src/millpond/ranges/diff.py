@@ -17,14 +17,14 @@ from millpond.ranges.merge import match_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
     from millpond.ranges.index import Index
     from millpond.stores.objects import Objects
 
-__all__ = ("Difference", "diff")
+__all__ = ("Difference", "diff", "limited")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,13 @@ def diff(
     prefix: bytes | str = b"",
     after: bytes | None = None,
     limit: int | None = None,
+    same: Sequence[str] | None = None,
 ) -> Iterator[Difference]:
     """The changes that turn `a` into `b`, range by range in the order of keys; none where they are the same.
 
     Only keys that begin with `prefix` and are above `after`; at most `limit` of them. A page goes on where the last
     ended: `after` is its `last_key`. Pages joined are the whole, and each opens no more than it shows.
-    Rows are compared bit by bit: NaN equals itself, 0.0 and -0.0 differ.
+    Rows are compared bit by bit (NaN equals itself, 0.0 and -0.0 differ), in the columns `same`, in all by default.
 
     Raises: `Invalid` for indexes of different columns; `NotFound`, `Corrupt` for ranges.
     """
@@ -81,10 +82,10 @@ def diff(
     old, new = Cursor(objects, a), Cursor(objects, b)
     for cursor in (old, new):
         cursor.seek(within.start if after is None else max(within.start, after + b"\0"))
-    return _limited(_walk(old, new, within.stop), limit)
+    return limited(_walk(old, new, within.stop, same), limit)
 
 
-def _walk(old: Cursor, new: Cursor, stop: bytes | None) -> Iterator[Difference]:
+def _walk(old: Cursor, new: Cursor, stop: bytes | None, same: Sequence[str] | None) -> Iterator[Difference]:
     while live := unfinished([old, new]):
         if len(live) == 2 and old.entry.id == new.entry.id:
             old.skip()  # both stand at the same place of it
@@ -97,7 +98,7 @@ def _walk(old: Cursor, new: Cursor, stop: bytes | None) -> Iterator[Difference]:
         before, after = (
             none if cursor.done or cursor.next_key > bound else cursor.take(bound) for cursor in (old, new)
         )
-        found = _compare(before, after)
+        found = _compare(before, after, same)
         if stop is not None and stop <= bound:
             found = found.below(stop)
         if len(found):
@@ -106,7 +107,8 @@ def _walk(old: Cursor, new: Cursor, stop: bytes | None) -> Iterator[Difference]:
             return
 
 
-def _limited(found: Iterator[Difference], limit: int | None) -> Iterator[Difference]:
+def limited(found: Iterator[Difference], limit: int | None) -> Iterator[Difference]:
+    """The first so many keys of differences."""
     if limit is None:
         yield from found
         return
@@ -117,11 +119,12 @@ def _limited(found: Iterator[Difference], limit: int | None) -> Iterator[Differe
         yield next_
 
 
-def _compare(before: pa.RecordBatch, after: pa.RecordBatch) -> Difference:
+def _compare(before: pa.RecordBatch, after: pa.RecordBatch, same: Sequence[str] | None) -> Difference:
     old, new = match_keys(before, after)
     both = (old >= 0) & (new >= 0)
     was, now = _rows(before, old[both]), _rows(after, new[both])
-    changed = np.flatnonzero(~equal_rows(was, now))
+    shown = [batch if same is None else batch.select(list(same)) for batch in (was, now)]
+    changed = np.flatnonzero(~equal_rows(*shown))
     return Difference(
         removed=_rows(before, old[new < 0]),
         added=_rows(after, new[old < 0]),

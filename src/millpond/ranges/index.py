@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import JsonForm, plain
+from millpond.ranges.cache import CachedObjects
 from millpond.ranges.files import put_content, read_sealed, sealed_bytes
 from millpond.ranges.ids import ID_BYTES, columns_id, schema_code
 from millpond.stores.objects import settle
@@ -177,6 +178,8 @@ def load_index(objects: Source, id_: str) -> Index:
 
     Raises: `NotFound`, `Corrupt`; `Invalid` for a file of another format.
     """
+    if isinstance(objects, CachedObjects):
+        return objects.opened_index(id_, lambda: load_index(objects.inner, id_))
     return read_index(index_bytes(objects, id_), id_, objects.where)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Corrupt, NotFound
+from millpond.ranges.cache import CachedObjects
 from millpond.ranges.files import read_sealed
 from millpond.ranges.index import Index, RangeEntry, Source, load_index, range_name
 from millpond.ranges.key_columns import KeyColumn, find_rows, key_column, lower_bound, search
@@ -54,6 +55,12 @@ def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False) -> 
 
     Raises: `NotFound`; `Corrupt`, or `Invalid` for a file of another format. They name the file.
     """
+    if isinstance(objects, CachedObjects):
+        return objects.opened_range(entry.id, lambda: _open_range(objects.inner, entry, verify=True))
+    return _open_range(objects, entry, verify=verify)
+
+
+def _open_range(objects: Objects, entry: RangeEntry, *, verify: bool) -> pa.RecordBatch:
     name = range_name(entry.id)
     data = range_bytes(objects, entry)
 

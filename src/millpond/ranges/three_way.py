@@ -26,7 +26,7 @@ Invariants:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
@@ -116,18 +116,21 @@ def merge_three_way(
     *,
     boundaries: Boundaries | None = None,
     conflicts_max: int = 1000,
+    same: Sequence[str] | None = None,
+    compression: str | None = None,
 ) -> ThreeWay:
     """Bring together what `ours` and `theirs` made of `base`; boundaries are those of `ours` unless others are given.
 
     With a key that `resolve` does not choose for there is no index: from there on nothing is written any more, and the
-    walk ends when `conflicts_max` keys are found.
+    walk ends when `conflicts_max` keys are found. Entries are the same when they agree in the columns `same`, of all
+    by default; of two that are the same, either may be taken.
 
     Raises: `Invalid` for indexes of different columns or a choice that is none; `NotFound`, `Corrupt`; `Unavailable`.
     """
     check_schemas([base, ours, theirs])
-    walk = _Walk(objects, base, ours, theirs)
+    walk = _Walk(objects, base, ours, theirs, same)
     left: list[Conflicts] = []
-    with RangeWriter(objects, ours.schema, boundaries or ours.boundaries) as writer:
+    with RangeWriter(objects, ours.schema, boundaries or ours.boundaries, compression=compression) as writer:
         for stretch in walk.stretches():
             if isinstance(stretch, _Torn):
                 unresolved = stretch.settle(resolve)
@@ -140,13 +143,15 @@ def merge_three_way(
         return ThreeWay(None, tuple(left)) if left else ThreeWay(writer.finish())
 
 
-def conflicts(objects: Objects, base: Index, ours: Index, theirs: Index) -> Iterator[Conflicts]:
+def conflicts(
+    objects: Objects, base: Index, ours: Index, theirs: Index, *, same: Sequence[str] | None = None
+) -> Iterator[Conflicts]:
     """The keys that both sides changed, and not to the same, stretch by stretch; nothing is written.
 
     Raises: `Invalid` for indexes of different columns; `NotFound`, `Corrupt`.
     """
     check_schemas([base, ours, theirs])
-    for stretch in _Walk(objects, base, ours, theirs).stretches():
+    for stretch in _Walk(objects, base, ours, theirs, same).stretches():
         if isinstance(stretch, _Torn) and len(stretch.conflicts):
             yield stretch.conflicts
 
@@ -182,7 +187,9 @@ class _Settled:
 class _Torn:
     """A stretch that ours and theirs both changed: what each of the three holds of its keys, and what was chosen."""
 
-    def __init__(self, base: pa.RecordBatch, ours: pa.RecordBatch, theirs: pa.RecordBatch) -> None:
+    def __init__(
+        self, base: pa.RecordBatch, ours: pa.RecordBatch, theirs: pa.RecordBatch, same: Sequence[str] | None
+    ) -> None:
         self._batches = [base, ours, theirs]
         ours_rows, theirs_rows = match_keys(ours, theirs)
         either = _picked([ours, theirs], np.where(ours_rows >= 0, ours_rows, theirs_rows + ours.num_rows))
@@ -191,9 +198,9 @@ class _Torn:
         self._sides = [Side(batch, rows) for batch, rows in zip(self._batches, (base_rows, *newer), strict=True)]
         of_base, of_ours, of_theirs = self._sides
         self._chosen = np.full(len(base_rows), Choice.CONFLICT, np.int8)
-        self._chosen[_same(of_base, of_theirs)] = Choice.OURS
-        self._chosen[_same(of_base, of_ours)] = Choice.THEIRS
-        self._chosen[_same(of_ours, of_theirs)] = Choice.OURS
+        self._chosen[_same(of_base, of_theirs, same)] = Choice.OURS
+        self._chosen[_same(of_base, of_ours, same)] = Choice.THEIRS
+        self._chosen[_same(of_ours, of_theirs, same)] = Choice.OURS
         self._open = np.flatnonzero(self._chosen == Choice.CONFLICT)
 
     @property
@@ -226,11 +233,12 @@ def _choices(resolve: Resolve | Choice, found: Conflicts) -> npt.NDArray[np.int8
     return np.broadcast_to(answer, len(found)).astype(np.int8)
 
 
-def _same(a: Side, b: Side) -> npt.NDArray[np.bool_]:
+def _same(a: Side, b: Side, same: Sequence[str] | None) -> npt.NDArray[np.bool_]:
     """The keys of which two sides hold the same: equal entries, or none."""
     out = ~a.present & ~b.present
     both = np.flatnonzero(a.present & b.present)
-    out[both] = equal_rows(a.batch.take(pa.array(a.rows[both])), b.batch.take(pa.array(b.rows[both])))
+    left, right = (side.batch if same is None else side.batch.select(list(same)) for side in (a, b))
+    out[both] = equal_rows(left.take(pa.array(a.rows[both])), right.take(pa.array(b.rows[both])))
     return out
 
 
@@ -268,7 +276,8 @@ class _Agreement:
 class _Walk:
     """The three indexes side by side, stretch by stretch."""
 
-    def __init__(self, objects: Objects, base: Index, ours: Index, theirs: Index) -> None:
+    def __init__(self, objects: Objects, base: Index, ours: Index, theirs: Index, same: Sequence[str] | None) -> None:
+        self.same = same
         self.base, self.ours, self.theirs = (Cursor(objects, index) for index in (base, ours, theirs))
         self._floor: bytes | None = None  # the last key of the stretch before
         self._agreed: dict[Cursor, _Agreement] = {}
@@ -280,7 +289,8 @@ class _Walk:
             settled = self._settled()
             if settled is None:
                 self._floor = shared_bound(live)
-                yield _Torn(*(_rows_up_to(cursor, self._floor) for cursor in cursors))
+                base, ours, theirs = (_rows_up_to(cursor, self._floor) for cursor in cursors)
+                yield _Torn(base, ours, theirs, self.same)
             else:
                 self._floor = settled.bound
                 yield settled

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ("RangeWriter", "write")
 
 _WRITING_MAX = 4  # ranges written at once: a disk or a bucket makes each wait, and they may wait together
+_LEVEL = 1  # of zstd: higher ones cost more time than they save bytes
 
 
 def write(
@@ -39,8 +40,12 @@ def write(
     boundaries: Boundaries = DEFAULT_BOUNDARIES,
     *,
     schema: pa.Schema | None = None,
+    compression: str | None = None,
 ) -> Index:
     """Write entries as ranges and an index. `schema` is needed when there may be no batch at all.
+
+    `compression` (`zstd`, `lz4`) makes files smaller that readers then unpack instead of mapping them; the names of
+    ranges do not depend on it.
 
     The batches hold `key: binary`, strictly ascending over all of them, and any other columns.
 
@@ -53,7 +58,7 @@ def write(
         if first is None:
             raise Invalid("no batches and no schema", kind="range_schema", hint="pass schema=")
         schema = first.schema
-    with RangeWriter(objects, schema, boundaries) as writer:
+    with RangeWriter(objects, schema, boundaries, compression=compression) as writer:
         for batch in itertools.chain([] if first is None else [first], rest):
             writer.append(batch)
         return writer.finish()
@@ -62,7 +67,14 @@ def write(
 class RangeWriter:
     """Takes ascending entries, or whole ranges as they are, and ends with an index. A context manager."""
 
-    def __init__(self, objects: Objects, schema: pa.Schema, boundaries: Boundaries = DEFAULT_BOUNDARIES) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        schema: pa.Schema,
+        boundaries: Boundaries = DEFAULT_BOUNDARIES,
+        *,
+        compression: str | None = None,
+    ) -> None:
         self.schema = bare(schema)
         check_types(self.schema)
         self.boundaries = boundaries
@@ -72,6 +84,8 @@ class RangeWriter:
         self._rows = self._bytes = 0
         self._last: bytes | None = None
         self._entries: list[RangeEntry | Future[RangeEntry]] = []
+        codec = pa.Codec(compression, _LEVEL) if compression == "zstd" else compression
+        self._options = None if compression is None else pa.ipc.IpcWriteOptions(compression=codec)
         self._threads = ThreadPoolExecutor(_WRITING_MAX, thread_name_prefix="ranges")
 
     @property
@@ -134,7 +148,7 @@ class RangeWriter:
     def _store(self, pieces: list[pa.RecordBatch]) -> RangeEntry:
         batch = canonical(pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
         id_ = columns_id("range", batch)
-        data = sealed_bytes("range", id_, batch)
+        data = sealed_bytes("range", id_, batch, options=self._options)
         put_content(self._objects, range_name(id_), data)
         keys = key_column(batch.column(self._key))
         return RangeEntry(id_, keys[0], keys[len(keys) - 1], batch.num_rows, data.size)

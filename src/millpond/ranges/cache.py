@@ -1,0 +1,101 @@
+"""Ranges and indexes that were opened lately, held in memory: objects whose ranges need not be read twice.
+
+Compressed ranges are unpacked when they are opened, and those of a bucket are fetched. Whoever reads the same ranges
+again and again wraps the place: `open_range` then answers from memory. Each range is verified when it is read.
+
+Invariants:
+* Memory is bounded by `bytes_max`, one range excepted; what was used longest ago is let go first.
+* A range that is removed from the place may still be answered: its name stands for its content.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from millpond.stores.objects import Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from millpond.ranges.index import Index
+    from millpond.stores.objects import ObjectInfo
+
+__all__ = ("CachedObjects",)
+
+RANGES_BYTES_MAX = 256 << 20
+INDEXES_MAX = 64
+
+
+class CachedObjects(Objects):
+    """The objects of another place, with the ranges and indexes of it that were opened lately."""
+
+    def __init__(self, inner: Objects, *, bytes_max: int = RANGES_BYTES_MAX) -> None:
+        self.inner = inner
+        self.where = inner.where
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._ranges: OrderedDict[str, pa.RecordBatch] = OrderedDict()
+        self._indexes: OrderedDict[str, Index] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.inner,))
+
+    def opened_range(self, id_: str, open_: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
+        """The entries of a range: those held, else what `open_` reads."""
+        with self._lock:
+            held = self._ranges.get(id_)
+            if held is not None:
+                self._ranges.move_to_end(id_)
+                return held
+        batch = open_()
+        with self._lock:
+            if id_ not in self._ranges:
+                self._ranges[id_] = batch
+                self._bytes += batch.nbytes
+            while self._bytes > self._bytes_max and len(self._ranges) > 1:
+                self._bytes -= self._ranges.popitem(last=False)[1].nbytes
+        return batch
+
+    def opened_index(self, id_: str, load: Callable[[], Index]) -> Index:
+        """An index: the one held, else what `load` reads."""
+        with self._lock:
+            held = self._indexes.get(id_)
+            if held is not None:
+                self._indexes.move_to_end(id_)
+                return held
+        index = load()
+        with self._lock:
+            self._indexes[id_] = index
+            while len(self._indexes) > INDEXES_MAX:
+                self._indexes.popitem(last=False)
+        return index
+
+    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+        self.inner.put(name, data)
+
+    def get(self, name: str) -> pa.Buffer:
+        return self.inner.get(name)
+
+    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+        return self.inner.get_range(name, start, stop)
+
+    def size(self, name: str) -> int:
+        return self.inner.size(name)
+
+    def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
+        return self.inner.list(under, prefix=prefix, after=after)
+
+    def delete(self, *names: str) -> None:
+        self.inner.delete(*names)
+
+    def rename(self, name: str, target: str) -> None:
+        self.inner.rename(name, target)
+
+    def local_path(self, name: str) -> Path | None:
+        return self.inner.local_path(name)

@@ -1,0 +1,258 @@
+"""A branch: objects are put, read and deleted on it, and what was staged is committed, merged, reset.
+
+    fix = pond.repository("flights").branch("fix")
+    fix.put("2013/01.csv", body)
+    fix.commit("January")
+    pond.repository("flights").branch("main").merge("fix")
+
+`Branch.staging` has the verbs of bulk and of maintenance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.kernel.keys import starting
+from millpond.versions.commits import Message, commit_staged
+from millpond.versions.compaction import Compacted, compact, is_due
+from millpond.versions.diffs import Change, change_page, change_rows, two_dot
+from millpond.versions.merges import Merging, Resolution, Strategy, cherry_pick, merge_into, revert
+from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
+from millpond.versions.objects.uploads import data_name, upload
+from millpond.versions.paging import Listing, Page
+from millpond.versions.reference import Reference
+from millpond.versions.resets import reset_all, reset_hard, reset_path, restore_prefix
+from millpond.versions.staging.branches import BranchRecord, get_branch
+from millpond.versions.staging.reads import at, view_of
+from millpond.versions.staging.segments import normal_batch, push_segment, sorted_changes, write_segment
+from millpond.versions.staging.writes import (
+    Condition,
+    delete_paths,
+    delete_prefix,
+    put_entries,
+    put_entry,
+    set_metadata,
+)
+
+if TYPE_CHECKING:
+    from millpond.versions.graph.commits import Commit
+    from millpond.versions.site import Site
+
+__all__ = ("Branch", "Staging")
+
+SEGMENT_ROWS_MIN = 4_096
+"""Rows from which a table is staged as a segment: fewer cost less as rows of the token."""
+
+
+class Branch(Reference):
+    """A branch of a repository, to read and to change. All methods raise `NotFound` when it is not there.
+
+    Each change also raises `Denied` in a read-only repository or, where it stages or commits, on a protected branch.
+    `force` lets it pass in a read-only repository.
+    """
+
+    def __init__(self, site: Site, name: str) -> None:
+        super().__init__(site, name)
+        self.name = name
+        self.staging = Staging(site, name)
+
+    def put(
+        self, path: str, body: bytes | memoryview | Iterable[bytes | memoryview], *,
+        content_type: str = DEFAULT_CONTENT_TYPE, metadata: Mapping[str, str] | None = None,
+        if_absent: bool = False, if_match: str | None = None, force: bool = False,
+    ) -> Entry:  # fmt: skip
+        """Store bytes at a path and stage the entry; an iterable of chunks is streamed.
+
+        `if_absent`: only where nothing is. `if_match`: only over an entry with this checksum.
+
+        Raises: `Conflict`, kind `precondition_failed`; `Invalid` for a path; `Unavailable` when the place is full.
+        """
+        check_path(path)
+        site = self.site
+        condition = Condition(if_absent, if_match) if if_absent or if_match is not None else None
+        with site.space.read() as tx:  # before anything is uploaded in vain
+            site.check_writable(tx, self.name, "write to", force=force)
+            get_branch(tx, site.uid, self.name)
+        stored = upload(site.data, data_name(site.clock.now_ms(), site.clock.random_id()), body)
+        entry = Entry(
+            path, stored.address, stored.size, site.seconds(), stored.checksum, content_type, dict(metadata or {})
+        )
+        put_entry(site, self.name, entry, condition, force=force)
+        return entry
+
+    def delete(self, path: str, *, force: bool = False) -> bool:
+        """Delete a path; False when nothing was there, which is no error."""
+        return delete_paths(self.site, self.name, [path], force=force) > 0
+
+    def copy(self, path: str, target: str, *, ref: str | None = None, force: bool = False) -> Entry:
+        """Put the entry at a path, of this branch or of a ref, at another one; the bytes are shared.
+
+        Raises: `NotFound` for the path.
+        """
+        source = self if ref is None else Reference(self.site, ref)
+        entry = replace(source.stat(path), path=target, mtime=self.site.seconds())
+        put_entry(self.site, self.name, entry, force=force)
+        return entry
+
+    def commit(
+        self, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
+        created: int | None = None, allow_empty: bool = False, prefixes: Sequence[str] | None = None,
+        source_tree: str | None = None, force: bool = False,
+    ) -> Commit:  # fmt: skip
+        """Commit what is staged; with `prefixes` only what lies below them. `created` counts seconds.
+
+        Commits of one branch wait for one another. `source_tree`: an index that becomes the state of a clean branch.
+
+        Raises: `Invalid`, kind `no_changes` (`values["commit"]` is the head, which has what was staged before).
+        """
+        words = Message(message, committer, metadata or {}, created)
+        return commit_staged(
+            self.site, self.name, words, allow_empty=allow_empty, force=force, prefixes=prefixes,
+            source_tree=source_tree,
+        )  # fmt: skip
+
+    def merge(
+        self, source: str, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
+        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Sequence[Resolution] = (), squash: bool = False,
+        allow_empty: bool = False, force: bool = False,
+    ) -> Commit:  # fmt: skip
+        """Merge a ref into this branch, on which nothing may be staged; the merge commit.
+
+        Raises: `MergeConflict` with the `paths`; `Invalid`, kinds `branch_dirty`, `no_changes`, `merge_strategy`.
+        """
+        merging = Merging(Strategy.parse(strategy), resolutions, squash, allow_empty)
+        words = Message(message, committer, metadata or {})
+        return merge_into(self.site, self.name, source, words, merging, force=force)
+
+    def diff(self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100) -> Page[Change]:
+        """One page of what is staged: the changes from the head."""
+        listing = Listing(prefix, delimiter, after, amount)
+        with self._reading() as (tx, view):
+            return change_page(lambda keys: two_dot(self.site, at(tx), view.head, view, keys), listing)
+
+    def reset(self, *, path: str | None = None, prefix: str | None = None, force: bool = False) -> None:
+        """Take back what is staged: at a path, below a prefix, or all of it."""
+        if path is not None:
+            reset_path(self.site, self.name, path, force=force)
+        elif prefix is not None:
+            restore_prefix(self.site, self.name, prefix, force=force)
+        else:
+            reset_all(self.site, self.name, force=force)
+
+    def revert(
+        self, ref: str, *, parent_number: int | None = None, committer: str = "", message: str = "",
+        metadata: Mapping[str, str] | None = None, allow_empty: bool = False, force: bool = False,
+    ) -> Commit:  # fmt: skip
+        """Undo a commit by a new one; of a merge, what it brought to the parent of that number, counted from 1.
+
+        Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `no_changes`, `parent_number`; `Conflict`, kind
+        `revert_parent`.
+        """
+        words = Message(message, committer, metadata or {})
+        return revert(
+            self.site, self.name, ref, words, parent_number=parent_number, allow_empty=allow_empty, force=force
+        )
+
+    def cherry_pick(
+        self, ref: str, *, parent_number: int | None = None, committer: str = "", message: str | None = None,
+        metadata: Mapping[str, str] | None = None, force: bool = False,
+    ) -> Commit:  # fmt: skip
+        """Make the changes of a commit again here.
+
+        Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `parent_number`, `cherry_pick_parent`.
+        """
+        return cherry_pick(
+            self.site, self.name, ref, committer, parent_number=parent_number, text=message, metadata=metadata,
+            force=force,
+        )  # fmt: skip
+
+
+class Staging:
+    """Staged entries of a branch, in bulk; and their maintenance."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site = site
+        self.name = name
+
+    def record(self) -> BranchRecord:
+        """The branch's record: head, tokens, compacted index."""
+        with self.site.space.read() as tx:
+            return get_branch(tx, self.site.uid, self.name)
+
+    def link(self, entry: Entry, *, if_absent: bool = False, if_match: str | None = None, force: bool = False) -> Entry:
+        """Stage an entry whose bytes lie at its address already.
+
+        Raises: `Conflict`, kind `precondition_failed`.
+        """
+        condition = Condition(if_absent, if_match) if if_absent or if_match is not None else None
+        put_entry(self.site, self.name, entry, condition, force=force)
+        return entry
+
+    def stage(self, table: pa.Table | pa.RecordBatch, *, force: bool = False) -> int:
+        """Stage the rows of a table, all or none; how many. Columns: `path`, and any of `address`, `size`, `mtime`,
+        `checksum`, `content_type`, `metadata`, `deleted`. Of rows of one path the last one counts.
+
+        Raises: `Invalid` for columns or paths.
+        """
+        batch = normal_batch(table, mtime=self.site.seconds())
+        if batch.num_rows < SEGMENT_ROWS_MIN:
+            put_entries(self.site, self.name, batch, force=force)
+        else:
+            self.push([sorted_changes(batch)], force=force)
+        return batch.num_rows
+
+    def push(self, batches: Iterable[pa.RecordBatch], *, force: bool = False) -> int:
+        """Stage batches that are sorted by path over all of them, as one segment, in bounded memory; how many rows.
+
+        Raises: `Invalid` for columns, paths or an order that is wrong: nothing is staged then.
+        """
+        now = self.site.seconds()
+        index = write_segment(self.site, (normal_batch(batch, mtime=now) for batch in batches))
+        if index.count:
+            push_segment(self.site, self.name, index, force=force)
+        return index.count
+
+    def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int:
+        """Delete paths, all or none; how many of them were there."""
+        return delete_paths(self.site, self.name, paths, force=force)
+
+    def delete_prefix(self, prefix: str, *, force: bool = False) -> None:
+        """Delete all paths that begin with a prefix, by one range tombstone."""
+        delete_prefix(self.site, self.name, prefix, fresh_token=self.site.clock.random_id(), force=force)
+
+    def set_metadata(self, path: str, metadata: Mapping[str, str], *, force: bool = False) -> Entry:
+        """Replace the user metadata of an entry.
+
+        Raises: `NotFound` for the path.
+        """
+        return set_metadata(self.site, self.name, path, dict(metadata), force=force)
+
+    def restore(self, prefix: str, ref: str, *, force: bool = False) -> int:
+        """Stage what makes the paths below a prefix what they are at a ref; how many changed. No bytes are copied."""
+        return restore_prefix(self.site, self.name, prefix, ref, force=force)
+
+    def reset_hard(self, ref: str, *, force: bool = False) -> Commit:
+        """Move the head to another commit; nothing may be staged.
+
+        Raises: `Invalid`, kind `branch_dirty`.
+        """
+        return reset_hard(self.site, self.name, ref, force=force)
+
+    def compact(self, *, paused: bool = False) -> Compacted:
+        """Fold what is staged into a compacted index; `paused`: not if another compaction began lately."""
+        return compact(self.site, self.name, paused=paused)
+
+    def due(self) -> bool:
+        """True when there are more sealed layers than the settings allow."""
+        return is_due(self.site, self.name)
+
+    def uncommitted(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
+        """The changes that are staged, as batches with the columns of `diffs.DIFFERENCES`, of one moment."""
+        with self.site.space.read() as tx:
+            view = view_of(self.site, tx, get_branch(tx, self.site.uid, self.name))
+            for marked in two_dot(self.site, at(tx), view.head, view, starting(prefix)):
+                yield change_rows(marked)

@@ -1,0 +1,141 @@
+"""Commits of what is staged: all of it, or the changes under some paths.
+
+The sealed layers are folded onto the compacted index, or the head's; ranges that they leave alone are taken over.
+A commit that changes nothing is refused, and names the head: what its caller wrote before is in there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.kernel.keys import KeyRange, starting
+from millpond.ranges import diff, fold
+from millpond.ranges.fold import Folded
+from millpond.ranges.spans import Spans
+from millpond.versions.graph.commits import Commit
+from millpond.versions.objects.entries import IDENTITY
+from millpond.versions.site import COMPRESSION, Site
+from millpond.versions.staging.branches import Layer
+from millpond.versions.staging.heads import Built, Moving, branch_dirty, move_head
+from millpond.versions.staging.layers import difference_blocks
+from millpond.versions.staging.reads import View, changes_of, is_dirty, uncommitted
+from millpond.versions.staging.segments import write_segment
+
+if TYPE_CHECKING:
+    from millpond.ranges import Index
+
+__all__ = ("Message", "commit_staged", "fold_view", "no_changes", "same_state")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The words of a commit. `created` counts seconds; None is now."""
+
+    text: str = ""
+    committer: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    created: int | None = None
+
+    def commit(self, site: Site, tree: str, parents: Sequence[Commit]) -> Commit:
+        """The commit with these words."""
+        created = site.seconds() if self.created is None else self.created
+        return Commit.make(
+            tree, tuple(parents), committer=self.committer, message=self.text, created=created, metadata=self.metadata
+        )
+
+
+def no_changes(branch: str, head: str) -> Invalid:
+    """The error for a commit or merge that would change nothing; `head` is the commit that has what was written."""
+    return Invalid("no changes", kind="no_changes", branch=branch, commit=head)
+
+
+def commit_staged(
+    site: Site, branch: str, message: Message, *, allow_empty: bool = False, force: bool = False,
+    prefixes: Sequence[str] | None = None, source_tree: str | None = None,
+) -> Commit:  # fmt: skip
+    """Commit what is staged; with `prefixes` only what lies below them, the rest stays staged.
+
+    `source_tree`: make this index the new state, of a branch on which nothing is staged.
+
+    Raises: `NotFound`; `Denied` for a protected branch; `Invalid`, kind `no_changes`.
+    """
+
+    def build(moving: Moving) -> Built:
+        if source_tree is not None:
+            if is_dirty(site, site.space.read, moving.view):
+                raise branch_dirty(branch)
+            site.index(source_tree)
+            return Built(message.commit(site, source_tree, [moving.head]))
+        if prefixes is not None:
+            return _build_some(site, branch, moving, message, prefixes, allow_empty=allow_empty)
+        tree = fold_view(site, moving.view).index.id
+        if not allow_empty and same_state(site, moving.head.tree, tree):
+            raise no_changes(branch, moving.head.id)
+        return Built(message.commit(site, tree, [moving.head]))
+
+    return move_head(site, branch, "commit to", build, force=force)
+
+
+def fold_view(site: Site, view: View) -> Folded:
+    """The index that a state of sealed layers comes to."""
+    base = site.index(view.base)
+    if not view.layers:
+        return Folded(base, 0, 0, 0)
+    changes, spans = changes_of(site, site.space.read, view.layers)
+    return fold(site.ranges, base, changes, spans, same=IDENTITY, compression=COMPRESSION)
+
+
+def same_state(site: Site, old: str, new: str) -> bool:
+    """True when two indexes hold entries of the same identities."""
+    if old == new:
+        return True
+    return next(diff(site.ranges, site.index(old), site.index(new), same=IDENTITY, limit=1), None) is None
+
+
+def _build_some(
+    site: Site, branch: str, moving: Moving, message: Message, prefixes: Sequence[str], *, allow_empty: bool
+) -> Built:
+    """Commit the changes below some prefixes; what is left becomes one segment over the new head."""
+    chosen = Spans.of(starting(prefix) for prefix in prefixes)
+    head = site.index(moving.head.tree)
+    taken = (
+        block
+        for keys in chosen.ranges
+        for found in uncommitted(site, site.space.read, moving.view, keys)
+        for block in difference_blocks(found)
+    )
+    folded = fold(site.ranges, head, taken, same=IDENTITY, compression=COMPRESSION)
+    if not folded.total and not allow_empty:
+        raise no_changes(branch, moving.head.id)
+    left = _segment_of(site, moving.view, _outside(chosen))
+    commit = message.commit(site, folded.index.id, [moving.head])
+    return Built(commit, layers=left)
+
+
+def _segment_of(site: Site, view: View, stretches: Sequence[KeyRange]) -> tuple[Layer, ...]:
+    """The uncommitted changes in some stretches of keys as one segment; nothing when there are none."""
+
+    def blocks() -> Iterator[pa.RecordBatch]:
+        for keys in stretches:
+            for found in uncommitted(site, site.space.read, view, keys):
+                yield from difference_blocks(found)
+
+    index: Index = write_segment(site, blocks())
+    return (Layer(site.clock.random_id(), index.id),) if index.count else ()
+
+
+def _outside(spans: Spans) -> list[KeyRange]:
+    """The stretches of keys between spans."""
+    found, start = [], b""
+    for low, high in spans.ranges:
+        if start < low:
+            found.append(KeyRange(start, low))
+        if high is None:
+            return found
+        start = high
+    return [*found, KeyRange(start, None)]

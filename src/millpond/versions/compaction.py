@@ -1,0 +1,91 @@
+"""Staging compaction: the sealed layers of a branch are folded into an index that stands below what is staged.
+
+    seal, note the start ─ fold the sealed layers onto the compacted index or the head's ─ switch
+
+Invariants:
+* The state of the branch is the same before and after; only its layers are fewer.
+* It fails, harmlessly, when the sealed layers or the head changed meanwhile: a commit won, and it did the same work.
+* After one began, none begins for the pause of the settings, whoever tries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millpond.kernel.steps import step
+from millpond.versions.commits import fold_view
+from millpond.versions.graph.commits import get_commit
+from millpond.versions.site import CompactionRules, read_setting
+from millpond.versions.staging.branches import drop_tokens, get_branch, put_branch, sealed
+from millpond.versions.staging.heads import Moving, sweep_tokens
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import Transaction
+    from millpond.versions.site import Site
+
+__all__ = ("Compacted", "compact", "is_due")
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The outcome of a compaction: `done`, or the reason why nothing was switched; the layers folded, and the time."""
+
+    done: bool
+    reason: str = ""
+    layers: int = 0
+    ms: int = 0
+
+
+def compact(site: Site, branch: str, *, paused: bool = False) -> Compacted:
+    """Fold what is staged on a branch; `paused`: not if another began lately.
+
+    Raises: `NotFound`; `Unavailable`.
+    """
+    started = site.clock.monotonic()
+    moving = site.space.write(lambda tx: _begin(site, tx, branch, site.clock.random_id(), paused=paused))
+    step("compaction.sealed")
+    if moving is None:
+        return Compacted(False, "another began lately")
+    layers = moving.record.sealed
+    if not layers:
+        return Compacted(False, "nothing is staged")
+    index = fold_view(site, moving.view).index.id
+    step("compaction.folded")
+    switched = site.space.write(lambda tx: _switch(site, tx, branch, moving, index))
+    step("compaction.switched")
+    ms = round(1000 * (site.clock.monotonic() - started))
+    if not switched:
+        return Compacted(False, "the sealed layers changed", len(layers), ms)
+    site.sensor.forget(site.uid, branch)
+    site.after(lambda: sweep_tokens(site.space))
+    return Compacted(True, "", len(layers), ms)
+
+
+def is_due(site: Site, branch: str) -> bool:
+    """True when a branch has more sealed layers than the settings allow."""
+    with site.space.read() as tx:
+        rules = read_setting(tx, site.uid, CompactionRules)[0]
+        return rules is not None and 0 < rules.sealed_tokens <= len(get_branch(tx, site.uid, branch).sealed)
+
+
+def _begin(site: Site, tx: Transaction, branch: str, fresh: str, *, paused: bool) -> Moving | None:
+    now = site.clock.now_ms()
+    record = get_branch(tx, site.uid, branch)
+    rules = read_setting(tx, site.uid, CompactionRules)[0] or CompactionRules()
+    begun = record.compaction_start_time
+    # a start that lies ahead was written under another time of day
+    if paused and begun is not None and begun <= now < begun + rules.pause_ms:
+        return None
+    record = put_branch(tx, site.uid, branch, replace(sealed(tx, record, fresh), compaction_start_time=now))
+    return Moving(record, get_commit(tx, site.graph.commits, record.commit_id))
+
+
+def _switch(site: Site, tx: Transaction, branch: str, moving: Moving, index: str) -> bool:
+    found, was = get_branch(tx, site.uid, branch), moving.record
+    if (found.commit_id, found.sealed, found.compacted_index) != (was.commit_id, was.sealed, was.compacted_index):
+        return False
+    base = None if index == moving.head.tree else index
+    put_branch(tx, site.uid, branch, replace(found, sealed=(), compacted_index=base))
+    drop_tokens(tx, was.sealed_tokens)
+    return True

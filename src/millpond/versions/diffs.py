@@ -1,0 +1,195 @@
+"""Differences of states as values: added, removed, changed, and conflicts, by pages and as columns.
+
+    two-dot      what turns the left state into the right one
+    three-dot    what the right changed since the merge base; a conflict where the left changed it too, differently
+    uncommitted  two-dot from the head of a branch to what is staged on it
+
+Invariants:
+* A three-dot difference shows a conflict exactly where a merge of right into left, without strategy, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.kernel.keys import KeyRange
+from millpond.ranges import Difference, RangeReader, diff
+from millpond.ranges.canonical import equal_rows
+from millpond.ranges.key_columns import key_column
+from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entries_of
+from millpond.versions.paging import Block, Listing, Page, page
+from millpond.versions.staging.layers import EVERY_KEY, Reading
+from millpond.versions.staging.reads import View, uncommitted
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from millpond.versions.site import Site
+
+__all__ = ("DIFFERENCES", "Change", "change_page", "change_rows", "three_dot", "two_dot")
+
+_SIDE = [field for field in ENTRIES if field.name != "key"]
+DIFFERENCES = pa.schema(
+    [pa.field("path", pa.string(), nullable=False), pa.field("type", pa.string(), nullable=False)]
+    + [pa.field(f"{side}_{field.name}", field.type) for side in ("left", "right") for field in _SIDE]
+)  # fmt: skip
+"""The columns of differences: the path, the type, and both sides' columns of entries, null where a side has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A path that differs: `added`, `removed`, `changed` or `conflict`, and what both sides hold."""
+
+    type: str
+    path: str
+    left: Entry | None = None
+    right: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """A stretch of differences, and which of its keys, in order, are conflicts."""
+
+    found: Difference
+    conflict: npt.NDArray[np.bool_] | None = None
+
+
+def two_dot(site: Site, reading: Reading, left: str, right: View, keys: KeyRange = EVERY_KEY) -> Iterator[_Marked]:
+    """The changes that turn the index `left` into the state `right`."""
+    view = View(right.layers, right.base, left)
+    for found in uncommitted(site, reading, view, keys, rows=1 << 12):
+        yield _Marked(found)
+
+
+def three_dot(site: Site, base: str, left: str, right: str, keys: KeyRange = EVERY_KEY) -> Iterator[_Marked]:
+    """The changes of `right` since `base`, and where `left` did so too."""
+    after = keys.start[:-1] if keys.start else None
+    ours = RangeReader(site.ranges, site.index(left))
+    for found in diff(site.ranges, site.index(base), site.index(right), after=after, same=IDENTITY):
+        within = _from(found, keys.start)
+        if keys.stop is not None:
+            within = within.below(keys.stop)
+        marked = _mark(within, ours) if left != base else _Marked(within)
+        if len(marked.found):
+            yield marked
+        if keys.stop is not None and found.last_key >= keys.stop:
+            return
+
+
+def _from(found: Difference, start: bytes) -> Difference:
+    """The keys that are not below `start`."""
+    from millpond.ranges.key_columns import lower_bound
+
+    parts = (found.removed, found.added, found.before, found.after)
+    return Difference(*(part.slice(lower_bound(key_column(part.column("key")), start)) for part in parts))
+
+
+def _mark(found: Difference, ours: RangeReader) -> _Marked:
+    """The differences that are not the left's too, with those marked that it changed otherwise."""
+    keys, masks, parts = [], [], []
+    for base, right in ((found.removed, None), (None, found.added), (found.before, found.after)):
+        shown = base if right is None else right
+        assert shown is not None
+        present, held = _held(ours, shown.column("key"))
+        as_base, as_right = (_same(present, held, side) for side in (base, right))
+        open_ = ~as_right
+        keys.append(shown.column("key").filter(pa.array(open_)))
+        masks.append(~as_base[open_])
+        chosen = pa.array(open_)
+        parts.append((None if base is None else base.filter(chosen), None if right is None else right.filter(chosen)))
+    removed, added, (before, after) = parts[0][0], parts[1][1], parts[2]
+    order = pc.array_sort_indices(pa.concat_arrays(keys)).to_numpy()
+    return _Marked(Difference(removed, added, before, after), np.concatenate(masks)[order])
+
+
+def _held(reader: RangeReader, keys: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
+    """The keys that an index has, as a mask, and its rows of them."""
+    numbers, rows = reader.find(keys)
+    present = numbers >= 0
+    batches = [
+        reader.batch(number).take(pa.array(rows[numbers == number])) for number in np.unique(numbers[present]).tolist()
+    ]
+    none = pa.RecordBatch.from_pylist([], schema=reader.index.schema)
+    return present, pa.concat_batches(batches) if batches else none
+
+
+def _same(present: npt.NDArray[np.bool_], held: pa.RecordBatch, side: pa.RecordBatch | None) -> npt.NDArray[np.bool_]:
+    """The keys at which an index holds what a side holds; a side of None holds nothing."""
+    if side is None:
+        return ~present
+    out = np.zeros(len(present), np.bool_)
+    theirs = side.filter(pa.array(present)).select(list(IDENTITY))
+    out[present] = equal_rows(held.select(list(IDENTITY)), theirs)
+    return out
+
+
+def _ordered(marked: _Marked) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The keys in order; the kind of each (0 removed, 1 added, 2 changed), and its row there."""
+    found = marked.found
+    parts = (found.removed, found.added, found.after)
+    keys = pa.concat_arrays([part.column("key") for part in parts])
+    order = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
+    counts = [part.num_rows for part in parts]
+    kinds = np.repeat(np.arange(3), counts)
+    rows = np.concatenate([np.arange(count) for count in counts])
+    return keys.take(pa.array(order)), kinds[order], rows[order]
+
+
+_TYPES = ("removed", "added", "changed", "conflict")
+
+
+def _block(marked: _Marked) -> Block[Change]:
+    keys, kinds, rows = _ordered(marked)
+    found = marked.found
+    sides = ((found.removed, None), (None, found.added), (found.before, found.after))
+
+    def decode(wanted: Sequence[int]) -> list[Change]:
+        out = []
+        for at in wanted:
+            left, right = (_entry(side, int(rows[at])) for side in sides[kinds[at]])
+            torn = marked.conflict is not None and bool(marked.conflict[at])
+            out.append(Change(_TYPES[3 if torn else kinds[at]], keys[at].as_py().decode(), left, right))
+        return out
+
+    return Block(key_column(keys), decode)
+
+
+def _entry(side: pa.RecordBatch | None, row: int) -> Entry | None:
+    return None if side is None else next(entries_of(side.slice(row, 1)))
+
+
+def change_page(found: Callable[[KeyRange], Iterator[_Marked]], listing: Listing) -> Page[Change]:
+    """One page of differences."""
+    return page(lambda keys: map(_block, found(keys)), listing)
+
+
+def change_rows(marked: _Marked) -> pa.RecordBatch:
+    """A stretch of differences as rows of `DIFFERENCES`."""
+    keys, kinds, rows = _ordered(marked)
+    found = marked.found
+    types = kinds if marked.conflict is None else np.where(marked.conflict, 3, kinds)
+    columns = [keys.cast(pa.string()), pa.array(np.array(_TYPES, object)[types], pa.string())]
+    for parts in ((found.removed, None, found.before), (None, found.added, found.after)):
+        columns += _side_columns(parts, kinds, rows)
+    return pa.RecordBatch.from_arrays(columns, schema=DIFFERENCES)
+
+
+def _side_columns(
+    parts: Sequence[pa.RecordBatch | None], kinds: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+) -> list[pa.Array]:
+    """The columns of one side, null where it holds nothing."""
+    starts, held, count = np.full(3, -1), [], 0
+    for number, part in enumerate(parts):
+        if part is not None:
+            starts[number] = count
+            held.append(part)
+            count += part.num_rows
+    places = starts[kinds]
+    taken = pa.concat_batches(held).take(pa.array(rows + places, mask=places < 0))
+    return [taken.column(field.name) for field in _SIDE]

@@ -1,0 +1,124 @@
+"""History: the log of a commit, and the merge base of two.
+
+    log          from a commit back, newest first: by date, then by generation, then by id, each commit once
+    merge base   the commit that both reach, found from both sides at once by generation
+
+Invariants:
+* each commit is shown once, and after a commit that leads to it;
+* a merge base is an ancestor of both (or one of them), and no other common ancestor descends from it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from millpond.versions.graph.commits import Commit
+
+__all__ = ("Load", "Window", "ancestors", "is_ancestor", "log", "merge_base")
+
+Load: TypeAlias = Callable[[str], Commit]
+"""Finds a commit by its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of a log that is wanted. `since`: not older, in seconds; `stop_at`: the last commit shown."""
+
+    first_parent: bool = False
+    since: int | None = None
+    stop_at: str | None = None
+
+
+def log(load: Load, start: str, window: Window | None = None) -> Iterator[Commit]:
+    """The commits from `start` back, the newest first; of one date children come before parents, then greater ids."""
+    window = window or Window()
+    ready = [_Newest(load(start))]
+    seen = {start}
+    while ready:
+        commit = heapq.heappop(ready).commit
+        if window.since is None or commit.created >= window.since:
+            yield commit
+        if commit.id == window.stop_at:
+            return
+        for parent in commit.parents[:1] if window.first_parent else commit.parents:
+            if parent not in seen:
+                seen.add(parent)
+                heapq.heappush(ready, _Newest(load(parent)))
+
+
+class _Newest:
+    """A commit whose order is that of a log."""
+
+    __slots__ = ("commit", "place")
+
+    def __init__(self, commit: Commit) -> None:
+        self.commit = commit
+        self.place = (commit.created, commit.generation, commit.id)
+
+    def __lt__(self, other: _Newest) -> bool:
+        return self.place > other.place
+
+
+def ancestors(load: Load, start: str) -> Iterator[Commit]:
+    """A commit and everything that it descends from, by falling generation."""
+    first = load(start)
+    heap = [(-first.generation, first.id)]
+    seen = {first.id}
+    while heap:
+        commit = load(heapq.heappop(heap)[1])
+        yield commit
+        for parent in commit.parents:
+            if parent not in seen:
+                seen.add(parent)
+                heapq.heappush(heap, (-load(parent).generation, parent))
+
+
+def is_ancestor(load: Load, older: str, newer: str) -> bool:
+    """True when `older` is `newer`, or is reached from it."""
+    floor = load(older).generation
+    for commit in ancestors(load, newer):
+        if commit.id == older:
+            return True
+        if commit.generation < floor:
+            return False
+    return False
+
+
+_LEFT, _RIGHT = 1, 2
+
+
+def merge_base(load: Load, left: str, right: str) -> Commit | None:
+    """The best common ancestor; of several, the one of the greatest generation, then of the greatest id.
+
+    Commits are taken by falling generation, so all descendants of a commit were taken before it: the first that both
+    sides reach has no common descendant.
+    """
+    sides = {left: _LEFT}
+    sides[right] = sides.get(right, 0) | _RIGHT
+    heap = [(-load(id_).generation, _Reversed(id_)) for id_ in sides]
+    heapq.heapify(heap)
+    while heap:
+        id_ = heapq.heappop(heap)[1].text
+        commit, side = load(id_), sides[id_]
+        if side == _LEFT | _RIGHT:
+            return commit
+        for parent in commit.parents:
+            if parent not in sides:
+                heapq.heappush(heap, (-load(parent).generation, _Reversed(parent)))
+            sides[parent] = sides.get(parent, 0) | side
+    return None
+
+
+class _Reversed:
+    """A text whose order is reversed."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return self.text > other.text

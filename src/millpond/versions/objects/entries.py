@@ -1,0 +1,132 @@
+"""Entries: what a path of a repository holds, as a value and as columns.
+
+| column | type | |
+|---|---|---|
+| `key` | binary | the path, UTF-8 |
+| `address` | string | a name below the namespace, or a whole URL |
+| `size` | int64 | bytes |
+| `mtime` | int64 | seconds since 1970 |
+| `checksum` | string | the MD5 of the bytes, or what a client said of bytes that it linked |
+| `content_type` | string | |
+| `metadata` | string | a JSON object with sorted names; empty for none |
+
+Invariants:
+* An entry's *identity* is its size, checksum, content type and metadata. Where it lies and when it was put is no part
+  of it: the same bytes put twice are no change.
+* No column holds a null.
+* The columns of changes end with `deleted`: such a row is a tombstone, its other columns are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.json_forms import parse_object, stable_json
+
+__all__ = (
+    "CHANGES", "DEFAULT_CONTENT_TYPE", "ENTRIES", "IDENTITY", "PATH_BYTES_MAX", "Entry", "batch_of", "check_path",
+    "entries_of", "entry_at", "metadata_text", "read_metadata",
+)  # fmt: skip
+
+PATH_BYTES_MAX = 1_024
+METADATA_BYTES_MAX = 64 * 1024
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+
+ENTRIES = pa.schema(
+    [
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("mtime", pa.int64(), nullable=False),
+        pa.field("checksum", pa.string(), nullable=False),
+        pa.field("content_type", pa.string(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),
+    ]
+)
+CHANGES = ENTRIES.append(pa.field("deleted", pa.bool_(), nullable=False))
+IDENTITY = ("size", "checksum", "content_type", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object of a repository: its path, where its bytes lie, and what is said about them."""
+
+    path: str
+    address: str
+    size: int = 0
+    mtime: int = 0
+    checksum: str = ""
+    content_type: str = DEFAULT_CONTENT_TYPE
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def same(self, other: Entry) -> bool:
+        """True when both have one identity."""
+        return (self.size, self.checksum, self.content_type, dict(self.metadata)) == (
+            other.size, other.checksum, other.content_type, dict(other.metadata),
+        )  # fmt: skip
+
+
+def check_path(path: str) -> bytes:
+    """The bytes of a path.
+
+    Raises: `Invalid` for an empty path, one longer than `PATH_BYTES_MAX`, or text that is no Unicode.
+    """
+    try:
+        raw = path.encode()
+    except UnicodeEncodeError as error:
+        raise Invalid("a path must be Unicode", kind="path_invalid", path=repr(path)) from error
+    if not 0 < len(raw) <= PATH_BYTES_MAX:
+        raise Invalid(
+            "a path has 1 to 1,024 bytes", kind="path_invalid", bytes=len(raw), path=repr(path[:64]),
+        )  # fmt: skip
+    return raw
+
+
+def metadata_text(metadata: Mapping[str, str]) -> str:
+    """User metadata as the column holds it.
+
+    Raises: `Invalid` when it is too long.
+    """
+    if not metadata:
+        return ""
+    text = stable_json(dict(metadata), compact=True).decode()
+    if len(text) > METADATA_BYTES_MAX:
+        raise Invalid(
+            "user metadata is too long", kind="metadata_length", bytes=len(text), bytes_max=METADATA_BYTES_MAX
+        )
+    return text
+
+
+def read_metadata(text: str) -> dict[str, str]:
+    """User metadata that `metadata_text` wrote."""
+    return parse_object(text) if text else {}
+
+
+def entry_at(batch: pa.RecordBatch, row: int) -> Entry:
+    """One row as a value."""
+    return next(entries_of(batch.slice(row, 1)))
+
+
+def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:
+    """The rows as values."""
+    columns = [batch.column(name).to_pylist() for name in ENTRIES.names]
+    for key, address, size, mtime, checksum, content_type, metadata in zip(*columns, strict=True):
+        yield Entry(key.decode(), address, size, mtime, checksum, content_type, read_metadata(metadata))
+
+
+def batch_of(entries: list[Entry]) -> pa.RecordBatch:
+    """Values as rows, in their order."""
+    columns = [
+        pa.array([entry.path.encode() for entry in entries], pa.binary()),
+        pa.array([entry.address for entry in entries], pa.string()),
+        pa.array([entry.size for entry in entries], pa.int64()),
+        pa.array([entry.mtime for entry in entries], pa.int64()),
+        pa.array([entry.checksum for entry in entries], pa.string()),
+        pa.array([entry.content_type for entry in entries], pa.string()),
+        pa.array([metadata_text(entry.metadata) for entry in entries], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ENTRIES)

@@ -1,0 +1,83 @@
+"""The bytes of objects: streamed into the store of a repository, under names that are never given twice.
+
+data/<day>/<id>      below the namespace; the physical address is the namespace, a slash, and this name
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.errors import NotFound
+from millpond.kernel.steps import step
+
+if TYPE_CHECKING:
+    from millpond.stores.objects import ObjectStore
+
+__all__ = ("CHUNK_BYTES", "DATA", "Upload", "data_name", "is_full_address", "physical_address", "read_bytes", "upload")
+
+DATA = "data"
+CHUNK_BYTES = 1 << 20
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Bytes that were stored: their name, how many, and their MD5."""
+
+    address: str
+    size: int
+    checksum: str
+
+
+def data_name(now_ms: int, id_: str) -> str:
+    """A new name for bytes; those of one day share a folder."""
+    return f"{DATA}/{now_ms // _DAY_MS:06d}/{id_}"
+
+
+def upload(store: ObjectStore, name: str, body: bytes | memoryview | Iterable[bytes | memoryview]) -> Upload:
+    """Store bytes under a new name, a chunk at a time.
+
+    Raises: `Unavailable` when the place is full; what the chunks raise. Nothing is stored then.
+    """
+    digest, size = hashlib.md5(usedforsecurity=False), 0
+
+    def counted() -> Iterator[bytes | memoryview]:
+        nonlocal size
+        for chunk in [body] if isinstance(body, bytes | memoryview) else body:
+            digest.update(chunk)
+            size += len(chunk)
+            yield chunk
+
+    store.put_stream(name, counted())
+    step("versions.uploaded")
+    return Upload(name, size, digest.hexdigest())
+
+
+def is_full_address(address: str) -> bool:
+    """True for a URL of its own, false for a name below the namespace."""
+    return "://" in address
+
+
+def physical_address(namespace: str, address: str) -> str:
+    """The address that clients see."""
+    return address if is_full_address(address) else f"{namespace.rstrip('/')}/{address}"
+
+
+def read_bytes(store: ObjectStore, address: str, start: int, stop: int) -> Iterator[bytes]:
+    """The bytes `[start, stop)` of an object in chunks.
+
+    Raises: `NotFound`, kind `data_missing`.
+    """
+    while start < stop:
+        size = min(CHUNK_BYTES, stop - start)
+        try:
+            chunk = store.get_range(address, start, start + size)
+        except NotFound as error:
+            raise NotFound("No data", kind="data_missing", address=address) from error
+        if not chunk:
+            return
+        yield chunk
+        start += len(chunk)

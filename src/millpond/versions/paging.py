@@ -1,0 +1,159 @@
+"""Pages of anything that comes in the order of paths, with prefixes, delimiters and places to go on from.
+
+With a delimiter, the paths that share what lies between the prefix and the next delimiter become one *common prefix*,
+and what lies behind is skipped by a seek, not read.
+
+Invariants:
+* Pages joined are the whole: each goes on behind `next_offset` of the one before.
+* `after` is exclusive and need not exist; it may lie before or behind the prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeAlias, TypeVar
+
+from millpond.errors import Invalid
+from millpond.kernel.keys import KeyRange, starting
+from millpond.ranges.key_columns import KeyColumn, lower_bound
+
+__all__ = ("AMOUNT_MAX", "Block", "CommonPrefix", "Listing", "Page", "page")
+
+AMOUNT_MAX = 10_000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CommonPrefix:
+    """The paths of a listing that share a prefix up to a delimiter."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some items of a listing, in order. `next_offset` is the `after` of the next page, empty at the end."""
+
+    results: tuple[T | CommonPrefix, ...]
+    has_more: bool
+    next_offset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Generic[T]):
+    """Items by the places of their keys, which ascend; `decode` makes those of some rows."""
+
+    keys: KeyColumn
+    decode: Callable[[Sequence[int]], list[T]]
+
+
+Blocks: TypeAlias = "Callable[[KeyRange], Iterator[Block[T]]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The part of a listing that is wanted; `reverse` runs from the last path to the first."""
+
+    prefix: str = ""
+    delimiter: str = ""
+    after: str = ""
+    amount: int = 100
+    reverse: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.amount <= AMOUNT_MAX:
+            raise Invalid("not an amount of items", kind="amount", amount=self.amount, hint=f"1 to {AMOUNT_MAX:,}")
+
+    def keys(self) -> KeyRange:
+        """The keys that it can show."""
+        within = starting(self.prefix)
+        if not self.after:
+            return within
+        after = self.after.encode()
+        if self.reverse:
+            return KeyRange(within.start, after if within.stop is None else min(after, within.stop))
+        return KeyRange(max(within.start, self._behind(after)), within.stop)
+
+    def _behind(self, after: bytes) -> bytes:
+        if self.delimiter and self.common(after) == after:
+            stop = starting(after).stop
+            assert stop is not None
+            return stop
+        return after + b"\0"
+
+    def common(self, key: bytes) -> bytes | None:
+        """The common prefix that a key belongs to."""
+        if not self.delimiter:
+            return None
+        prefix, delimiter = self.prefix.encode(), self.delimiter.encode()
+        at = key.find(delimiter, len(prefix)) if key.startswith(prefix) else -1
+        return None if at < 0 else key[: at + len(delimiter)]
+
+
+def page(blocks: Callable[[KeyRange], Iterator[Block[T]]], listing: Listing) -> Page[T]:
+    """One page of what `blocks` brings for a range of keys; with `reverse` it brings the last block first."""
+    collected: _Collected[T] = _Collected(listing)
+    keys: KeyRange | None = listing.keys()
+    while keys is not None and (keys.stop is None or keys.start < keys.stop):
+        keys = collected.take(blocks(keys), keys)
+    return collected.page()
+
+
+@dataclass(slots=True)
+class _Collected(Generic[T]):
+    """The items of a page so far: one more than fit, to learn that there are more."""
+
+    listing: Listing
+    items: list[T | CommonPrefix] = field(default_factory=list)
+    last: bytes = b""
+    more: bool = False
+
+    def take(self, blocks: Iterator[Block[T]], keys: KeyRange) -> KeyRange | None:
+        """Take what is wanted; the keys to go on with by a seek, None at the end."""
+        for block in blocks:
+            rest = self._take_block(block, keys)
+            if self.more:
+                return None
+            if rest is not None:
+                return rest
+        return None
+
+    def _take_block(self, block: Block[T], keys: KeyRange) -> KeyRange | None:
+        reverse = self.listing.reverse
+        rows: list[int] = []
+        at = len(block.keys) - 1 if reverse else 0
+        while 0 <= at < len(block.keys):
+            if len(self.items) + len(rows) == self.listing.amount:
+                self.more = True
+                break
+            key = block.keys[at]
+            common = self.listing.common(key)
+            self.last = key if common is None else common
+            if common is None:
+                rows.append(at)
+                at += -1 if reverse else 1
+                continue
+            self._decode(block, rows)
+            rows = []
+            self.items.append(CommonPrefix(common.decode(errors="replace")))
+            skipped = starting(common)
+            if reverse:
+                at = lower_bound(block.keys, skipped.start) - 1
+                if at < 0:
+                    return KeyRange(keys.start, skipped.start)
+            else:
+                assert skipped.stop is not None
+                at = lower_bound(block.keys, skipped.stop)
+                if at == len(block.keys):
+                    return KeyRange(skipped.stop, keys.stop)
+        self._decode(block, rows)
+        return None
+
+    def _decode(self, block: Block[T], rows: list[int]) -> None:
+        if rows:
+            self.items += block.decode(rows)
+
+    def page(self) -> Page[T]:
+        """The page."""
+        return Page(tuple(self.items), self.more, self.last.decode(errors="replace") if self.more else "")

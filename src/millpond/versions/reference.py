@@ -1,0 +1,136 @@
+"""A reference: a state of a repository to read, named by an expression: `main`, `main@`, `v1~2`, `3f2a`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.kernel.keys import starting
+from millpond.ranges.key_columns import key_column
+from millpond.versions.graph.commits import Commit, get_commit
+from millpond.versions.history import filtered_log
+from millpond.versions.objects.entries import Entry, entries_of
+from millpond.versions.objects.uploads import is_full_address, read_bytes
+from millpond.versions.paging import Block, Listing, Page, page
+from millpond.versions.staging.branches import get_branch
+from millpond.versions.staging.layers import Bounds
+from millpond.versions.staging.reads import View, at, find_entry, head_view, view_of, visible
+from millpond.versions.staging.writes import entry_not_found
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction
+    from millpond.versions.graph.history import Window
+    from millpond.versions.site import Site
+
+__all__ = ("Reference", "view_at")
+
+ENTRIES_ROWS = 1 << 14
+
+
+def view_at(site: Site, tx: ReadTransaction, expression: str) -> View:
+    """The state that an expression names: of a branch with what is staged, unless it ends with `@`.
+
+    Raises: `Invalid`, `NotFound`.
+    """
+    found = site.graph.resolve(tx, expression)
+    if found.staged and found.branch is not None:
+        return view_of(site, tx, get_branch(tx, site.uid, found.branch))
+    return head_view(get_commit(tx, site.graph.commits, found.commit).tree)
+
+
+class Reference:
+    """A state to read. Nothing is looked up before it is read, and every read looks again.
+
+    Each method raises `NotFound` for a ref that names nothing, `Invalid` for text that is no ref.
+    """
+
+    def __init__(self, site: Site, expression: str) -> None:
+        self.site = site
+        self.expression = expression
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.site.name!r}, {self.expression!r})"
+
+    def head(self) -> Commit:
+        """The commit; of a branch its head."""
+        with self.site.space.read() as tx:
+            return self.site.graph.commit(tx, self.expression)
+
+    def stat(self, path: str) -> Entry:
+        """The entry at a path.
+
+        Raises: `NotFound`, kind `entry_not_found`.
+        """
+        with self._reading() as (tx, view):
+            found = find_entry(self.site, tx, view, path)
+        if found is None:
+            raise entry_not_found(path)
+        return found
+
+    def get(self, path: str) -> bytes:
+        """All bytes at a path.
+
+        Raises: `NotFound`; kind `data_missing` when the entry is there and its bytes are not.
+        """
+        return b"".join(self.read(path))
+
+    def read(self, path: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """The bytes `[start, stop)` at a path, in chunks; all by default.
+
+        Raises: as `get`.
+        """
+        entry = self.stat(path)
+        store, address = self.site.data, entry.address
+        if is_full_address(address):
+            store, address = self.site.elsewhere(address)
+        return read_bytes(store, address, start, entry.size if stop is None else min(stop, entry.size))
+
+    def list(
+        self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False
+    ) -> Page[Entry]:
+        """One page of entries, in the order of the paths' bytes, from one moment."""
+        listing = Listing(prefix, delimiter, after, amount, reverse)
+        with self._reading() as (tx, view):
+            return page(
+                lambda keys: map(_block, visible(self.site, at(tx), view, Bounds(keys, reverse, amount + 1))), listing
+            )
+
+    def entries(self, prefix: str = "", *, after: str = "") -> Iterator[pa.RecordBatch]:
+        """All entries as batches with the columns of `objects/entries.py`, in order.
+
+        Of a commit they are of one state; of a branch every batch is of one moment, and the next may be of a later one.
+        """
+        keys = starting(prefix)
+        if after:
+            keys = keys._replace(start=max(keys.start, after.encode() + b"\0"))
+        while True:
+            with self._reading() as (tx, view):
+                batch = next(visible(self.site, at(tx), view, Bounds(keys, rows=ENTRIES_ROWS)), None)
+            if batch is None:
+                return
+            yield batch
+            last = batch.column("key")[-1].as_py()
+            keys = keys._replace(start=last + b"\0")
+
+    def log(
+        self, window: Window | None = None, *, paths: Iterable[str] = (), prefixes: Iterable[str] = (),
+        limit: int | None = None,
+    ) -> Iterator[Commit]:  # fmt: skip
+        """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
+        return filtered_log(self.site, self.head().id, window, tuple(paths), tuple(prefixes), limit)
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[ReadTransaction, View]]:
+        """One moment, and the state at it."""
+        with self.site.space.read() as tx:
+            yield tx, view_at(self.site, tx, self.expression)
+
+
+def _block(batch: pa.RecordBatch) -> Block[Entry]:
+    def decode(rows: Iterable[int]) -> list[Entry]:
+        return list(entries_of(batch.take(pa.array(rows, pa.int64()))))
+
+    return Block(key_column(batch.column("key")), decode)

@@ -1,0 +1,256 @@
+"""The repositories of a space: made, found, listed and deleted.
+
+    pond.repositories.create("flights")
+    pond.repository("flights").branch("main").put("2013/01.csv", b"…")
+
+A repository's *namespace* is the place of its bytes: a folder or `s3://bucket/prefix`. `_millpond/` in it holds ranges
+and indexes, and a mark, so that no two repositories share a namespace.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from millpond.errors import AlreadyExists, Conflict, Invalid, MillpondError
+from millpond.json_forms import to_json
+from millpond.kernel.keys import KeyRange, starting, text_prefix
+from millpond.kernel.steps import step
+from millpond.ranges import CachedObjects
+from millpond.versions.compaction import compact
+from millpond.versions.graph.commits import Commit, put_commit
+from millpond.versions.graph.names import check_branch, check_repository
+from millpond.versions.keyspaces import BRANCH, COMMIT, DELETED, REPOSITORY, SETTING, TAG, TURN
+from millpond.versions.paging import Listing, Page
+from millpond.versions.repository import Repository, new_branch
+from millpond.versions.site import RepositoryRecord, Site, get_repository, graph_of, parse_repository, put_repository
+from millpond.versions.staging.branches import BranchRecord, drop_tokens, find_branch, parse_branch
+from millpond.versions.staging.heads import sweep_tokens
+from millpond.versions.staging.sensor import Sensor
+from millpond.versions.staging.turns import Turns
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.stores.objects import ObjectStore
+
+__all__ = ("METADATA_FOLDER", "Background", "Repositories")
+
+_LOG = logging.getLogger(__name__)
+METADATA_FOLDER = "_millpond"
+_MARK = "repository"
+ROWS_DELETED = 5_000
+
+
+class Background:
+    """Maintenance that nobody waits for: one thread, started with the first act."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __call__(self, act: Callable[[], object]) -> None:
+        """Run an act later; after `close`, not at all: the next open repairs what is left."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(1, thread_name_prefix="versions")
+            self._threads.submit(_quietly, act)
+
+    def close(self) -> None:
+        """Finish the act that is running, and drop those behind it."""
+        with self._lock:
+            self._closed = True
+            threads = self._threads
+        if threads is not None:
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _quietly(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except MillpondError as error:
+        _LOG.warning("maintenance of versions failed: %s", error)
+
+
+class Repositories:
+    """All repositories of a space.
+
+    `open_store` opens the place that a namespace names. `after` runs maintenance; by default at once.
+    """
+
+    def __init__(
+        self, space: Space, clock: Clock, open_store: Callable[[str], ObjectStore], *,
+        after: Callable[[Callable[[], object]], None] = _quietly,
+    ) -> None:  # fmt: skip
+        self.space = space
+        self.clock = clock
+        self._open_store = open_store
+        self._after = after
+        self._turns = Turns(space, clock)
+        self.sensor = Sensor(self._offered)
+        self._stores: dict[str, tuple[ObjectStore, CachedObjects]] = {}
+        self._compacting: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+
+    def create(
+        self, name: str, namespace: str | None = None, *, default_branch: str = "main", read_only: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Repository:  # fmt: skip
+        """A new repository with one branch and one commit; without a namespace its bytes lie beside the pond's.
+
+        Raises: `AlreadyExists`; `Invalid` for names, and kind `namespace_used` for a namespace of another repository.
+        """
+        check_repository(name)
+        check_branch(default_branch)
+        with self.space.read() as tx:
+            _check_absent(tx, name)
+        uid = self.clock.random_id()
+        record = RepositoryRecord(
+            name, uid, namespace or f"local://{name}-{uid}", default_branch, self.clock.now_ms() // 1000, read_only,
+            dict(metadata or {}),
+        )  # fmt: skip
+        self._mark(record)
+        site = self.site(record)
+        tree = site.empty_index().id
+        commit = Commit.make(tree, (), committer="", message="Repository created", created=record.created)
+        token = self.clock.random_id()
+
+        def create(tx: Transaction) -> None:
+            _check_absent(tx, name)
+            put_commit(tx, site.graph.commits, commit)
+            new_branch(tx, uid, default_branch, BranchRecord(commit.id, token))
+            put_repository(tx, record)
+
+        step("versions.namespace_marked")
+        self.space.write(create)
+        return Repository(site, record)
+
+    def _mark(self, record: RepositoryRecord) -> None:
+        ranges = self._store(record.namespace)[1].inner
+        try:
+            ranges.swap(_MARK, to_json({"repository": record.name, "uid": record.uid}), None)  # type: ignore[attr-defined]
+        except Conflict as error:
+            raise Invalid(
+                "storage namespace already in use", kind="namespace_used", namespace=record.namespace,
+                hint="name a place that no repository ever had",
+            ) from error  # fmt: skip
+
+    def get(self, name: str) -> Repository:
+        """The repository of that name.
+
+        Raises: `NotFound`.
+        """
+        with self.space.read() as tx:
+            record = get_repository(tx, name)
+        return Repository(self.site(record), record)
+
+    def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:
+        """One page of repositories, by name."""
+        listing = Listing(prefix, "", after, amount)
+        keys = starting(REPOSITORY.packed + text_prefix(prefix))
+        if after:
+            keys = KeyRange(max(keys.start, REPOSITORY.pack(after) + b"\0"), keys.stop)
+        found: list[RepositoryRecord] = []
+        with self.space.read() as tx:
+            for key, row in tx.scan(keys):
+                found.append(parse_repository(row, str(REPOSITORY.unpack(key)[0])))
+                if len(found) > listing.amount:
+                    break
+        more = len(found) > amount
+        return Page(tuple(found[:amount]), more, found[amount - 1].name if more else "")
+
+    def delete(self, name: str) -> None:
+        """Delete a repository: its branches, tags and commits. Its namespace stays as it is, and is never used again.
+
+        Raises: `NotFound`.
+        """
+
+        def delete(tx: Transaction) -> str:
+            record = get_repository(tx, name)
+            tx.delete(REPOSITORY.pack(name))
+            tx.put(DELETED.pack(record.uid), b"")
+            return record.uid
+
+        self.space.write(delete)
+        step("versions.repository_deleted")
+        self._after(self.sweep)
+
+    def sweep(self) -> None:
+        """Delete the rows of deleted repositories and of dropped tokens: what a crash may have left, too."""
+        with self.space.read() as tx:
+            uids = [str(DELETED.unpack(key)[0]) for key in tx.keys(DELETED.range())]
+        for uid in uids:
+            while self.space.write(lambda tx, uid=uid: _sweep_repository(tx, uid)):  # type: ignore[misc]
+                step("versions.repository_swept")
+        sweep_tokens(self.space)
+
+    def site(self, record: RepositoryRecord) -> Site:
+        """The components of a repository."""
+        data, ranges = self._store(record.namespace)
+
+        def head(tx: ReadTransaction, branch: str) -> str | None:
+            found = find_branch(tx, record.uid, branch)
+            return None if found is None else found.commit_id
+
+        return Site(
+            record.name, record.uid, record.namespace, self.space, self.clock, data, ranges,
+            graph_of(record.uid, head), self._turns, self.sensor, self._after, self._open_store,
+        )  # fmt: skip
+
+    def _store(self, namespace: str) -> tuple[ObjectStore, CachedObjects]:
+        with self._lock:
+            if namespace not in self._stores:
+                ranges = self._open_store(f"{namespace.rstrip('/')}/{METADATA_FOLDER}")
+                self._stores[namespace] = self._open_store(namespace), CachedObjects(ranges)
+            return self._stores[namespace]
+
+    def _offered(self, uid: str, branch: str, token: str) -> bool:
+        """Take a branch from the sensor: compact it in the background, once at a time."""
+        place = (uid, branch)
+        with self._lock:
+            if place in self._compacting:
+                return False
+            self._compacting.add(place)
+
+        def act() -> None:
+            try:
+                record = self._record_of(uid)
+                if record is not None:
+                    compact(self.site(record), branch, paused=True)
+            finally:
+                with self._lock:
+                    self._compacting.discard(place)
+
+        self._after(act)
+        return True
+
+    def _record_of(self, uid: str) -> RepositoryRecord | None:
+        with self.space.read() as tx:
+            records = (parse_repository(row, "") for _, row in tx.scan(REPOSITORY.range()))
+            return next((record for record in records if record.uid == uid), None)
+
+
+def _check_absent(tx: ReadTransaction, name: str) -> None:
+    if tx.get(REPOSITORY.pack(name)) is not None:
+        raise AlreadyExists("not unique", kind="repository_exists", repository=name, hint="choose another name")
+
+
+def _sweep_repository(tx: Transaction, uid: str) -> bool:
+    """Delete rows of a deleted repository; True when there may be more."""
+    for number, (key, row) in enumerate(tx.scan(BRANCH[uid].range())):
+        if number == ROWS_DELETED:
+            return True
+        record = parse_branch(row, str(BRANCH[uid].unpack(key)[0]))
+        drop_tokens(tx, (record.staging_token, *record.sealed_tokens))
+        tx.delete(key)
+    for keyspace in (TAG, COMMIT, SETTING, TURN):
+        if tx.delete_range(keyspace[uid].range(), ROWS_DELETED) == ROWS_DELETED:
+            return True
+    tx.delete(DELETED.pack(uid))
+    return False

@@ -1,0 +1,274 @@
+"""A repository: its branches, tags and commits, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from millpond.errors import AlreadyExists, Conflict, Denied, NotFound
+from millpond.kernel.keys import KeyRange, starting, text_prefix
+from millpond.versions.branch import Branch
+from millpond.versions.diffs import Change, change_page, change_rows, three_dot, two_dot
+from millpond.versions.graph.commits import Commit, find_commit
+from millpond.versions.graph.names import check_branch, check_tag, is_commit_id
+from millpond.versions.keyspaces import BRANCH, TAG
+from millpond.versions.merges import common_base
+from millpond.versions.paging import Listing, Page
+from millpond.versions.reference import Reference, view_at
+from millpond.versions.site import RepositoryRecord, Site, put_repository, read_setting, write_setting
+from millpond.versions.staging.branches import (
+    BranchRecord,
+    drop_tokens,
+    find_branch,
+    get_branch,
+    parse_branch,
+    put_branch,
+)
+from millpond.versions.staging.heads import sweep_tokens
+from millpond.versions.staging.reads import at, head_view
+
+if TYPE_CHECKING:
+    from millpond.kernel.keyspace import Keyspace
+    from millpond.kernel.space import Transaction
+
+__all__ = ("Named", "Repository", "new_branch")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A branch or a tag of a listing, and its commit."""
+
+    name: str
+    commit_id: str
+
+
+class Repository:
+    """A repository. Its methods raise `NotFound` once it is deleted."""
+
+    def __init__(self, site: Site, record: RepositoryRecord) -> None:
+        self.site = site
+        self.record = record
+        self.name = record.name
+
+    def __repr__(self) -> str:
+        return f"Repository({self.name!r})"
+
+    # -- references -----------------------------------------------------------------------------------
+
+    def branch(self, name: str) -> Branch:
+        """A branch to read and to change; it is looked up when it is used."""
+        return Branch(self.site, name)
+
+    def ref(self, expression: str) -> Reference:
+        """A state to read: `main`, `main@`, `v1~2`, a commit's id or its first digits."""
+        return Reference(self.site, expression)
+
+    def branches(self, prefix: str = "", *, after: str = "", amount: int = 100, hidden: bool = False) -> Page[Named]:
+        """One page of branches; hidden ones only on request."""
+
+        def shown(name: str, row: bytes) -> Named | None:
+            record = parse_branch(row, name)
+            return Named(name, record.commit_id) if hidden or not record.hidden else None
+
+        return self._names(BRANCH, Listing(prefix, "", after, amount), shown)
+
+    def tags(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[Named]:
+        """One page of tags."""
+        return self._names(TAG, Listing(prefix, "", after, amount), lambda name, row: Named(name, row.decode()))
+
+    def _names(self, keyspace: Keyspace, listing: Listing, shown: object) -> Page[Named]:
+        prefix = keyspace[self.site.uid]
+        keys = starting(prefix.packed + text_prefix(listing.prefix))
+        if listing.after:
+            keys = KeyRange(max(keys.start, prefix.pack(listing.after) + b"\0"), keys.stop)
+        found: list[Named] = []
+        with self.site.space.read() as tx:
+            self.site.record(tx)
+            for key, row in tx.scan(keys):
+                named = shown(str(prefix.unpack(key)[0]), row)  # type: ignore[operator]
+                if named is not None:
+                    found.append(named)
+                if len(found) > listing.amount:
+                    break
+        page, more = found[: listing.amount], len(found) > listing.amount
+        return Page(tuple(page), more, page[-1].name if more else "")
+
+    def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> Branch:
+        """A new branch at the commit of a ref; what is staged elsewhere stays there.
+
+        Raises: `AlreadyExists`; `Invalid` for a name; `Conflict` for a name that is a commit's id; `NotFound`.
+        """
+        check_branch(name)
+        token = self.site.clock.random_id()
+
+        def create(tx: Transaction) -> None:
+            self.site.check_writable(tx, None, "create", force=force)
+            if is_commit_id(name) and find_commit(tx, self.site.graph.commits, name) is not None:
+                raise Conflict(f"commit ID {name}: conflict found", kind="branch_named_commit", branch=name)
+            if find_branch(tx, self.site.uid, name) is not None:
+                raise AlreadyExists("branch already exists", kind="branch_exists", branch=name)
+            commit = self.site.graph.commit(tx, source)
+            new_branch(tx, self.site.uid, name, BranchRecord(commit.id, token, hidden=hidden))
+
+        self.site.space.write(create)
+        return self.branch(name)
+
+    def delete_branch(self, name: str, *, force: bool = False) -> None:
+        """Delete a branch with what is staged on it. Its commits stay.
+
+        Raises: `NotFound`; `Denied` for the default branch and for a protected one.
+        """
+
+        def delete(tx: Transaction) -> None:
+            if self.site.record(tx).default_branch == name:
+                get_branch(tx, self.site.uid, name)
+                raise Denied("cannot delete repository default branch", kind="branch_default", branch=name)
+            self.site.check_writable(tx, name, "delete", force=force)
+            record = get_branch(tx, self.site.uid, name)
+            tx.delete(BRANCH[self.site.uid].pack(name))
+            drop_tokens(tx, (record.staging_token, *record.sealed_tokens))
+
+        self.site.space.write(delete)
+        self.site.sensor.forget(self.site.uid, name)
+        self.site.after(lambda: sweep_tokens(self.site.space))
+
+    def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit:
+        """Name the commit of a ref.
+
+        Raises: `AlreadyExists`; `Invalid` for a name, or a ref with `$`; `NotFound`.
+        """
+        check_tag(name)
+
+        def create(tx: Transaction) -> Commit:
+            self.site.check_writable(tx, None, "create", force=force)
+            key = TAG[self.site.uid].pack(name)
+            if tx.get(key) is not None:
+                raise AlreadyExists("tag already exists", kind="tag_exists", tag=name)
+            commit = self.site.graph.commit(tx, ref)
+            tx.put(key, commit.id.encode())
+            return commit
+
+        return self.site.space.write(create)
+
+    def delete_tag(self, name: str, *, force: bool = False) -> None:
+        """Delete a tag; its commit stays.
+
+        Raises: `NotFound`.
+        """
+
+        def delete(tx: Transaction) -> None:
+            self.site.check_writable(tx, None, "delete", force=force)
+            if not tx.delete(TAG[self.site.uid].pack(name)):
+                raise NotFound("tag not found", kind="tag_not_found", tag=name)
+
+        self.site.space.write(delete)
+
+    def tag(self, name: str) -> str:
+        """The id of the commit that a tag names.
+
+        Raises: `NotFound`.
+        """
+        with self.site.space.read() as tx:
+            self.site.record(tx)
+            row = tx.get(TAG[self.site.uid].pack(name))
+        if row is None:
+            raise NotFound("tag not found", kind="tag_not_found", tag=name)
+        return row.decode()
+
+    # -- comparing ------------------------------------------------------------------------------------
+
+    def diff(
+        self, left: str, right: str, prefix: str = "", *, three_dots: bool = True, delimiter: str = "",
+        after: str = "", amount: int = 100,
+    ) -> Page[Change]:  # fmt: skip
+        """One page of differences: what `right` changed since the merge base, or all that turns `left` into `right`.
+
+        `right` may be `branch$`, with two dots.
+
+        Raises: `Invalid`, `NotFound`.
+        """
+        listing = Listing(prefix, delimiter, after, amount)
+        if three_dots:
+            base, ours, theirs = self._three(left, right)
+            return change_page(lambda keys: three_dot(self.site, base.tree, ours.tree, theirs.tree, keys), listing)
+        with self.site.space.read() as tx:
+            old = self.site.graph.commit(tx, left).tree
+            found = self.site.graph.resolve(tx, right)
+            view = (
+                view_at(self.site, tx, right) if found.explicit else head_view(self.site.graph.commit(tx, right).tree)
+            )
+            return change_page(lambda keys: two_dot(self.site, at(tx), old, view, keys), listing)
+
+    def diff_rows(
+        self, left: str, right: str, prefix: str = "", *, three_dots: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """All differences of two commits, as batches with the columns of `diffs.DIFFERENCES`.
+
+        Raises: as `diff`.
+        """
+        keys = starting(prefix)
+        if three_dots:
+            base, ours, theirs = self._three(left, right)
+            yield from map(change_rows, three_dot(self.site, base.tree, ours.tree, theirs.tree, keys))
+            return
+        with self.site.space.read() as tx:
+            old, new = (self.site.graph.commit(tx, ref).tree for ref in (left, right))
+        yield from map(change_rows, two_dot(self.site, self.site.space.read, old, head_view(new), keys))
+
+    def merge_base(self, left: str, right: str) -> Commit:
+        """The merge base of two refs.
+
+        Raises: `Invalid`, kind `no_merge_base`; `NotFound`.
+        """
+        return self._three(left, right)[0]
+
+    def _three(self, left: str, right: str) -> tuple[Commit, Commit, Commit]:
+        with self.site.space.read() as tx:
+            ours, theirs = (self.site.graph.commit(tx, ref) for ref in (left, right))
+        return common_base(self.site, ours.id, theirs.id), ours, theirs
+
+    # -- settings -------------------------------------------------------------------------------------
+
+    def setting(self, kind: type[T]) -> tuple[T | None, str]:
+        """A setting (`ProtectedBranches`, `Retention`, `CompactionRules`) and its tag; None when it was never set."""
+        with self.site.space.read() as tx:
+            self.site.record(tx)
+            return read_setting(tx, self.site.uid, kind)
+
+    def set(self, value: object, *, expected: str | None = None) -> str:
+        """Store a setting, which holds at once; `expected` is the tag it must have had. The new tag.
+
+        Raises: `Conflict`, kind `setting_changed`.
+        """
+
+        def change(tx: Transaction) -> str:
+            self.site.record(tx)
+            return write_setting(tx, self.site.uid, value, expected=expected)
+
+        return self.site.space.write(change)
+
+    def alter(self, *, metadata: Mapping[str, str] | None = None, read_only: bool | None = None) -> RepositoryRecord:
+        """Replace the repository's metadata, or let it be read-only."""
+
+        def change(tx: Transaction) -> RepositoryRecord:
+            record = self.site.record(tx)
+            if metadata is not None:
+                record = replace(record, metadata=dict(metadata))
+            if read_only is not None:
+                record = replace(record, read_only=read_only)
+            put_repository(tx, record)
+            return record
+
+        self.record = self.site.space.write(change)
+        return self.record
+
+
+def new_branch(tx: Transaction, uid: str, name: str, record: BranchRecord) -> None:
+    """Store the record of a branch that is new."""
+    assert find_branch(tx, uid, name) is None
+    put_branch(tx, uid, name, replace(record, revision=0))

@@ -1,0 +1,152 @@
+"""Resets: what is staged is taken back, whole, below a prefix, or at one path; and the head moved to another commit.
+
+To restore a prefix is the same act with another state as its target: entries are staged that lead there, and no bytes
+are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import Conflict
+from millpond.kernel.keys import starting
+from millpond.ranges import Difference
+from millpond.versions.graph.commits import Commit, get_commit
+from millpond.versions.keyspaces import STAGED
+from millpond.versions.objects.staged_rows import TOMBSTONE, encode_entry
+from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch, sealed
+from millpond.versions.staging.heads import Built, Moving, move_head, sweep_tokens
+from millpond.versions.staging.layers import difference_blocks
+from millpond.versions.staging.reads import View, is_cleared, uncommitted
+from millpond.versions.staging.segments import write_segment
+from millpond.versions.staging.writes import Below, shown, write_below
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import Transaction
+    from millpond.versions.site import Site
+
+__all__ = ("reset_all", "reset_hard", "reset_path", "restore_prefix")
+
+_TRIES_MAX = 100
+
+
+def reset_all(site: Site, branch: str, *, force: bool = False) -> None:
+    """Forget everything staged.
+
+    Raises: `NotFound`; `Denied` in a read-only repository.
+    """
+    fresh = site.clock.random_id()
+
+    def change(tx: Transaction) -> None:
+        site.check_writable(tx, None, "reset", force=force)
+        record = get_branch(tx, site.uid, branch)
+        put_branch(tx, site.uid, branch, replace(record, staging_token=fresh, sealed=(), compacted_index=None))
+        drop_tokens(tx, (record.staging_token, *record.sealed_tokens))
+
+    site.space.write(change)
+    site.sensor.forget(site.uid, branch)
+    site.after(lambda: sweep_tokens(site.space))
+
+
+def reset_path(site: Site, branch: str, path: str, *, force: bool = False) -> None:
+    """Let a path be again what it is in the head commit; one that is not staged stays as it is.
+
+    Raises: as `reset_all`.
+    """
+    below = Below(site, [path])
+
+    def change(tx: Transaction) -> None:
+        site.check_writable(tx, None, "reset", force=force)
+        record = get_branch(tx, site.uid, branch)
+        head = get_commit(tx, site.graph.commits, record.commit_id).tree
+        target = below.at(head).get(path)
+        key = STAGED[record.staging_token].pack(path)
+        hidden = is_cleared(tx, record.staging_token, path)
+        under = None if hidden else shown(site, tx, record, record.sealed, below, path)
+        if under == target or (under is not None and target is not None and under.same(target)):
+            tx.delete(key)
+        else:
+            tx.put(key, TOMBSTONE if target is None else encode_entry(target))
+
+    write_below(site, below, change)
+
+
+def restore_prefix(site: Site, branch: str, prefix: str, ref: str | None = None, *, force: bool = False) -> int:
+    """Let the paths that begin with a prefix be what they are at a ref, by default at the head; how many changed.
+
+    What is written meanwhile stays, above.
+
+    Raises: as `reset_all`; `Denied` for a protected branch when a ref is given; `NotFound` for the ref; `Conflict`
+    when others change the branch again and again.
+    """
+    for _ in range(_TRIES_MAX):
+        moving = _seal(site, branch, force=force, checked=ref is not None)
+        tree = moving.head.tree
+        if ref is not None:
+            with site.space.read() as tx:
+                tree = site.graph.commit(tx, ref).tree
+        view = View(moving.view.layers, moving.view.base, tree)
+        counted = [0]
+
+        def blocks(view: View = view, counted: list[int] = counted) -> Iterator[pa.RecordBatch]:
+            for found in uncommitted(site, site.space.read, view, starting(prefix)):
+                counted[0] += len(found)
+                yield from difference_blocks(_inverse(found))
+
+        index = write_segment(site, blocks())
+        if counted[0] == 0 or _insert(site, branch, moving, Layer(site.clock.random_id(), index.id)):
+            return counted[0]
+    raise Conflict("the branch changes too often", kind="branch_moved", branch=branch, hint="try again")
+
+
+def _inverse(found: Difference) -> Difference:
+    return Difference(removed=found.added, added=found.removed, before=found.after, after=found.before)
+
+
+def _seal(site: Site, branch: str, *, force: bool, checked: bool) -> Moving:
+    fresh = site.clock.random_id()
+
+    def seal(tx: Transaction) -> Moving:
+        site.check_writable(tx, branch if checked else None, "write to", force=force)
+        before = get_branch(tx, site.uid, branch)
+        record = sealed(tx, before, fresh)
+        if record is not before:
+            record = put_branch(tx, site.uid, branch, record)
+        return Moving(record, get_commit(tx, site.graph.commits, record.commit_id))
+
+    return site.space.write(seal)
+
+
+def _insert(site: Site, branch: str, moving: Moving, segment: Layer) -> bool:
+    """Put a segment right above the layers that it was made from; False when they are not what they were."""
+
+    def change(tx: Transaction) -> bool:
+        found, was = get_branch(tx, site.uid, branch), moving.record
+        newer = len(found.sealed) - len(was.sealed)
+        same = found.commit_id == was.commit_id and found.compacted_index == was.compacted_index
+        if not same or newer < 0 or found.sealed[newer:] != was.sealed:
+            return False
+        layers = (*found.sealed[:newer], segment, *was.sealed)
+        put_branch(tx, site.uid, branch, replace(found, sealed=layers))
+        return True
+
+    return site.space.write(change)
+
+
+def reset_hard(site: Site, branch: str, ref: str, *, force: bool = False) -> Commit:
+    """Move the head of a branch, on which nothing is staged, to another commit.
+
+    Raises: `Invalid` for a branch that is not clean; `NotFound`; `Denied` for a protected branch.
+    """
+
+    def build(_: Moving) -> Built:
+        with site.space.read() as tx:
+            return Built(site.graph.commit(tx, ref))
+
+    with site.space.read() as tx:
+        site.graph.commit(tx, ref)
+    return move_head(site, branch, "commit to", build, clean=True, force=force)

@@ -1,0 +1,225 @@
+"""A site: one repository and all that its acts stand on: the space, the clock, its objects, its settings.
+
+Settings are rows of the space, and read in the transaction that they bound: what was set holds at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, TypeVar
+
+from millpond.errors import Conflict, Corrupt, Denied, NotFound
+from millpond.json_forms import FormError, JsonForm
+from millpond.ranges import Boundaries, CachedObjects, Index, load_index, write
+from millpond.versions.graph.resolve import Graph
+from millpond.versions.keyspaces import COMMIT, REPOSITORY, SETTING, TAG
+from millpond.versions.objects.entries import ENTRIES
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.stores.objects import ObjectStore
+    from millpond.versions.staging.sensor import Sensor
+    from millpond.versions.staging.turns import Turns
+
+__all__ = (
+    "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "get_repository",
+    "graph_of", "parse_repository", "put_repository", "read_setting", "write_setting",
+)  # fmt: skip
+
+COMPRESSION = "zstd"
+BOUNDARIES = Boundaries()
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryRecord:
+    """A repository. `uid` is another whenever a repository of that name is made anew; `created` counts seconds."""
+
+    name: str
+    uid: str
+    namespace: str
+    default_branch: str = "main"
+    created: int = 0
+    read_only: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedBranches:
+    """Patterns of branches that take no writes and no commits, only merges; `*` and `?` stand for any letters."""
+
+    patterns: tuple[str, ...] = ()
+
+    def protects(self, branch: str) -> bool:
+        """True when a pattern matches."""
+        return any(fnmatchcase(branch, pattern) for pattern in self.patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The days that commits stay active after another took their place, by default and for some branches."""
+
+    default_days: int = 0
+    branch_days: dict[str, int] = field(default_factory=dict)
+
+    def days(self, branch: str) -> int:
+        """The days for a branch."""
+        return self.branch_days.get(branch, self.default_days)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRules:
+    """The thresholds of the sensor; 0 turns one off. After a compaction began, none begins for `pause_ms`."""
+
+    deletions: int = 0
+    sealed_tokens: int = 0
+    pause_ms: int = 60_000
+
+
+_FORM = JsonForm(RepositoryRecord)
+
+
+def get_repository(tx: ReadTransaction, name: str) -> RepositoryRecord:
+    """The record of a repository.
+
+    Raises: `NotFound`, `Corrupt`.
+    """
+    row = tx.get(REPOSITORY.pack(name))
+    if row is None:
+        raise NotFound("repository not found", kind="repository_not_found", repository=name)
+    return parse_repository(row, name)
+
+
+def parse_repository(row: bytes, name: str) -> RepositoryRecord:
+    """The record in a row.
+
+    Raises: `Corrupt`.
+    """
+    try:
+        return _FORM.decode(row)
+    except FormError as error:
+        raise Corrupt("a repository cannot be read", kind="repository_damaged", repository=name) from error
+
+
+def put_repository(tx: Transaction, record: RepositoryRecord) -> None:
+    """Store the record of a repository."""
+    tx.put(REPOSITORY.pack(record.name), _FORM.encode(record))
+
+
+_SETTINGS: Mapping[type, tuple[str, JsonForm[object]]] = {
+    kind: (name, JsonForm(kind))
+    for kind, name in ((ProtectedBranches, "protected"), (Retention, "retention"), (CompactionRules, "compaction"))
+}
+
+
+def read_setting(tx: ReadTransaction, uid: str, kind: type[T]) -> tuple[T | None, str]:
+    """A setting and its tag; None and an empty tag when it was never set.
+
+    Raises: `Corrupt`.
+    """
+    name, form = _SETTINGS[kind]
+    row = tx.get(SETTING[uid].pack(name))
+    if row is None:
+        return None, ""
+    try:
+        return form.decode(row), hashlib.sha256(row).hexdigest()  # type: ignore[return-value]
+    except FormError as error:
+        raise Corrupt("a setting cannot be read", kind="setting_damaged", setting=name) from error
+
+
+def write_setting(tx: Transaction, uid: str, value: object, *, expected: str | None = None) -> str:
+    """Store a setting, if the one there has the tag `expected`, where one is given; the new tag. None clears nothing.
+
+    Raises: `Conflict`.
+    """
+    name, form = _SETTINGS[type(value)]
+    found = read_setting(tx, uid, type(value))[1]
+    if expected is not None and expected != found:
+        raise Conflict(
+            "the setting was changed", kind="setting_changed", setting=name, expected=expected, found=found,
+            hint="read it again, then try again",
+        )  # fmt: skip
+    row = form.encode(value)
+    tx.put(SETTING[uid].pack(name), row)
+    return hashlib.sha256(row).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One repository, and the components that its acts use."""
+
+    name: str
+    uid: str
+    namespace: str
+    space: Space
+    clock: Clock
+    data: ObjectStore
+    """The bytes of objects, below the namespace."""
+    ranges: CachedObjects
+    """Ranges and indexes."""
+    graph: Graph
+    turns: Turns
+    sensor: Sensor
+    after: Callable[[Callable[[], object]], None]
+    """Runs maintenance that nobody waits for."""
+    open_store: Callable[[str], ObjectStore]
+    """Opens another place, for objects that were linked from there."""
+
+    def seconds(self) -> int:
+        """The time of day in whole seconds."""
+        return self.clock.now_ms() // 1000
+
+    def index(self, id_: str) -> Index:
+        """The index of that id.
+
+        Raises: `NotFound`, `Corrupt`.
+        """
+        return load_index(self.ranges, id_)
+
+    def empty_index(self) -> Index:
+        """The index of no entries."""
+        return write(self.ranges, (), BOUNDARIES, schema=ENTRIES, compression=COMPRESSION)
+
+    def elsewhere(self, address: str) -> tuple[ObjectStore, str]:
+        """The place and the name of an object by its whole URL."""
+        own = self.namespace.rstrip("/") + "/"
+        if address.startswith(own):
+            return self.data, address.removeprefix(own)
+        place, _, name = address.rpartition("/")
+        return self.open_store(place), name
+
+    def record(self, tx: ReadTransaction) -> RepositoryRecord:
+        """The repository's record, if it is still the same repository.
+
+        Raises: `NotFound`.
+        """
+        record = get_repository(tx, self.name)
+        if record.uid != self.uid:
+            raise NotFound(
+                "repository not found", kind="repository_not_found", repository=self.name,
+                hint="it was deleted and made anew: open it again",
+            )  # fmt: skip
+        return record
+
+    def check_writable(self, tx: ReadTransaction, branch: str | None, act: str, *, force: bool = False) -> None:
+        """Refuse a change of a read-only repository, or of a protected branch; `act` says which: `write`, `commit` …
+
+        Raises: `Denied`, `NotFound`.
+        """
+        if self.record(tx).read_only and not force:
+            raise Denied("read-only repository", kind="repository_read_only", repository=self.name)
+        rules = None if branch is None else read_setting(tx, self.uid, ProtectedBranches)[0]
+        if branch is not None and rules is not None and rules.protects(branch):
+            raise Denied(
+                f"cannot {act} protected branch", kind="branch_protected", branch=branch,
+                hint="commit to another branch, then merge it",
+            )  # fmt: skip
+
+
+def graph_of(uid: str, head: Callable[[ReadTransaction, str], str | None]) -> Graph:
+    """The graph of a repository."""
+    return Graph(COMMIT[uid], TAG[uid], head)

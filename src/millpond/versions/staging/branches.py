@@ -1,0 +1,132 @@
+"""Branch records, and the layers they list.
+
+    commit_id         the head
+    staging_token     the token that writes go to
+    sealed            layers that are not written any more, newest first: tokens, and segments made in bulk
+    compacted_index   the index that stands for the head and all that was compacted onto it; None: the head's own
+
+Invariants:
+* A write goes to the token that is the staging token in the transaction that writes it.
+* The rows of a token that is sealed do not change until no branch lists it; a token is listed by one branch once.
+* Of a layer, rows count over range tombstones; both count over the layers below.
+* Every change of a record raises its `revision`, so that "as it was" is one comparison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt, NotFound
+from millpond.json_forms import FormError, JsonForm
+from millpond.versions.keyspaces import BRANCH, CLEARED, DROPPED, STAGED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from millpond.kernel.space import ReadTransaction, Transaction
+
+__all__ = (
+    "BranchRecord", "Layer", "drop_tokens", "find_branch", "get_branch", "is_empty", "parse_branch",
+    "put_branch", "sealed", "without",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A sealed layer: a token, or a segment, which is an index of changes."""
+
+    id: str
+    index: str | None = None
+    """The id of a segment's index; None for a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRecord:
+    """The state of a branch."""
+
+    commit_id: str
+    staging_token: str
+    sealed: tuple[Layer, ...] = ()
+    compacted_index: str | None = None
+    compaction_start_time: int | None = None
+    """The time of the last compaction's start, in milliseconds since 1970."""
+    hidden: bool = False
+    revision: int = 1
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """All layers above the index, newest first."""
+        return (Layer(self.staging_token), *self.sealed)
+
+    @property
+    def sealed_tokens(self) -> tuple[str, ...]:
+        """The sealed tokens, newest first."""
+        return tuple(layer.id for layer in self.sealed if layer.index is None)
+
+
+_FORM = JsonForm(BranchRecord)
+
+
+def find_branch(tx: ReadTransaction, uid: str, name: str) -> BranchRecord | None:
+    """The record of a branch, None when there is none.
+
+    Raises: `Corrupt`.
+    """
+    row = tx.get(BRANCH[uid].pack(name))
+    return None if row is None else parse_branch(row, name)
+
+
+def parse_branch(row: bytes, name: str) -> BranchRecord:
+    """The record in a row.
+
+    Raises: `Corrupt`.
+    """
+    try:
+        return _FORM.decode(row)
+    except FormError as error:
+        raise Corrupt("a branch cannot be read", kind="branch_damaged", branch=name) from error
+
+
+def get_branch(tx: ReadTransaction, uid: str, name: str) -> BranchRecord:
+    """The record of a branch.
+
+    Raises: `NotFound`, `Corrupt`.
+    """
+    found = find_branch(tx, uid, name)
+    if found is None:
+        raise NotFound("branch not found", kind="branch_not_found", branch=name)
+    return found
+
+
+def put_branch(tx: Transaction, uid: str, name: str, record: BranchRecord) -> BranchRecord:
+    """Store a record in place of the one that was read; with the revision it now has."""
+    ids = [layer.id for layer in record.layers]
+    assert len(set(ids)) == len(ids), "a layer is listed once"
+    newer = replace(record, revision=record.revision + 1)
+    tx.put(BRANCH[uid].pack(name), _FORM.encode(newer))
+    return newer
+
+
+def is_empty(tx: ReadTransaction, token: str) -> bool:
+    """True when a token holds neither rows nor range tombstones."""
+    return all(next(tx.keys(space[token].range()), None) is None for space in (STAGED, CLEARED))
+
+
+def sealed(tx: ReadTransaction, record: BranchRecord, fresh_token: str) -> BranchRecord:
+    """The record with its staging token sealed and another in its place; as it is when nothing was staged."""
+    if is_empty(tx, record.staging_token):
+        return record
+    return replace(record, staging_token=fresh_token, sealed=record.layers)
+
+
+def drop_tokens(tx: Transaction, tokens: Iterable[str]) -> None:
+    """Note that no branch lists these tokens any more; their rows go with `sweep_tokens`."""
+    for token in tokens:
+        tx.put(DROPPED.pack(token), b"")
+
+
+def without(record: BranchRecord, consumed: Sequence[Layer]) -> BranchRecord:
+    """The record without its oldest layers, which are `consumed`."""
+    assert record.sealed[len(record.sealed) - len(consumed) :] == tuple(consumed), "the oldest layers are consumed"
+    return replace(record, sealed=record.sealed[: len(record.sealed) - len(consumed)])

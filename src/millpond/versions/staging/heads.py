@@ -1,0 +1,161 @@
+"""Moving the head of a branch: the one way by which commits, merges, reverts and imports become visible.
+
+    turn ─ seal ─ build the new state from layers that no longer change ─ swap ─ drop the tokens that were consumed
+              ▲                                                             │
+              └────────────── the branch is not what it was ◀───────────────┘
+
+Invariants:
+* The swap compares the branch with what the state was built from: its head, its compacted index, and the oldest of its
+  sealed layers. Layers that came on top meanwhile stay.
+* The commit record, the branch record and the notes of dropped tokens are one write.
+* A move that fails leaves a sealed token at most, and files that no record names.
+* Writers never wait for a move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from millpond.errors import Invalid
+from millpond.kernel.steps import step
+from millpond.versions.graph.commits import Commit, get_commit, put_commit
+from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
+from millpond.versions.staging.branches import BranchRecord, Layer, drop_tokens, get_branch, put_branch, sealed, without
+from millpond.versions.staging.reads import View, is_dirty
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import Space, Transaction
+    from millpond.versions.site import Site
+
+__all__ = ("Built", "Moving", "branch_dirty", "move_head", "sweep_tokens")
+
+ROWS_DROPPED = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A branch that is to move: its record after the seal, its head, and its state without the staging token."""
+
+    record: BranchRecord
+    head: Commit
+
+    @property
+    def view(self) -> View:
+        """The state that the sealed layers make."""
+        return View(self.record.sealed, self.record.compacted_index or self.head.tree, self.head.tree)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The outcome of building: the commit that the branch is to have, new or old."""
+
+    commit: Commit
+    layers: tuple[Layer, ...] | None = None
+    """The sealed layers that stay, of those that were there; None: none of them."""
+    compacted: str | None = None
+    """The index that is the base of the layers that stay."""
+
+
+def branch_dirty(branch: str) -> Invalid:
+    """The error for a branch that must have nothing staged."""
+    return Invalid(
+        "uncommitted changes (dirty branch)", kind="branch_dirty", branch=branch, hint="commit or reset them first"
+    )
+
+
+def move_head(
+    site: Site, branch: str, act: str | None, build: Callable[[Moving], Built], *, clean: bool = False,
+    force: bool = False,
+) -> Commit:  # fmt: skip
+    """Seal a branch, build a commit and make it the head; the commit.
+
+    `act`: what protection is checked for, None for nothing. `clean`: refuse when anything is staged. What `build`
+    raises is raised, and the head stays.
+
+    Raises: `NotFound`, `Denied`; `Invalid` for a branch that is not clean.
+    """
+    if clean:
+        _check_clean(site, branch)
+    with site.turns.turn(site.uid, branch) as turn:
+        while True:
+
+            def seal(tx: Transaction, fresh: str = site.clock.random_id()) -> Moving:
+                site.check_writable(tx, branch if act else None, act or "", force=force)
+                before = get_branch(tx, site.uid, branch)
+                record = sealed(tx, before, fresh)
+                if record is not before:
+                    record = put_branch(tx, site.uid, branch, record)
+                return Moving(record, get_commit(tx, site.graph.commits, record.commit_id))
+
+            moving = cast("Moving", site.turns.write(turn, seal))
+            step("versions.sealed")
+            if clean and is_dirty(site, site.space.read, moving.view):
+                raise branch_dirty(branch)
+            built = build(moving)
+            step("versions.built")
+
+            def swap(tx: Transaction, moving: Moving = moving, built: Built = built) -> bool:
+                site.check_writable(tx, branch if act else None, act or "", force=force)
+                done = _swap(site, tx, branch, moving, built)
+                if done:
+                    turn.give_back(tx)
+                return done
+
+            if site.turns.write(turn, swap):
+                break
+    step("versions.moved")
+    site.sensor.forget(site.uid, branch)
+    site.after(lambda: sweep_tokens(site.space))
+    return built.commit
+
+
+def _check_clean(site: Site, branch: str) -> None:
+    """Refuse before anything is sealed, so that refusals seal nothing."""
+    with site.space.read() as tx:
+        record = get_branch(tx, site.uid, branch)
+        head = get_commit(tx, site.graph.commits, record.commit_id)
+    view = View(record.layers, record.compacted_index or head.tree, head.tree)
+    if is_dirty(site, site.space.read, view):
+        raise branch_dirty(branch)
+
+
+def _swap(site: Site, tx: Transaction, branch: str, moving: Moving, built: Built) -> bool:
+    found, was = get_branch(tx, site.uid, branch), moving.record
+    consumed = was.sealed
+    newer = len(found.sealed) - len(consumed)
+    same = (
+        found.commit_id == was.commit_id
+        and found.compacted_index == was.compacted_index
+        and newer >= 0
+        and found.sealed[newer:] == consumed
+    )
+    if not same:
+        return False
+    stay = built.layers or ()
+    put_commit(tx, site.graph.commits, built.commit)
+    record = without(found, consumed)
+    record = replace(record, commit_id=built.commit.id, sealed=(*record.sealed, *stay), compacted_index=built.compacted)
+    put_branch(tx, site.uid, branch, record)
+    drop_tokens(tx, (layer.id for layer in consumed if layer.index is None and layer not in stay))
+    return True
+
+
+def sweep_tokens(space: Space) -> int:
+    """Delete the rows of dropped tokens, some at a time; how many tokens are gone."""
+    with space.read() as tx:
+        tokens = [str(DROPPED.unpack(key)[0]) for key in tx.keys(DROPPED.range())]
+    for token in tokens:
+        while space.write(lambda tx, token=token: _sweep(tx, token)):  # type: ignore[misc]
+            step("versions.token_swept")
+    return len(tokens)
+
+
+def _sweep(tx: Transaction, token: str) -> bool:
+    """Delete rows of a token; True when there may be more."""
+    for keyspace in (STAGED, CLEARED):
+        if tx.delete_range(keyspace[token].range(), ROWS_DROPPED) == ROWS_DROPPED:
+            return True
+    tx.delete(DROPPED.pack(token))
+    return False

@@ -1,0 +1,207 @@
+"""Reads of a state: one path, pages of paths, and what differs from the head.
+
+A *view* is a state at one moment: layers, the index below them, and the index of the head commit. A commit is a view
+without layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.kernel.keys import KeyRange
+from millpond.ranges import open_range
+from millpond.ranges.fold import differences
+from millpond.ranges.key_columns import key_column, lower_bound
+from millpond.ranges.spans import NO_SPANS, Spans
+from millpond.versions.graph.commits import get_commit
+from millpond.versions.keyspaces import CLEARED, STAGED
+from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entry_at
+from millpond.versions.objects.staged_rows import decode_entry
+from millpond.versions.staging.layers import (
+    EVERY_KEY,
+    Bounds,
+    Reading,
+    Stream,
+    combine,
+    difference_stream,
+    index_stream,
+    token_stream,
+)
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction
+    from millpond.ranges.diff import Difference
+    from millpond.versions.site import Site
+    from millpond.versions.staging.branches import BranchRecord, Layer
+
+__all__ = (
+    "View", "at", "changes_of", "find_entry", "find_in_index", "head_view", "is_cleared", "is_dirty", "layer_entry",
+    "uncommitted", "view_of", "visible",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A state: `layers` above the index `base`; `head` is the index of the commit that it is to become a change of."""
+
+    layers: tuple[Layer, ...]
+    base: str
+    head: str
+
+
+def view_of(site: Site, tx: ReadTransaction, record: BranchRecord) -> View:
+    """The state of a branch with what is staged."""
+    head = get_commit(tx, site.graph.commits, record.commit_id).tree
+    return View(record.layers, record.compacted_index or head, head)
+
+
+def head_view(tree: str) -> View:
+    """The state of a commit."""
+    return View((), tree, tree)
+
+
+def at(tx: ReadTransaction) -> Reading:
+    """Reads of one moment: every block from the same transaction."""
+
+    def reading() -> AbstractContextManager[ReadTransaction]:
+        return nullcontext(tx)
+
+    return reading
+
+
+# -- one path -----------------------------------------------------------------------------------------
+
+
+def find_entry(site: Site, tx: ReadTransaction, view: View, path: str) -> Entry | None:
+    """The entry at a path, None when there is none.
+
+    Raises: `NotFound`, `Corrupt` for ranges.
+    """
+    for layer in view.layers:
+        found, entry = layer_entry(site, tx, layer, path)
+        if found:
+            return entry
+    return find_in_index(site, view.base, path)
+
+
+def layer_entry(site: Site, tx: ReadTransaction, layer: Layer, path: str) -> tuple[bool, Entry | None]:
+    """True when the layer says what is at a path; and the entry, None where it says that there is none."""
+    if layer.index is not None:
+        return _segment_entry(site, layer.index, path)
+    row = tx.get(STAGED[layer.id].pack(path))
+    if row is not None:
+        return True, decode_entry(path, row)
+    return is_cleared(tx, layer.id, path), None
+
+
+def is_cleared(tx: ReadTransaction, token: str, path: str) -> bool:
+    """True when a range tombstone of the token hides a path in the layers below.
+
+    No range tombstone of a token lies within another. So the one that could hide the path is the last before it.
+    """
+    prefix = CLEARED[token]
+    keys = KeyRange(prefix.packed, prefix.pack(path) + b"\0")
+    nearest = next(tx.keys(keys, reverse=True), None)
+    return nearest is not None and nearest != prefix.packed and path.startswith(str(prefix.unpack(nearest)[0]))
+
+
+def _segment_entry(site: Site, index: str, path: str) -> tuple[bool, Entry | None]:
+    found = _row_of(site, index, path.encode())
+    if found is None:
+        return False, None
+    batch, row = found
+    if "deleted" in batch.schema.names and batch.column("deleted")[row].as_py():
+        return True, None
+    return True, entry_at(batch, row)
+
+
+def find_in_index(site: Site, index: str, path: str) -> Entry | None:
+    """The entry of an index at a path.
+
+    Raises: `NotFound`, `Corrupt`.
+    """
+    found = _row_of(site, index, path.encode())
+    return None if found is None else entry_at(*found)
+
+
+def _row_of(site: Site, id_: str, key: bytes) -> tuple[pa.RecordBatch, int] | None:
+    entries = site.index(id_).entries
+    low, high = 0, len(entries)
+    while low < high:
+        middle = (low + high) // 2
+        if entries[middle].last < key:
+            low = middle + 1
+        else:
+            high = middle
+    if low == len(entries) or entries[low].first > key:
+        return None
+    batch = open_range(site.ranges, entries[low])
+    keys = key_column(batch.column("key"))
+    row = lower_bound(keys, key)
+    return (batch, row) if row < len(keys) and keys[row] == key else None
+
+
+# -- many paths ---------------------------------------------------------------------------------------
+
+
+def _streams(site: Site, reading: Reading, layers: tuple[Layer, ...], bounds: Bounds) -> tuple[list[Stream], Spans]:
+    streams, hidden = [], NO_SPANS
+    for layer in layers:
+        if layer.index is None:
+            streams.append(token_stream(reading, layer.id, bounds))
+            hidden |= streams[-1].spans
+        else:
+            streams.append(Stream(index_stream(site.ranges, site.index(layer.index), bounds, hidden)))
+    return streams, hidden
+
+
+def changes_of(
+    site: Site, reading: Reading, layers: tuple[Layer, ...], bounds: Bounds | None = None
+) -> tuple[Iterator[pa.RecordBatch], Spans]:
+    """The layers as one stream of changes, and the range tombstones that count for what lies below them."""
+    bounds = bounds or Bounds(rows=1 << 14)
+    return combine(_streams(site, reading, layers, bounds)[0], reverse=bounds.reverse)
+
+
+def visible(site: Site, reading: Reading, view: View, bounds: Bounds | None = None) -> Iterator[pa.RecordBatch]:
+    """The entries of a state as batches, each ascending; of `bounds.reverse` the last batch first.
+
+    Raises: `NotFound`, `Corrupt` for ranges.
+    """
+    bounds = bounds or Bounds(rows=1 << 14)
+    streams, hidden = _streams(site, reading, view.layers, bounds)
+    base = Stream(index_stream(site.ranges, site.index(view.base), bounds, hidden))
+    blocks, _ = combine([*streams, base], reverse=bounds.reverse)
+    for block in blocks:
+        deleted = block.column("deleted")
+        shown = block if deleted.true_count == 0 else block.filter(pc.invert(deleted))
+        if shown.num_rows:
+            yield shown.select(ENTRIES.names)
+
+
+def uncommitted(
+    site: Site, reading: Reading, view: View, keys: KeyRange = EVERY_KEY, *, rows: int = 1 << 14
+) -> Iterator[Difference]:
+    """The changes that a state is of its head, stretch by stretch: in what every mix of layers comes to.
+
+    Raises: `NotFound`, `Corrupt` for ranges.
+    """
+    bounds = Bounds(keys, rows=rows)
+    streams, _ = _streams(site, reading, view.layers, bounds)
+    compacted = Stream(difference_stream(site.ranges, view.head, view.base, bounds))
+    blocks, spans = combine([*streams, compacted])
+    bounded = Spans.of(spans.within(keys))
+    yield from differences(site.ranges, site.index(view.head), blocks, bounded, same=IDENTITY, within=keys)
+
+
+def is_dirty(site: Site, reading: Reading, view: View) -> bool:
+    """True when a state differs from its head."""
+    if not view.layers and view.base == view.head:
+        return False
+    return next(uncommitted(site, reading, view, rows=256), None) is not None

@@ -1,0 +1,70 @@
+"""The sensor: counts the tombstones of each branch, and says when the branch should be compacted.
+
+One for each process, in memory. A count belongs to a branch and its staging token: another token begins at 0.
+
+Invariants:
+* `count` never waits, and never raises.
+* After so many tombstones as the threshold the branch is offered once, and the count begins anew; when the offer is
+  not taken, the next tombstone offers it again.
+* After `close` nothing is offered. Closing twice is harmless.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeAlias
+
+__all__ = ("Offer", "Sensor")
+
+BRANCHES_MAX = 10_000
+
+Offer: TypeAlias = "Callable[[str, str, str], bool]"
+"""Takes a repository's uid, a branch and its token; False when it cannot be taken now."""
+
+
+class Sensor:
+    """Counts of tombstones by branch."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._offer = offer
+        self._counts: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def count(self, uid: str, branch: str, token: str, *, tombstones: int, threshold: int) -> None:
+        """Note tombstones that were written to a branch; `threshold` 0 is off."""
+        if threshold <= 0 or tombstones <= 0:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            before, counted = self._counts.get((uid, branch), (token, 0))
+            counted = tombstones + (counted if before == token else 0)
+            due = counted >= threshold
+            self._remember((uid, branch), token, counted)
+        if due and self._offer(uid, branch, token):
+            with self._lock:
+                self._remember((uid, branch), token, max(0, counted - threshold) % threshold)
+
+    def counted(self, uid: str, branch: str) -> int:
+        """The tombstones counted since the last offer that was taken."""
+        with self._lock:
+            return self._counts.get((uid, branch), ("", 0))[1]
+
+    def forget(self, uid: str, branch: str) -> None:
+        """Begin anew for a branch."""
+        with self._lock:
+            self._counts.pop((uid, branch), None)
+
+    def close(self) -> None:
+        """Offer nothing any more."""
+        with self._lock:
+            self._closed = True
+
+    def _remember(self, place: tuple[str, str], token: str, counted: int) -> None:
+        self._counts[place] = (token, counted)
+        self._counts.move_to_end(place)
+        while len(self._counts) > BRANCHES_MAX:
+            self._counts.popitem(last=False)

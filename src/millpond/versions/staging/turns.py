@@ -1,0 +1,150 @@
+"""Turns: those who move the head of one branch go one after another, in this process and in others.
+
+A turn is a lock in this process, and a row in the space that other processes respect until it ends or its holder is
+silent for too long. It is taken and given back within writes that its holder makes anyway, so it costs none.
+
+Invariants:
+* A turn only saves work: whoever moves a head compares the branch with what it was, and a late holder loses.
+* Nobody waits for a holder that died longer than `LEASE_MS`.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.errors import Unavailable
+from millpond.json_forms import FormError, JsonForm
+from millpond.versions.keyspaces import TURN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millpond.clock import Clock
+    from millpond.kernel.space import Space, Transaction
+
+__all__ = ("Turn", "TurnTaken", "Turns")
+
+LEASE_MS = 10_000
+LOOK_SECONDS = 0.02
+WAIT_SECONDS_MAX = 300.0
+
+
+class TurnTaken(Unavailable):
+    """Another process moves the head; it stays between a turn and its holder, who looks again."""
+
+    kind = "branch_busy"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    holder: str
+    until_ms: int
+
+
+_FORM = JsonForm(_Lease)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn at one branch, to be written down within the holder's own writes."""
+
+    key: bytes
+    holder: str
+    clock: Clock
+
+    def take(self, tx: Transaction) -> None:
+        """Note in the space that it is ours, or go on holding it.
+
+        Raises: `TurnTaken`.
+        """
+        row = tx.get(self.key)
+        lease = None if row is None else _parse(row)
+        now = self.clock.now_ms()
+        # A lease that ends later than any may was written under another time of day.
+        if lease is not None and lease.holder != self.holder and now < lease.until_ms <= now + LEASE_MS:
+            raise TurnTaken("another process moves the head of the branch", hint="try again")
+        tx.put(self.key, _FORM.encode(_Lease(self.holder, now + LEASE_MS)))
+
+    def give_back(self, tx: Transaction) -> None:
+        """Note in the space that it is over."""
+        row = tx.get(self.key)
+        lease = None if row is None else _parse(row)
+        if lease is not None and lease.holder == self.holder:
+            tx.delete(self.key)
+
+
+def _parse(row: bytes) -> _Lease | None:
+    try:
+        return _FORM.decode(row)
+    except FormError:
+        return None
+
+
+class Turns:
+    """The turns of a process: one queue a branch."""
+
+    def __init__(self, space: Space, clock: Clock) -> None:
+        self._space, self._clock = space, clock
+        self._locks: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def turn(self, uid: str, branch: str) -> Iterator[Turn]:
+        """Wait until it is this thread's turn in this process; what is noted in the space is cleared at the end.
+
+        Raises: `Unavailable` after a long wait.
+        """
+        place = (uid, branch)
+        with self._guard:
+            lock, users = self._locks.get(place, (threading.Lock(), 0))
+            self._locks[place] = lock, users + 1
+        try:
+            if not lock.acquire(timeout=WAIT_SECONDS_MAX):
+                raise Unavailable(
+                    "others move the head of the branch for too long", kind="branch_busy", branch=branch,
+                    hint="try again",
+                )  # fmt: skip
+            try:
+                yield from self._held(Turn(TURN[uid].pack(branch), self._clock.random_id(), self._clock))
+            finally:
+                lock.release()
+        finally:
+            with self._guard:
+                lock, users = self._locks[place]
+                if users == 1:
+                    del self._locks[place]
+                else:
+                    self._locks[place] = lock, users - 1
+
+    def _held(self, turn: Turn) -> Iterator[Turn]:
+        try:
+            yield turn
+        finally:
+            with self._space.read() as tx:
+                row = tx.get(turn.key)
+                lease = None if row is None else _parse(row)
+            if lease is not None and lease.holder == turn.holder:
+                self._space.write(turn.give_back)
+
+    def write(self, turn: Turn, change: Callable[[Transaction], object]) -> object:
+        """Make a write that needs the turn, when other processes let it.
+
+        Raises: `Unavailable` after a long wait; what the write raises.
+        """
+
+        def act(tx: Transaction) -> object:
+            turn.take(tx)
+            return change(tx)
+
+        due = self._clock.monotonic() + WAIT_SECONDS_MAX
+        never = threading.Event()
+        while True:
+            try:
+                return self._space.write(act)
+            except TurnTaken:
+                if self._clock.monotonic() >= due:
+                    raise
+            self._clock.wait(never, self._clock.monotonic() + LOOK_SECONDS)

@@ -1,0 +1,264 @@
+"""Writes to a branch: each is one transaction that reads the branch, checks, and writes to its staging token.
+
+What a condition or a deletion must know about the layers that are files (segments and the index) is read before the
+transaction, for they never change. Within it only rows are read. When the branch has other files by then, the write
+begins anew.
+
+Invariants:
+* An acknowledged write is in the token that was the staging token when it was committed.
+* A condition holds in the transaction that writes.
+* A tombstone is written only where a layer below shows the path; a row that hides nothing goes instead.
+* No range tombstone of a token lies within another of that token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from millpond.errors import Conflict, NotFound
+from millpond.kernel.steps import step
+from millpond.versions.graph.commits import get_commit
+from millpond.versions.keyspaces import CLEARED, STAGED
+from millpond.versions.objects.entries import Entry, check_path
+from millpond.versions.objects.staged_rows import TOMBSTONE, decode_entry, encode_entry, encode_rows
+from millpond.versions.site import CompactionRules, Site, read_setting
+from millpond.versions.staging.branches import BranchRecord, Layer, get_branch, put_branch
+from millpond.versions.staging.reads import is_cleared
+from millpond.versions.staging.segments import find_rows
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+
+__all__ = (
+    "Below", "Condition", "clear_prefix", "delete_paths", "delete_prefix", "entry_not_found", "put_entries",
+    "put_entry", "set_metadata", "shown", "write_below",
+)  # fmt: skip
+
+T = TypeVar("T")
+ROWS_DELETED_MAX = 1_000
+"""Rows of a prefix that are deleted with the range tombstone; with more of them the token is sealed instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The entry that must be at a path for it to be written: nothing (`absent`), or an entry with a checksum."""
+
+    absent: bool = False
+    checksum: str | None = None
+
+    def check(self, path: str, found: Entry | None) -> None:
+        """Refuse to write.
+
+        Raises: `Conflict`.
+        """
+        if self.absent and found is not None:
+            raise Conflict("path already exists", kind="precondition_failed", path=path, hint="choose another path")
+        if self.checksum is not None and (found is None or found.checksum != self.checksum):
+            raise Conflict(
+                "the object is not the one expected", kind="precondition_failed", path=path,
+                expected=self.checksum, found=None if found is None else found.checksum,
+            )  # fmt: skip
+
+
+class _MoreFiles(Exception):
+    """Ends a transaction that needs a file that was not read before it."""
+
+    def __init__(self, index: str) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+@dataclass(slots=True)
+class Below:
+    """The entries that layers which are files hold at some paths, by index: read outside of transactions."""
+
+    site: Site
+    paths: Sequence[str]
+    found: dict[str, dict[str, Entry | None]] = field(default_factory=dict)
+
+    def read(self, index: str) -> None:
+        """Read what an index holds at the paths; an entry of None is a tombstone."""
+        self.found[index] = find_rows(self.site, index, self.paths)
+
+    def at(self, index: str) -> dict[str, Entry | None]:
+        """The entries of an index at the paths."""
+        if index not in self.found:
+            raise _MoreFiles(index)
+        return self.found[index]
+
+
+def write_below(site: Site, below: Below, change: Callable[[Transaction], T]) -> T:
+    """Make a write; whenever it needs a file that was not read, read that and begin anew."""
+    while True:
+        try:
+            return site.space.write(change)
+        except _MoreFiles as more:
+            below.read(more.index)
+
+
+def shown(
+    site: Site, tx: ReadTransaction, record: BranchRecord, layers: Sequence[Layer], below: Below, path: str
+) -> Entry | None:
+    """The entry that these layers, and the index below them, show at a path."""
+    for layer in layers:
+        if layer.index is not None:
+            rows = below.at(layer.index)
+            if path in rows:
+                return rows[path]
+            continue
+        row = tx.get(STAGED[layer.id].pack(path))
+        if row is not None:
+            return decode_entry(path, row)
+        if is_cleared(tx, layer.id, path):
+            return None
+    base = record.compacted_index or get_commit(tx, site.graph.commits, record.commit_id).tree
+    return below.at(base).get(path)
+
+
+def _begin(site: Site, tx: ReadTransaction, branch: str, *, force: bool) -> BranchRecord:
+    site.check_writable(tx, branch, "write to", force=force)
+    return get_branch(tx, site.uid, branch)
+
+
+def put_entry(
+    site: Site, branch: str, entry: Entry, condition: Condition | None = None, *, force: bool = False
+) -> None:
+    """Stage an entry.
+
+    Raises: `NotFound` for the branch; `Denied` for a protected branch; `Conflict` for a condition that does not hold.
+    """
+    check_path(entry.path)
+    value = encode_entry(entry)
+    below = Below(site, [entry.path])
+
+    def change(tx: Transaction) -> None:
+        record = _begin(site, tx, branch, force=force)
+        if condition is not None:
+            condition.check(entry.path, shown(site, tx, record, record.layers, below, entry.path))
+        tx.put(STAGED[record.staging_token].pack(entry.path), value)
+
+    write_below(site, below, change)
+
+
+def put_entries(site: Site, branch: str, batch: pa.RecordBatch, *, force: bool = False) -> None:
+    """Stage rows with the columns of entries or of changes, all or none; of rows of one path the last one counts.
+
+    Raises: as `put_entry`.
+    """
+    paths = [key.decode() for key in batch.column("key").to_pylist()]
+    values = encode_rows(batch)
+
+    def change(tx: Transaction) -> tuple[str, int]:
+        record = _begin(site, tx, branch, force=force)
+        rows = STAGED[record.staging_token]
+        for path, value in zip(paths, values, strict=True):
+            tx.put(rows.pack(path), value)
+        return record.staging_token, values.count(TOMBSTONE)
+
+    _count(site, branch, *site.space.write(change))
+
+
+def delete_paths(site: Site, branch: str, paths: Sequence[str], *, force: bool = False) -> int:
+    """Delete paths, all or none; how many of them were there. A path that is not there is no error.
+
+    Raises: as `put_entry`, without conditions.
+    """
+    below = Below(site, paths)
+
+    def change(tx: Transaction) -> tuple[int, str, int]:
+        record = _begin(site, tx, branch, force=force)
+        return _delete(site, tx, record, below)
+
+    present, token, tombstones = write_below(site, below, change)
+    _count(site, branch, token, tombstones)
+    return present
+
+
+def _delete(site: Site, tx: Transaction, record: BranchRecord, below: Below) -> tuple[int, str, int]:
+    token = record.staging_token
+    keys = [STAGED[token].pack(path) for path in below.paths]
+    present = tombstones = 0
+    for path, key, row in zip(below.paths, keys, tx.get_many(keys), strict=True):
+        if row == TOMBSTONE:
+            continue
+        hidden = is_cleared(tx, token, path)
+        under = None if hidden else shown(site, tx, record, record.sealed, below, path)
+        if under is not None:
+            tx.put(key, TOMBSTONE)
+            tombstones += 1
+        elif row is not None:
+            tx.delete(key)
+        present += row is not None or under is not None
+    return present, token, tombstones
+
+
+def delete_prefix(site: Site, branch: str, prefix: str, *, fresh_token: str, force: bool = False) -> None:
+    """Delete every path that begins with a prefix: one range tombstone, however many there are.
+
+    Raises: as `put_entry`, without conditions.
+    """
+
+    def change(tx: Transaction) -> str:
+        record = _begin(site, tx, branch, force=force)
+        return clear_prefix(site, tx, branch, record, prefix, fresh_token).staging_token
+
+    token = site.space.write(change)
+    step("versions.prefix_deleted")
+    _count(site, branch, token, 1)
+
+
+def clear_prefix(
+    site: Site, tx: Transaction, branch: str, record: BranchRecord, prefix: str, fresh_token: str
+) -> BranchRecord:
+    """Put a range tombstone into the staging token; the record with the token it went to.
+
+    Rows of the token itself would count over it. Few of them are deleted; many are sealed below a new token.
+    """
+    rows = STAGED[record.staging_token].starting(prefix)
+    if len(list(islice(tx.keys(rows), ROWS_DELETED_MAX + 1))) > ROWS_DELETED_MAX:
+        record = put_branch(tx, site.uid, branch, replace(record, staging_token=fresh_token, sealed=record.layers))
+    else:
+        tx.delete_range(rows)
+    cleared = CLEARED[record.staging_token]
+    if not is_cleared(tx, record.staging_token, prefix):
+        tx.delete_range(cleared.starting(prefix))
+        tx.put(cleared.pack(prefix), b"")
+    return record
+
+
+def set_metadata(site: Site, branch: str, path: str, metadata: dict[str, str], *, force: bool = False) -> Entry:
+    """Replace the user metadata of an entry.
+
+    Raises: `NotFound` for the path too.
+    """
+    below = Below(site, [path])
+
+    def change(tx: Transaction) -> Entry:
+        record = _begin(site, tx, branch, force=force)
+        found = shown(site, tx, record, record.layers, below, path)
+        if found is None:
+            raise entry_not_found(path)
+        entry = replace(found, metadata=metadata)
+        tx.put(STAGED[record.staging_token].pack(path), encode_entry(entry))
+        return entry
+
+    return write_below(site, below, change)
+
+
+def entry_not_found(path: str) -> NotFound:
+    """The error for a path without an entry."""
+    return NotFound("not found", kind="entry_not_found", path=path)
+
+
+def _count(site: Site, branch: str, token: str, tombstones: int) -> None:
+    if not tombstones:
+        return
+    with site.space.read() as tx:
+        rules = read_setting(tx, site.uid, CompactionRules)[0]
+    if rules is not None:
+        site.sensor.count(site.uid, branch, token, tombstones=tombstones, threshold=rules.deletions)
