@@ -141,6 +141,11 @@ class Settings(BaseSettings):
     url: str = Field("", description="the node's own address, as it stands in `nodes`; by default of host and port")
     nodes: Names = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
 
+    serve_without_peers: bool = Field(
+        False, description="whether a node that has asked its peers serves though some do not answer; it may then give "
+        "old answers, and a primary may enter what forks the log"
+    )  # fmt: skip
+
     # -- access ---------------------------------------------------------------------------------------
     access: str = Field(
         "auto", pattern="^(auto|tokens|open)$",

@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from millpond.clock import Clock, SystemClock
 from millpond.nodes.node import Node
 from millpond.pond import Pond
 from millpond.server.run import Service
@@ -63,8 +64,8 @@ class Answer:
 class Served:
     """A node that is served in this process."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.service = Service(load_settings(**{**QUICK, **settings}))
+    def __init__(self, *, clock: Clock | None = None, **settings: Any) -> None:
+        self.service = Service(load_settings(**{**QUICK, **settings}), clock=clock)
         self.pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=60))
         self._ready = threading.Event()
         self._failed: BaseException | None = None
@@ -114,6 +115,14 @@ class Served:
 
     def delete(self, path: str, **options: Any) -> Answer:
         return self.request("DELETE", path, **options)
+
+    def wait_ready(self, seconds: float = 30.0) -> None:
+        """Wait until the node says that it is ready."""
+        clock, pause = SystemClock(), threading.Event()
+        until = clock.monotonic() + seconds
+        while reasons := self.node.reasons():
+            assert clock.monotonic() < until, reasons
+            pause.wait(0.01)
 
     def close(self) -> None:
         """Stop as SIGTERM does; the folder may be served again then."""
@@ -181,4 +190,7 @@ def cluster(request: pytest.FixtureRequest, serve: Callable[..., Served]) -> Clu
     """Three nodes of one pond."""
     ports = free_ports(3)
     nodes = [f"http://127.0.0.1:{port}" for port in ports]
-    return ClusterHere([serve(port=port, nodes=nodes, **_marked(request)) for port in ports])
+    made = ClusterHere([serve(port=port, nodes=nodes, **_marked(request)) for port in ports])
+    for served in made.nodes:
+        served.wait_ready()
+    return made

@@ -55,7 +55,7 @@ def test_a_hundred_waiters_are_one_pull(cluster: ClusterHere) -> None:
     load(primary, "a")
     follower = replica.node.follower
     first = _Counting(follower.peers()[0].connection)
-    follower._peers[0] = first
+    follower.members.peers[0] = first
     caught_up(replica, primary.pond.log.position()[0])
     with ThreadPoolExecutor(100) as pool:
         requests_before = first.requests
@@ -280,7 +280,7 @@ def test_a_node_that_always_has_more_to_enter_is_looked_after_too(
         return []
 
     monkeypatch.setattr(follower.healer, "heal", heal)
-    follower._peers[0] = _PageByPage(follower.peers()[0].connection)
+    follower.members.peers[0] = _PageByPage(follower.peers()[0].connection)
     follower.start()
     caught_up(replica, position)
     assert healed_at[0] < position

@@ -362,7 +362,9 @@ def test_clusters_begin_in_any_order(serve: Callable[..., Served]) -> None:
     ports = free_ports(2)
     nodes = [f"http://127.0.0.1:{port}" for port in ports]
     replica = serve(port=ports[1], nodes=nodes)
-    assert replica.get("/readyz").status == 200, "a replica answers what it knows"
+    assert replica.get("/readyz").status == 503, "it cannot know whether the pond is new"
     primary = serve(port=ports[0], nodes=nodes)
+    for node in (replica, primary):
+        node.wait_ready()
     primary.pond.create_map("m", kind="state")
     assert replica.pond.log.wait_position(1, 30)

@@ -28,7 +28,9 @@ from millpond.errors import Invalid, MillpondError, Unavailable
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
-__all__ = ("Broken", "Busy", "Sockets", "breaking", "may_have_token", "node_urls", "unreachable", "way_out")
+__all__ = (
+    "Broken", "Busy", "Sockets", "answers_nothing", "breaking", "may_have_token", "node_urls", "unreachable", "way_out",
+)  # fmt: skip
 
 IDLE_CONNECTIONS_MAX = 8
 """Idle connections to one node that a process keeps; more may be open at once."""
@@ -77,6 +79,10 @@ def _checked(url: str) -> str:
     return url
 
 
+ELSEWHERE = ("node_unreachable", "node_not_ready", "node_starting", "node_stopping")
+"""The kinds of error after which a reader asks the next node: this one says nothing of the data."""
+
+
 class Broken(Exception):
     """A lost connection: why, and whether what was sent can have arrived.
 
@@ -95,6 +101,11 @@ class Busy(Exception):
     def __init__(self, error: MillpondError, seconds: float) -> None:
         super().__init__(str(error))
         self.error, self.seconds = error, seconds
+
+
+def answers_nothing(error: Exception) -> bool:
+    """True for a node that cannot be reached or is not ready: a reader goes on to the next one."""
+    return isinstance(error, Unavailable) and error.kind in ELSEWHERE
 
 
 def unreachable(node: str, reason: object, *, attempts: int = 1, hint: str | None = None) -> Unavailable:

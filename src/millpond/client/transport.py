@@ -4,7 +4,8 @@ Two things can go wrong, and they are never confused:
 
 * a **refusal** is any answer of a node that is not a success. It is raised as the error it was, and is final: nothing
   is tried again, and no other node is asked. A node that is busy for a moment (503 with a small Retry-After) is asked
-  again; one that is not the primary is asked no more, the primary is;
+  again; one that is not the primary is asked no more, the primary is; one that is not ready says nothing of the data,
+  and readers go on to the next node;
 * a **lost connection** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
   `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
   `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead.
@@ -28,6 +29,7 @@ from millpond.client.connections import (
     Broken,
     Busy,
     Sockets,
+    answers_nothing,
     breaking,
     may_have_token,
     node_urls,
@@ -364,9 +366,9 @@ class Nodes:
     # -- reading: one is enough -----------------------------------------------------------------------
 
     def first(self, ask: Callable[[Connection], T]) -> T:
-        """The answer of the first node that can be reached, in order; lately unreachable ones come last.
+        """The answer of the first node that is ready, in order; those that lately were not come last.
 
-        All are tried before any is tried again. What a node answers is final, also when it refuses.
+        All are tried before any is tried again. What a ready node answers is final, also when it refuses.
 
         Raises: what the node answers; `Unavailable` naming every node when none can be reached.
         """
@@ -391,7 +393,7 @@ class Nodes:
             try:
                 answer = ask(node.once)
             except Unavailable as error:
-                if error.kind != "node_unreachable" or error.values.get("node") != node.url:
+                if not answers_nothing(error):
                     raise
                 failed[node.url] = error
                 self._avoided[node.url] = self.clock.monotonic() + AVOIDED_SECONDS
@@ -454,7 +456,11 @@ def _outcome(node: Connection, ask: Callable[[Connection], T]) -> Outcome[T]:
 
 
 def _none_reachable(failed: Mapping[str, Unavailable], attempts: int) -> Unavailable:
-    reasons = "; ".join(f"{node}: {error.values.get('reason')}" for node, error in failed.items())
+    reasons = "; ".join(f"{node}: {error.values.get('reason', error)}" for node, error in failed.items())
+    unready = [error for error in failed.values() if error.kind != "node_unreachable"]
+    if unready:
+        hint = "a node becomes ready by itself when its reason is gone"
+        return Unavailable("no node is ready", kind=unready[0].kind, node=", ".join(failed), reason=reasons, hint=hint)
     return unreachable(
         ", ".join(failed), reasons, attempts=attempts, hint="no node answers: is 'millpond serve' running?"
     )

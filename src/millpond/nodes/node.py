@@ -1,7 +1,8 @@
 """A node: a pond that is served, and what works on it by itself.
 
-`Node` holds no sockets; `server/` lets others reach it. Its life: made, `start`ed in the background, `stop`ped; it
-answers questions as soon as it is made, and takes changes once it has `started`.
+`Node` holds no sockets; `server/` lets others reach it. Its life: made, `start`ed in the background, `stop`ped. It
+answers questions when it is sound, and takes changes when it has `started` and is a primary that enters: see
+`replication/readiness.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, Unavailable
+from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.maps.loads.merger import Merger
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Scheduler
@@ -23,6 +24,7 @@ from millpond.nodes.replication.copies import FileCopies
 from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.repair import Repairs
+from millpond.nodes.replication.soundness import not_ready
 from millpond.nodes.tokens import TokenFile, Tokens
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
@@ -96,6 +98,40 @@ class Node:
         if stuck is not None:
             # What is entered now would be lost when the node is made equal to the peer that knows more.
             raise stuck
+        self.need_ready()
+        if not self.follower.soundness.appends():
+            raise not_ready(self.url, self._not_entering())
+
+    def _not_entering(self) -> str:
+        unheard = self.follower.soundness.readiness.unheard()
+        if unheard:
+            return (
+                f"the primary has not heard from {', '.join(unheard)} since it started: they may have entries that it "
+                "lost; start them, or take one that is lost for good out of `nodes`"
+            )
+        return "the primary gets back entries that only its peers have"
+
+    @property
+    def answers(self) -> bool:
+        """True when the node answers questions; False also when it must look more closely."""
+        return self.follower.soundness.answers and not self.comparing.differing
+
+    def unready(self) -> MillpondError | None:
+        """The error to answer questions with; None while the node answers them."""
+        unready = self.follower.soundness.unready()
+        if unready is not None:
+            return unready
+        differing = self.comparing.reasons()
+        return not_ready(self.url, "; ".join(differing)) if differing else None
+
+    def need_ready(self) -> None:
+        """Insist that this node may answer questions.
+
+        Raises: `Unavailable`, kind `node_not_ready`, with the reason.
+        """
+        unready = self.unready()
+        if unready is not None:
+            raise unready
 
     # -- life -----------------------------------------------------------------------------------------
 
@@ -149,9 +185,11 @@ class Node:
             reasons.append("the merger has ended")
         if self.merger.error:
             reasons.append(f"the merger cannot see what waits: {self.merger.error}")
-        stuck = self.follower.ready()
-        if stuck is not None:
-            reasons.append(str(stuck))
+        unready = self.follower.soundness.unready()
+        if unready is not None:
+            reasons.append(str(unready.values.get("reason") or unready))
+        elif self.started and self.role == "primary" and not self.follower.soundness.appends():
+            reasons.append(self._not_entering())
         return reasons + self.comparing.reasons() + self._disk_reasons()
 
     def _disk_reasons(self) -> list[str]:

@@ -35,7 +35,8 @@ def answering_at_once(app: ASGIApp, node: Node) -> ASGIApp:
     cached = FastGet(node.pond, node.clock)
 
     async def quick(scope: Scope, receive: Receive, send: Send) -> None:
-        body = _answer(scope, node, cached) if scope["type"] == "http" and scope["method"] == "GET" else None
+        plain = scope["type"] == "http" and scope["method"] == "GET" and node.answers
+        body = _answer(scope, node, cached) if plain else None
         if body is None:
             await app(scope, receive, send)
             return

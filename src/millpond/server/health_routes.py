@@ -9,9 +9,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from millpond.nodes.node import Node
+from millpond.nodes.replication.status import NodeStatus
 from millpond.server.limits import GuardedRoute
 
-__all__ = ("Alive", "NodeResponse", "Ready", "routes")
+__all__ = ("Alive", "NodeResponse", "PeerStatus", "Ready", "routes")
 
 
 class Alive(BaseModel):
@@ -42,6 +43,19 @@ class NodeResponse(BaseModel):
     clock_ms: int
 
 
+class PeerStatus(BaseModel):
+    """The status that a peer sends, and is answered with."""
+
+    url: str
+    pond: str
+    position: int
+    chain: str
+    sound: bool = Field(description="it has every load that was acknowledged")
+    clock_ms: int
+    nodes: list[str] = []
+    remembers: int = Field(0, description="the position that the receiver once confirmed")
+
+
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
     router = APIRouter(route_class=GuardedRoute, tags=["health"])
@@ -59,5 +73,10 @@ def routes(node: Node) -> APIRouter:
     @router.get("/v1/node", summary="What this node is", response_model=NodeResponse)
     def facts() -> dict[str, Any]:
         return node.facts()
+
+    @router.post("/v1/nodes/status", summary="Exchange status with a peer", response_model=PeerStatus, tags=["nodes"])
+    def exchange(status: PeerStatus) -> dict[str, Any]:
+        """The caller is heard by this node, and this node by the caller."""
+        return node.follower.survey.receive(NodeStatus.from_dict(status.model_dump())).to_dict()
 
     return router

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from anyio.to_thread import run_sync
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -87,6 +88,8 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             admit(request, needs)
+            if needs.when_ready and not request.app.state.node.answers:
+                await run_sync(request.app.state.node.need_ready)
             if needs.body_bytes_max is None:
                 return await handler(request)
             budget: BodyBudget = request.app.state.body_budget

@@ -76,6 +76,8 @@ def _add_log(router: APIRouter, node: Node) -> None:
 
         With `map`, the right to read that map is enough, and `applied` says up to where it is merged here.
         """
+        if map is not None and not node.answers:
+            await in_thread(request, node.need_ready)
         return await in_thread(request, _log, node, after, limit, wait, map)
 
     @router.post("/log/replication", tags=["nodes"], summary="Wait until this node has caught up")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from millpond.maps.map import Map
@@ -90,7 +90,14 @@ def routes(node: Node) -> APIRouter:
     router = APIRouter(route_class=GuardedRoute, prefix="/v1/maps", tags=["maps"])
 
     @router.get("", summary="All maps that you may read", response_model=Maps)
-    def list_maps(caller: RequestCaller) -> dict[str, Any]:
+    def list_maps(
+        caller: RequestCaller,
+        unready: Annotated[bool, Query(description="also when the node is not ready; needs admin")] = False,
+    ) -> dict[str, Any]:
+        if unready:
+            caller.need("admin")
+        else:
+            node.need_ready()
         return {"maps": [_as_json(pond_map) for pond_map in node.pond.maps() if caller.may("read", pond_map.name)]}
 
     @router.get("/{name}", summary="One map", response_model=MapResponse)

@@ -72,6 +72,8 @@ class RouteNeeds:
     """The largest body; 0: it takes none; None: it goes to the disk as it comes, within `max_upload_bytes`."""
     hint: str = _LESS
     """The way out for a body that is too large."""
+    when_ready: bool = False
+    """The route answers from the rows of maps: 503 while the node is not ready."""
 
 
 def _everybody() -> RouteNeeds:
@@ -91,20 +93,20 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- maps
     ("GET", "/v1/maps"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
     ("POST", "/v1/maps"): RouteNeeds("admin", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    ("GET", "/v1/maps/{name}"): RouteNeeds("read", On.MAP, Work.SMALL),
+    ("GET", "/v1/maps/{name}"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
     ("PATCH", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     ("DELETE", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION),
     ("POST", "/v1/maps/{name}/maintenance"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     # -- questions
-    ("GET", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL),
-    ("POST", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, ORDER_BYTES_MAX),
+    ("GET", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
+    ("POST", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, ORDER_BYTES_MAX, when_ready=True),
     ("POST", "/v1/maps/{name}/lookup"): RouteNeeds(
-        "read", On.MAP, Work.LARGE, LOOKUP_BYTES_MAX, "ask in several requests, or read a snapshot"
+        "read", On.MAP, Work.LARGE, LOOKUP_BYTES_MAX, "ask in several requests, or read a snapshot", when_ready=True
     ),
-    ("POST", "/v1/maps/{name}/scan"): RouteNeeds("read", On.MAP, Work.LARGE, JSON_BYTES_MAX),
-    ("GET", "/v1/maps/{name}/snapshot"): RouteNeeds("read", On.MAP, Work.LARGE),
-    ("GET", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.LARGE),
-    ("HEAD", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.SMALL),
+    ("POST", "/v1/maps/{name}/scan"): RouteNeeds("read", On.MAP, Work.LARGE, JSON_BYTES_MAX, when_ready=True),
+    ("GET", "/v1/maps/{name}/snapshot"): RouteNeeds("read", On.MAP, Work.LARGE, when_ready=True),
+    ("GET", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.LARGE, when_ready=True),
+    ("HEAD", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
     ("GET", "/v1/maps/{name}/digest"): RouteNeeds("read", On.MAP, Work.LARGE),
     ("GET", "/v1/maps/{name}/shard"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     # -- parts and loads
@@ -120,6 +122,8 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("POST", "/v1/log/replication"): RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, JSON_BYTES_MAX),
     ("GET", "/v1/log/state"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("GET", "/v1/log/quarantine"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    # -- nodes
+    ("POST", "/v1/nodes/status"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     # -- jobs, checks, repairs
     ("GET", "/v1/jobs"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
     ("GET", "/v1/jobs/{name}"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),

@@ -25,13 +25,15 @@ async def check_incarnation(request: Request) -> None:
 
     Each of these routes needs a right on the map, so that only its readers learn of it.
 
-    Raises: `NotFound`, kind `map_dropped`.
+    Raises: `NotFound`, kind `map_dropped`; as `Node.need_ready`.
     """
     wanted = request.headers.get(INCARNATION_HEADER)
     name = request.path_params.get("name")
     if wanted is None or name is None or not request.url.path.startswith(_MAPS):
         return
     node: Node = request.app.state.node
+    if not node.answers:
+        await run_sync(node.need_ready)  # it may not know of the map yet
     if not await run_sync(_is_there, node, name, wanted):
         raise dropped_map(name)
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from millpond.client.connections import answers_nothing
 from millpond.clock import Clock
-from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
+from millpond.errors import Conflict, Corrupt, NotFound
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition
@@ -169,7 +170,7 @@ class NodesLog:
         return retry(
             lambda: self._page(after, until=until),
             lambda error, _failures, _chance: (
-                POLL_SECONDS if isinstance(error, Unavailable) and error.kind == "node_unreachable" else None
+                POLL_SECONDS if answers_nothing(error) else None
             ),
             self._clock, until=self._clock.monotonic() + BEHIND_SECONDS,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from millpond.client.connections import answers_nothing
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
 from millpond.ranges.verify import check_file
 
@@ -27,8 +28,8 @@ NODE_UNREACHABLE = "node_unreachable"
 
 
 def unreachable_kind(error: MillpondError) -> bool:
-    """True for errors of a lost connection: the only ones after which a reader goes on to the next node."""
-    return error.kind == NODE_UNREACHABLE
+    """True for a node that cannot be reached, or is not ready: a reader goes on to the next node."""
+    return answers_nothing(error)
 
 
 @dataclass(slots=True)

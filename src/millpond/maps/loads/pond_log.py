@@ -65,7 +65,8 @@ class PondLog:
             if head_of(tx).position:
                 raise Conflict(
                     "the node holds another pond", kind="pond_other", found=(tx.get(_ID) or b"").decode(),
-                    wanted=pond_id, hint="give it an empty folder, or make it a copy: millpond repair --from URL",
+                    wanted=pond_id, hint="name the nodes of its own pond in `nodes`; or, to give up all that it holds, "
+                    "make it a copy: millpond repair URL --from URL",
                 )  # fmt: skip
             tx.put(_ID, pond_id.encode())
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "CATALOGUE", "CLONED", "LOADS", "LOG", "MAINTENANCE", "PART_NUMBER", "PART_RETENTION", "POND_ID",
-    "QUARANTINE", "QUEUE", "RETAINED", "SNAPSHOT", "STREAMS",
+    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "LOADS", "LOG", "MAINTENANCE", "PART_NUMBER", "PART_RETENTION",
+    "POND_ID", "QUARANTINE", "QUEUE", "RETAINED", "SNAPSHOT", "STREAMS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -65,4 +65,8 @@ POND_ID = REGISTRY.register(
 PART_RETENTION = REGISTRY.register(
     "pond", "part_retention", (), Scope.FOLDER, "text",
     "how long merged parts stay, in milliseconds; no row or 0: not at all",
+)  # fmt: skip
+CONFIRMED = REGISTRY.register(
+    "pond", "confirmed", ("url",), Scope.FOLDER, "8 bytes",
+    "the position of the log that another node had entered: so it is noticed when that node lost its disk",
 )  # fmt: skip

@@ -5,9 +5,11 @@ there is something. Whoever wants the node to have reached a position waits for 
 pull. When nothing comes, and now and then while much does, it looks after the node: parts that were quarantined are
 fetched from a peer, whole.
 
-A primary runs the same thread, and asks its peers whether one of them knows more: it lost what it once entered, and
-gets it back. When it starts and finds that it entered something else instead, it is not ready before that is decided:
-that the peer who knows otherwise cannot be reached for a while decides nothing.
+A second thread exchanges status with all peers (`survey.py`), and `readiness.py` says what follows from it. So a
+primary notices that a peer knows more: it lost what it once entered, and gets it back. When it starts and finds that it
+entered something else instead, it is not ready before that is decided: that the peer who knows otherwise cannot be
+reached for a while decides nothing. A replica that is not sound, while its primary is away, takes what it lacks from
+another peer.
 
 Held, it enters nothing by itself, and says so to who waits; a primary that starts asks its peers all the same.
 
@@ -27,16 +29,18 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from millpond.client.stopping import Interrupt, wait_ended
-from millpond.client.transport import Connection
 from millpond.clock import Clock
-from millpond.errors import Internal, Invalid, MillpondError, Unavailable
+from millpond.errors import Internal, MillpondError, Unavailable
 from millpond.json_forms import plain
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.replication.clone import RECOPIED
 from millpond.nodes.replication.heal import Healer
 from millpond.nodes.replication.log_apply import LogApplier
+from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.part_sources import PartSources, Uploads
 from millpond.nodes.replication.peer import Peer
+from millpond.nodes.replication.soundness import Soundness
+from millpond.nodes.replication.survey import Survey
 from millpond.pond import Pond
 from millpond.retry import Backoff, retry
 from millpond.settings import Settings
@@ -89,59 +93,52 @@ class Follower:
 
     def __init__(self, pond: Pond, settings: Settings, receiver: Uploads, clock: Clock) -> None:
         self._pond, self._settings, self._clock = pond, settings, clock
-        own = settings.own_url()
-        nodes = [url.rstrip("/") for url in settings.nodes]
         self._wake, self._stopping = threading.Event(), Interrupt()
-        self._peers = [Peer(Connection(url, settings, stop=self._stopping, clock=clock)) for url in nodes if url != own]
-        self.primary = nodes[0] if nodes else None
-        self.role = "alone" if not nodes else "primary" if nodes[0] == own else "replica"
+        self.pause = Pause(self._nudge)
+        self.members = Members(settings, clock, stop=self._stopping)
+        self.soundness = Soundness(
+            pond, self.members, clock, serve_without_peers=settings.serve_without_peers,
+            paused=lambda: not self.pause.going,
+        )  # fmt: skip
+        self.survey = Survey(
+            pond.space, self.peers, self.soundness.readiness, clock, own=self.soundness.own_status,
+            seconds=self._poll_seconds(), after=self._surveyed,
+        )  # fmt: skip
         self.sources = PartSources(pond.folder, settings, receiver, self.peers)
         self.healer = Healer(pond, self.sources, self.peers, clock)
         self._applier = LogApplier(pond, self.sources, clock, stopping=self._stopping, report=self._applied)
         self._changed = threading.Condition()
-        self.pause = Pause(self._nudge)
         self._phase: _Phase = "stopped"
         self._thread: threading.Thread | None = None
-        self._state = "stopped" if nodes else "alone"
+        self._state = "stopped" if self.members.urls else "alone"
         self._error: MillpondError | None = None
         self._since_ms = clock.now_ms()
-        self._stuck: MillpondError | None = None
         self._failures = 0
         self._disputed = ""
         self._rounds = 0
         self._rested = clock.monotonic()
 
+    @property
+    def role(self) -> str:
+        """`alone`, `primary` or `replica`."""
+        return self.members.role
+
     def peers(self) -> Sequence[Peer]:
         """The other nodes, the primary first."""
-        return self._peers
-
-    def peer(self, url: str) -> Peer:
-        """Another node by its address.
-
-        Raises: `Invalid`, kind `node_unknown`, for one that is not among `nodes`: whoever may order a repair may not
-            send this node, with its token, anywhere.
-        """
-        wanted = url.rstrip("/")
-        known = next((peer for peer in self._peers if peer.url == wanted), None)
-        if known is None:
-            listed = ", ".join(peer.url for peer in self._peers) or "none"
-            raise Invalid(
-                "this is no other node of the pond", kind="node_unknown", node=wanted, nodes=listed,
-                hint="name one of `nodes` as it stands there, or add it to the settings of this node first",
-            )  # fmt: skip
-        return known
+        return self.members.peers
 
     # -- life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to pull. A primary asks first whether a peer knows more than it does."""
-        if not self._peers or self._phase != "stopped":
+        if not self.members.peers or self._phase != "stopped":
             return
         self._phase = "starting"
         remove_tree(self._pond.folder / RECOPIED)  # of a copy that a crash interrupted
         self._tell("following")
         if self.role == "primary":
-            self._attempt(self._consult, once=True)
+            self._attempt(self._consult_all, once=True)
+        self.survey.start()
         self._phase = "running"
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self._thread.start()
@@ -149,11 +146,13 @@ class Follower:
     def interrupt(self) -> None:
         """Break off what is waited for: pauses, and all that peers are asked. `stop` follows."""
         self._stopping.set()
+        self.survey.interrupt()
         self._nudge()
 
     def stop(self) -> None:
         """Stop, when what is being entered has been entered: afterwards no thread of it uses the pond."""
         self.interrupt()
+        self.survey.stop()
         if self._thread is not None:
             wait_ended(self._thread, "the thread that follows the log")
             self._thread = None
@@ -168,7 +167,12 @@ class Follower:
 
     def ready(self) -> MillpondError | None:
         """The error that makes the node unusable, None when it may be used."""
-        return self._stuck
+        return self.soundness.fork
+
+    def _surveyed(self) -> None:
+        somebody = len(self.survey.failures) < len(self.peers())
+        if somebody and (not self.soundness.sound() or (self.role == "primary" and not self.soundness.appends())):
+            self._wake.set()
 
     def status(self) -> FollowerStatus:
         """Replication state: position, lag, last error."""
@@ -176,7 +180,8 @@ class Follower:
         with self._changed:
             error = self._error
             return FollowerStatus(
-                role=self.role, primary=self.primary, state=self._state, position=position, chain=chain,
+                role=self.role, primary=self.members.primary if self.members.urls else None, state=self._state,
+                position=position, chain=chain,
                 behind=max(self._applier.seen - position, 0), pulled=self._applier.pulled, clones=self._applier.clones,
                 healed=self.healer.healed, error=None if error is None else str(error),
                 error_kind=None if error is None else error.kind, since_ms=self._since_ms,
@@ -187,6 +192,7 @@ class Follower:
             if (state, error and error.kind) != (self._state, self._error and self._error.kind):
                 self._since_ms = self._clock.now_ms()
             self._state, self._error = state, error
+            self.soundness.cloning = state == "cloning"
             self._changed.notify_all()
 
     # -- waiting for a position -----------------------------------------------------------------------
@@ -199,6 +205,8 @@ class Follower:
                 `node_held`.
             Conflict: the log is a fork of the primary's.
         """
+        if self.soundness.fork is not None:
+            raise self.soundness.fork  # its entry at that position may be another one
         if self._pond.log.position()[0] < position:
             if self._phase != "running":
                 raise self._behind(position, "it does not pull")
@@ -209,8 +217,8 @@ class Follower:
         with self._changed:
             failures = self._failures
             while self._pond.log.position()[0] < position:
-                if self._stuck is not None and self._failures > failures:
-                    raise self._stuck
+                if self.soundness.fork is not None and self._failures > failures:
+                    raise self.soundness.fork
                 if not self.pause.going:
                     raise _held(position)
                 left = until - self._clock.monotonic()
@@ -235,7 +243,7 @@ class Follower:
                 lambda: self._rounds > rounds or self._failures > failures or self._ending(), until,
             )  # fmt: skip
             if self._rounds == rounds:
-                raise self._stuck or self._behind(self._applier.seen, self._error or "it was not there in time")
+                raise self.soundness.fork or self._behind(self._applier.seen, self._error or "it was not there in time")
 
     def _ending(self) -> bool:
         return self._stopping.is_set() or self._phase != "running"
@@ -276,26 +284,27 @@ class Follower:
             _LOG.error("pulling failed unexpectedly", exc_info=failure)
             error = Internal("pulling failed unexpectedly", kind="unexpected", reason=repr(failure))
         # A replica that went its own way does not stop a primary at work; one that starts may be the one at fault.
-        stuck = error.kind in _FORK and (self.role == "replica" or self._phase == "starting" or self._stuck is not None)
+        unsure = self.role == "replica" or self._phase == "starting" or self.soundness.fork is not None
+        stuck = error.kind in _FORK and unsure
         with self._changed:
             self._failures += 1
-            self._stuck = error if stuck else self._stuck
+            self.soundness.fork = error if stuck else self.soundness.fork
             if error.kind in _FORK:
                 self._applier.seen = 0  # there is nothing of that log to come up to
         if self._error is None or self._error.kind != error.kind:
             _LOG.warning("%s", error)
-        self._tell("broken" if self._stuck is None else "forked", error)
+        self._tell("broken" if self.soundness.fork is None else "forked", error)
 
     def _round(self) -> None:
         if not self.pause.going:
-            self._tell("held" if self._stuck is None else "forked", self._stuck)
+            self._tell("held" if self.soundness.fork is None else "forked", self.soundness.fork)
             self._pause(self._poll_seconds())
             return
         # Who is only kept awake asks now, and not for what may come.
         held = self.pause.held
         if self.role == "primary":
             self._consult()
-        elif self._follow(self._peers[0], 0 if held else self._poll_seconds(), by_job=True) and not self._tired():
+        elif self._follow(self._source(), 0 if held else self._poll_seconds(), by_job=True) and not self._tired():
             return
         self._rest()
         with self._changed:
@@ -304,11 +313,21 @@ class Follower:
         if held or self.role == "primary":
             self._pause(self._poll_seconds())
 
+    def _source(self) -> Peer:
+        """The primary; while that is away, and this node lacks something, a peer that has it."""
+        primary = self.members.peers[0]
+        if primary.url not in self.survey.failures or self.soundness.sound():
+            return primary
+        richest = self.soundness.readiness.richest()
+        if richest is None or self.soundness.readiness.position_of(richest) <= self._pond.log.position()[0]:
+            return primary
+        return self.members.peer(richest)
+
     def _poll_seconds(self) -> float:
         return min(self._settings.replication_interval / 1000, LONG_POLL_SECONDS_MAX)
 
     def _well(self) -> None:
-        self._stuck = None
+        self.soundness.fork = None
         self._tell("following")
 
     # -- following a peer -----------------------------------------------------------------------------
@@ -352,23 +371,21 @@ class Follower:
 
     # -- a primary's questions, and everybody's rest ---------------------------------------------------
 
+    def _consult_all(self) -> None:
+        """Ask all peers now, then get back what they have."""
+        self.survey.ask_all()
+        self._consult()
+
     def _consult(self) -> None:
         """Get back from the peer that knows most what this node does not know any more."""
-        positions: list[tuple[int, Peer]] = []
-        refused: list[MillpondError] = []
-        for peer in self._peers:
-            try:
-                positions.append((int(peer.node()["position"]), peer))
-            except Unavailable as error:
-                _LOG.info("%s", error)
-            except MillpondError as error:
-                refused.append(error)  # another one may know more all the same
-        position, chosen = max(positions, key=lambda pair: pair[0], default=(0, None))
-        if chosen is not None and position > self._pond.log.position()[0]:
-            self._disputed = chosen.url
-            self.follow(chosen)
-        if self._stuck is not None and self._disputed not in [peer.url for _, peer in positions]:
-            raise self._stuck
+        failures = dict(self.survey.failures)
+        richest = self.soundness.readiness.richest()
+        if richest is not None and self.soundness.readiness.position_of(richest) > self._pond.log.position()[0]:
+            self._disputed = richest
+            self.follow(self.members.peer(richest))
+        if self.soundness.fork is not None and (self._disputed in failures or not self._disputed):
+            raise self.soundness.fork
+        refused = [error for error in failures.values() if not isinstance(error, Unavailable)]
         if refused:
             raise refused[0]
         self._well()

@@ -40,6 +40,13 @@ def forked(peer: str, reason: object) -> Conflict:
     )  # fmt: skip
 
 
+def _ahead(peer: str, position: int, there: int) -> Unavailable:
+    return Unavailable(
+        "the peer's log ends before this node's", kind="log_ahead", peer=peer, position=position, peer_at=there,
+        hint="it lost entries that it gets back from here by itself",
+    )  # fmt: skip
+
+
 class LogApplier:
     """Applies logs of peers to one pond; `working` is held while rows change, also by those who heal them.
 
@@ -107,8 +114,12 @@ class LogApplier:
         """Be of the same pond; False for a new node, when the pond is not: a copy is had sooner than its whole past."""
         if peer.url not in self._joined:
             facts = peer.node()
+            own, there = self._pond.log.position()[0], int(facts["position"])
+            if own and not there:
+                # An empty node has a new id: it is no other pond, it lost its disk.
+                raise _ahead(peer.url, own, there)
             self._pond.log.join(str(facts["pond"]))
-            if self._pond.log.position()[0] == 0 and int(facts["position"]) > 0:
+            if own == 0 and there > 0:
                 return False
             self._joined.add(peer.url)
         return True
@@ -119,10 +130,7 @@ class LogApplier:
         if position <= after and last != (chain if position == after else self._chain_at(position, last)):
             raise forked(peer.url, f"the entries at position {position} differ")
         if position < after:
-            raise Unavailable(
-                "the peer's log ends before this node's", kind="log_ahead", peer=peer.url, position=after,
-                peer_at=position, hint="it lost entries that it gets back from here by itself",
-            )  # fmt: skip
+            raise _ahead(peer.url, after, position)
 
     def _chain_at(self, position: int, unknown: str) -> str:
         """Our own chain at an earlier position, `unknown` when it is trimmed."""

@@ -14,6 +14,7 @@ from millpond.client.download import Fetched, fetch_file
 from millpond.client.transport import Connection
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition
+from millpond.nodes.replication.status import NodeStatus
 
 __all__ = ("LogPage", "Peer")
 
@@ -52,6 +53,11 @@ class Peer:
         """The peer's status document: pond, role, position, chain …"""
         return self._get("/v1/node", seconds=_NODE_SECONDS)
 
+    def exchange(self, status: NodeStatus) -> NodeStatus:
+        """Send this node's status, and read the peer's."""
+        sent = self.connection.once.request("POST", "/v1/nodes/status", json=status.to_dict(), timeout=_NODE_SECONDS)
+        return NodeStatus.from_dict(sent.json())
+
     def log(self, after: int, *, limit: int = LOG_PAGE_MAX, wait_seconds: float = 0) -> LogPage:
         """The entries after a position; when there are none yet, it waits for one so long.
 
@@ -72,7 +78,7 @@ class Peer:
 
     def maps(self) -> list[dict[str, Any]]:
         """Its maps, each a definition with what it holds."""
-        return self._get("/v1/maps")["maps"]
+        return self._get("/v1/maps", query={"unready": True})["maps"]
 
     def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
         """Fetch a part's bundle.

@@ -118,7 +118,7 @@ class Repairs:
         if source is not None:
             if source.rstrip("/") == self._local_peer.url.rstrip("/"):
                 raise Invalid("a node cannot be repaired from itself", kind="repair_source", source=source)
-            return self._follower.peer(source)
+            return self._follower.members.peer(source)
         return self._follower.peers()[0] if self._follower.role == "replica" else None
 
     def _run(self, repair: _Repair, peer: Peer | None, over: bool) -> None:
@@ -130,6 +130,8 @@ class Repairs:
                 self._replace_damaged(repair, peer)
                 self._compare(repair, peer)
             self._go_on()
+            if over:
+                self._follower.soundness.readiness.decided()
             with suppress(Unavailable):  # it is looked at again by itself
                 self._mended()
             repair.state = "done"
@@ -147,6 +149,11 @@ class Repairs:
 
     def _pull(self, repair: _Repair, peer: Peer, over: bool) -> None:
         before = self._pond.log.position()[0]
+        if before and not peer.node()["position"]:
+            raise Conflict(
+                "the source is empty: its copy would delete everything here", kind="repair_from_empty", source=peer.url,
+                position=before, hint="repair the empty node from this one",
+            )  # fmt: skip
         try:
             self._follower.follow(peer)
         except (Conflict, Unavailable) as error:

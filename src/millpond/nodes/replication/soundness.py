@@ -1,0 +1,77 @@
+"""The soundness of a node: its readiness (`readiness.py`), applied to its pond, its log and its members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millpond.clock import Clock
+from millpond.errors import MillpondError, Unavailable
+from millpond.nodes.replication.members import Members
+from millpond.nodes.replication.readiness import Readiness
+from millpond.nodes.replication.status import NodeStatus
+from millpond.pond import Pond
+
+__all__ = ("Soundness", "not_ready")
+
+
+def not_ready(node: str, reason: str) -> Unavailable:
+    """The error of a node that answers no question and takes no change."""
+    return Unavailable(
+        "the node is not ready", kind="node_not_ready", node=node, reason=reason,
+        hint="other nodes answer meanwhile; /readyz of this one says when it is ready",
+    )  # fmt: skip
+
+
+class Soundness:
+    """The judgement of one node about itself. `fork` is the error of a log that went its own way, None without."""
+
+    def __init__(
+        self, pond: Pond, members: Members, clock: Clock, *, serve_without_peers: bool, paused: Callable[[], bool]
+    ) -> None:
+        self._pond, self._members, self._clock, self._paused = pond, members, clock, paused
+        self.readiness = Readiness(
+            members.others, leads=members.role != "replica", serve_without_peers=serve_without_peers
+        )
+        self.fork: MillpondError | None = None
+        self.cloning = False
+
+    def own_status(self) -> NodeStatus:
+        """The status that peers are sent."""
+        position, chain = self._pond.log.position()
+        return NodeStatus(
+            url=self._members.own, pond=self._pond.log.pond_id, position=position, chain=chain, sound=self.sound(),
+            clock_ms=self._clock.now_ms(), nodes=self._members.urls,
+        )  # fmt: skip
+
+    @property
+    def answers(self) -> bool:
+        """True when the node was found to be sound, is no fork, and is not being replaced; costs nothing."""
+        return self.readiness.sound and self.fork is None and not self.cloning
+
+    def sound(self) -> bool:
+        """True when the node has every load that was acknowledged, and its log is no fork."""
+        return self.fork is None and self._judged()
+
+    def appends(self) -> bool:
+        """True when this primary may append to the log."""
+        return self.sound() and self.readiness.judge_append(self._pond.log.position()[0])
+
+    def unready(self) -> MillpondError | None:
+        """The error to answer questions with; None while the node may answer them."""
+        if self.fork is not None:
+            return not_ready(self._members.own, str(self.fork))
+        if self._judged() and not self.cloning:
+            return None
+        reason = self.readiness.reason(self._pond.log.position()[0])
+        if self.cloning:
+            reason = f"it becomes a copy of another node; {reason}"
+        elif self._paused():
+            reason = f"{reason}; replication is paused: millpond jobs resume replicate"
+        return not_ready(self._members.own, reason)
+
+    def _judged(self) -> bool:
+        return self.readiness.sound or self.readiness.judge(self._pond.log.position()[0], self._merged)
+
+    def _merged(self, position: int) -> bool:
+        log = self._pond.log
+        return all(log.applied(definition.name) >= position for definition in self._pond.catalogue.list())

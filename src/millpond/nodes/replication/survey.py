@@ -1,0 +1,170 @@
+"""The survey: each node exchanges its status with every peer, again and again, in a thread of its own.
+
+    this node ── POST /v1/nodes/status: my status ──▶ peer      both have heard each other
+              ◀── its status, what it remembers of me ──
+
+Every exchange moves four things: positions and soundness (`readiness.py`), what the caller once confirmed, and the
+difference of the two clocks.
+
+Invariants:
+* What a peer confirmed is remembered over restarts, in the keyspace `pond/confirmed`. The row never falls, but to the
+  position of a peer that is sound: then the larger one was given up by a decision.
+* A peer that cannot be reached delays nothing but its own row: all peers are surveyed at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from millpond.client.stopping import wait_ended
+from millpond.clock import Clock
+from millpond.errors import MillpondError
+from millpond.kernel.space import Space, Transaction
+from millpond.maps.model.keyspaces import CONFIRMED
+from millpond.nodes.replication.peer import Peer
+from millpond.nodes.replication.readiness import Hearing, Readiness
+from millpond.nodes.replication.status import NodeStatus
+
+__all__ = ("Survey",)
+
+UNSETTLED_SECONDS = 0.25
+"""A node that is not sound, or has not heard all of its peers, asks them so often."""
+_LOG = logging.getLogger(__name__)
+
+
+class Survey:
+    """The exchanges of one node. `own` is called for its status; `after` is called after each round."""
+
+    def __init__(
+        self, space: Space, peers: Callable[[], Sequence[Peer]], readiness: Readiness, clock: Clock, *,
+        own: Callable[[], NodeStatus], seconds: float, after: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._space, self._peers, self._readiness, self._clock = space, peers, readiness, clock
+        self._own, self._seconds, self._after = own, seconds, after
+        self._wake, self._stopping = threading.Event(), False
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._confirmed = self._read()
+        self._heard_at: dict[str, float] = {}
+        self.failures: dict[str, MillpondError] = {}
+        self.skews_ms: dict[str, int] = {}
+
+    # -- life ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to ask; peers whose addresses are unknown now are asked when they are known."""
+        if self._thread is None:
+            self._stopping = False
+            self._thread = threading.Thread(target=self._run, name="survey", daemon=True)
+            self._thread.start()
+
+    def interrupt(self) -> None:
+        """Begin no further round; `stop` follows."""
+        self._stopping = True
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Stop, and wait for the round that runs."""
+        self.interrupt()
+        if self._thread is not None:
+            wait_ended(self._thread, "the thread that asks the peers")
+            self._thread = None
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self.ask_all()
+            except Exception:
+                _LOG.exception("asking the peers failed unexpectedly")
+            settled = not self.failures and not self._readiness.unheard() and self._own().sound
+            pause = self._seconds if settled else min(self._seconds, UNSETTLED_SECONDS)
+            self._clock.wait(self._wake, self._clock.monotonic() + pause)
+            if not self._stopping:
+                self._wake.clear()
+
+    # -- exchanges ----------------------------------------------------------------------------------------
+
+    def ask_all(self) -> None:
+        """Exchange status with every peer, once."""
+        peers = self._peers()
+        if peers:
+            with ThreadPoolExecutor(len(peers), "ask-peer") as pool:
+                list(pool.map(self._ask, peers))
+        self._readiness.surveyed()
+        self._after()
+
+    def _ask(self, peer: Peer) -> None:
+        began_ms = self._clock.now_ms()
+        try:
+            status = peer.exchange(self._status_for(peer.url))
+        except MillpondError as error:
+            known = self.failures.get(peer.url)
+            if known is None or known.kind != error.kind:
+                _LOG.info("%s", error)
+            with self._lock:
+                self.failures[peer.url] = error
+            return
+        ended_ms = self._clock.now_ms()
+        with self._lock:
+            self.failures.pop(peer.url, None)
+            self.skews_ms[peer.url] = _skew(status.clock_ms, began_ms, ended_ms)
+        self._note(peer.url, status)
+
+    def receive(self, status: NodeStatus) -> NodeStatus:
+        """Note the status that a peer sent; the one to answer with."""
+        self._note(status.url, status)
+        with self._lock:
+            if self.failures.pop(status.url, None) is not None:
+                self._wake.set()
+        return self._status_for(status.url)
+
+    def _status_for(self, url: str) -> NodeStatus:
+        own = self._own()
+        with self._lock:
+            remembers = self._confirmed.get(url, 0)
+        return NodeStatus(
+            url=own.url, pond=own.pond, position=own.position, chain=own.chain, sound=own.sound,
+            clock_ms=own.clock_ms, nodes=own.nodes, remembers=remembers,
+        )  # fmt: skip
+
+    def _note(self, url: str, status: NodeStatus) -> None:
+        self._readiness.hear(url, Hearing(position=status.position, sound=status.sound, remembers=status.remembers))
+        with self._lock:
+            self._heard_at[url] = self._clock.monotonic()
+            before = self._confirmed.get(url, 0)
+            now = status.position if status.sound else max(before, status.position)
+            if now == before:
+                return
+            self._confirmed[url] = now
+        self._remember(url, now)
+
+    def heard_seconds_ago(self, url: str) -> float | None:
+        """The age of the last word from a peer; None when there was none."""
+        with self._lock:
+            at = self._heard_at.get(url)
+        return None if at is None else self._clock.monotonic() - at
+
+    # -- memory -------------------------------------------------------------------------------------------
+
+    def _read(self) -> dict[str, int]:
+        with self._space.read() as tx:
+            rows = list(tx.scan(CONFIRMED.range()))
+        return {str(CONFIRMED.unpack(key)[0]): int.from_bytes(value, "big") for key, value in rows}
+
+    def _remember(self, url: str, position: int) -> None:
+        def put(tx: Transaction) -> None:
+            tx.put(CONFIRMED.pack(url), position.to_bytes(8, "big"))
+
+        self._space.write(put)
+
+
+def _skew(there_ms: int, began_ms: int, ended_ms: int) -> int:
+    """By how much another clock is ahead; the smallest difference that a request of that length allows.
+
+    >>> _skew(1_500, 1_000, 1_200), _skew(1_100, 1_000, 1_200), _skew(500, 1_000, 1_200)
+    (300, 0, -500)
+    """
+    return max(there_ms - ended_ms, 0) + min(there_ms - began_ms, 0)
