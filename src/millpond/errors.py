@@ -40,10 +40,13 @@ class MillpondError(Exception):
     """The root of all errors.
 
     `kind` is a stable code, `message` a sentence, `values` the things it is about, `hint` the way out (or None);
-    `str()` joins them: `message. name=value … (hint)`.
+    `str()` joins them: `message. name=value … (hint)`. The class says with which code the command line ends, and which
+    status a node answers with.
     """
 
     kind: str = "internal"
+    exit_code: int = 10
+    http_status: int = 500
 
     def __init__(self, message: str, *, kind: str | None = None, hint: str | None = None, **values: object) -> None:
         super().__init__(message)
@@ -57,6 +60,11 @@ class MillpondError(Exception):
         if self.values:
             text += ". " + " ".join(f"{name}={value}" for name, value in self.values.items())
         return f"{text} ({self.hint})" if self.hint else text
+
+    def without(self, *names: str) -> MillpondError:
+        """The same error without some of its values, such as a folder that a reader elsewhere does not have."""
+        values = {name: value for name, value in self.values.items() if name not in names}
+        return type(self)(self.message, kind=self.kind, hint=self.hint, **values)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.kind, self.hint, self.values))
@@ -72,6 +80,7 @@ class Conflict(MillpondError):
     """Another process changed it first: refresh, then try again."""
 
     kind = "conflict"
+    exit_code, http_status = 6, 409
 
 
 class Fenced(Conflict):
@@ -81,12 +90,14 @@ class Fenced(Conflict):
     """
 
     kind = "fenced"
+    exit_code, http_status = 13, 409
 
 
 class NotFound(MillpondError, KeyError):
     """The named thing does not exist. A key without a value is not an error: readers answer None."""
 
     kind = "not_found"
+    exit_code, http_status = 3, 404
 
     __str__ = MillpondError.__str__
 
@@ -95,30 +106,35 @@ class AlreadyExists(MillpondError):
     """The name is taken by something different. Creating the same thing twice is not an error."""
 
     kind = "already_exists"
+    exit_code, http_status = 4, 409
 
 
 class Invalid(MillpondError, ValueError):
     """The input cannot be accepted as it is: correct it; trying again cannot help."""
 
     kind = "invalid"
+    exit_code, http_status = 5, 400
 
 
 class Denied(MillpondError):
     """The token is missing or does not allow this: get one that does. The thing itself may well exist."""
 
     kind = "denied"
+    exit_code, http_status = 11, 403
 
 
 class Closed(MillpondError):
     """The object was closed: open it again."""
 
     kind = "closed"
+    exit_code, http_status = 8, 503
 
 
 class Unavailable(MillpondError):
     """A resource is missing for now (disk, lock, node): wait or free it, then try again. Nothing was lost."""
 
     kind = "unavailable"
+    exit_code, http_status = 7, 503
 
 
 class Uncertain(Unavailable):
@@ -128,15 +144,18 @@ class Uncertain(Unavailable):
     """
 
     kind = "uncertain"
+    exit_code, http_status = 12, 503
 
 
 class Corrupt(MillpondError):
     """Stored bytes differ from what was written: stop, and restore the file that is named."""
 
     kind = "corrupt"
+    exit_code, http_status = 9, 500
 
 
 class Internal(MillpondError):
     """A mistake in Millpond: please report it."""
 
     kind = "internal"
+    exit_code, http_status = 10, 500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import millpond
 from millpond import errors
 from millpond.cli.terminal import exits
 from tests.docs.snippets import ROOT
@@ -21,6 +22,10 @@ def test_every_kind_that_is_written_anywhere_is_on_the_page() -> None:
         for name in errors.__all__:
             for kind in re.findall(rf'\b{name}\([^()]*?kind="([a-z0-9_]+)"', text):
                 assert f"| `{kind}` |" in page, f"{path}: {kind}"
+
+
+def test_the_front_door_has_every_class() -> None:
+    assert set(errors.__all__) <= set(millpond.__all__)
 
 
 def test_every_class_has_its_own_exit_code() -> None:

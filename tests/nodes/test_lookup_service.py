@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from millpond.kernel.steps import listening
 from millpond.maps.map import Map
 from millpond.maps.model.definition import Kind
 from millpond.maps.snapshots.freeze import KEEP_MS
-from millpond.maps.snapshots.leased import current_leased, refreeze_leased
+from millpond.maps.snapshots.leased import MapSnapshots
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.nodes.lookup_service import LookupService, _from_shard, arrow_stream, read_arrow_stream
@@ -221,12 +220,8 @@ def test_a_snapshot_that_is_chosen_cannot_be_collected(pond: Pond, again: bool) 
     fill(pond_map, range(10), 0)
     pond_map.freeze()
     objects = _Replaced(pond_map, replace, 8)
-    take = (
-        partial(refreeze_leased, pond_map.loading.space, pond.clock, objects, pond_map.shard)
-        if again
-        else partial(current_leased, pond_map.loading.space, objects, pond_map.definition)
-    )
-    leased = take()
+    snapshots = MapSnapshots(pond.space, pond.clock, objects, pond_map.shard)
+    leased = snapshots.refreeze() if again else snapshots.current()
     assert leased is not None
     assert objects.left == 0
     with leased:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
+from millpond.maps.inputs import nesting
 from millpond.maps.inputs.nesting import (
     NESTING_MAX,
     check_type,
@@ -111,8 +112,20 @@ def test_depth_is_that_of_the_parsed_value(value: Any, around: int) -> None:
     assert is_deep_value(value) == deep
 
 
-@given(st.lists(JSON, max_size=4), st.integers(0, 4), st.sampled_from(("\n", "\r\n", " \n", "\n\n")))
-def test_lines_are_shallow_when_all_are_objects_of_few_levels(values: list[Any], deep: int, between: str) -> None:
+@given(
+    st.lists(JSON, max_size=4), st.integers(0, 4), st.sampled_from(("\n", "\r\n", " \n", "\n\n")),
+    st.sampled_from((3, 64, 1 << 17)),
+)  # fmt: skip
+def test_lines_are_shallow_when_all_are_objects_of_few_levels(
+    values: list[Any], deep: int, between: str, slab: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(nesting, "_SLAB_BYTES", slab)
+        check_lines(values, deep, between)
+
+
+def check_lines(values: list[Any], deep: int, between: str) -> None:
+    """Depth is found in whatever slabs a block is looked at."""
     rows = [{"a": value} for value in values]
     lines = [json.dumps(row) for row in rows]
     assert lines_are_shallow(between.join(lines).encode())

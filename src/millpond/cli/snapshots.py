@@ -71,15 +71,12 @@ def push(
 
 
 def _pushed(opened_map: Any, place: PublishedPlace, *, replace: bool) -> dict[str, Any]:
-    from millpond.maps.snapshots.leased import refreeze_leased
     from millpond.maps.snapshots.published import publish
 
     here: Map = opened_map
-    loading = here.loading
-    with refreeze_leased(loading.space, loading.clock, here.objects, here.shard) as leased:
-        head, report = publish(
-            here.objects, place.of(here.name), leased.manifest, now_ms=loading.clock.now_ms(), replace=replace
-        )
+    with here.snapshots.refreeze() as leased:
+        now_ms = here.snapshots.clock.now_ms()
+        head, report = publish(here.objects, place.of(here.name), leased.manifest, now_ms=now_ms, replace=replace)
     return _row(here.name, head.manifest, report)
 
 

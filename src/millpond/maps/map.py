@@ -22,6 +22,7 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.values import python_value
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
+from millpond.maps.snapshots.leased import MapSnapshots
 from millpond.stores.objects import Objects
 from millpond.times.instants import parse_instant
 
@@ -50,11 +51,13 @@ class Map:
     loading: Loading
     shard: Shard
     objects: Objects
+    snapshots: MapSnapshots = field(init=False)
     _held: tuple[Snapshot, Stamp | None] | None = None
     _freshness: Freshness = field(init=False)
 
     def __post_init__(self) -> None:
         self._freshness = Freshness(self.loading.space, self.shard)
+        self.snapshots = MapSnapshots(self.loading.space, self.loading.clock, self.objects, self.shard)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary})"

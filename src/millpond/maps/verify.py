@@ -168,7 +168,7 @@ def _check_part(loads: Loads, pond_map: Map, queued: Queued) -> Report:
         damage = _whole(loads, pond_map, queued)
         if damage is None:
             return checked("part")
-        quarantined = loads.quarantine(queued, str(damage))
+        quarantined = loads.quarantine(queued, str(damage.without("folder")))
     return problem("part", loads.places.quarantine(quarantined), damage, f"it was quarantined; {_again(queued.source)}")
 
 

@@ -144,20 +144,18 @@ class FreshSnapshots:
 
 
 def _frozen(map: Map) -> Fresh:
-    from millpond.maps.snapshots.leased import refreeze_leased
     from millpond.maps.snapshots.snapshot import Snapshot
 
-    with refreeze_leased(map.loading.space, map.loading.clock, map.objects, map.shard) as leased:
+    with map.snapshots.refreeze() as leased:
         snapshot = Snapshot.open(map.objects, leased.manifest)
     return Fresh(map.shard, leased.manifest.shard_version, snapshot, snapshot, map.objects)
 
 
 def _laid_over(map: Map, known: Fresh | None, now_ms: int) -> Fresh | None:
     """The snapshot that counts with what was merged since on top; None when a freeze pays."""
-    from millpond.maps.snapshots.leased import current_leased
     from millpond.maps.snapshots.snapshot import Snapshot
 
-    leased = current_leased(map.loading.space, map.objects, map.definition)
+    leased = map.snapshots.current()
     if leased is None:
         return None
     with leased:

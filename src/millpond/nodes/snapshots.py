@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import NotFound, Unavailable
 from millpond.maps.snapshots.bounds import snapshot_bounds
-from millpond.maps.snapshots.leased import current_leased, refreeze_leased
 from millpond.maps.snapshots.leases import Leased, pin, pinned_at, pinned_entry
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.subset import leased_subset, subset_objects
@@ -110,20 +109,14 @@ class Publisher:
 
     def _whole(self, pond_map: Map, fresh: bool) -> Leased:
         """The snapshot that counts, kept from being collected."""
-        current = current_leased(self.pond.space, pond_map.objects, pond_map.definition)
+        current = pond_map.snapshots.current()
         if current is None:
-            return refreeze_leased(self.pond.space, self.pond.clock, pond_map.objects, pond_map.shard)
+            return pond_map.snapshots.refreeze()
         age = self.clock.now_ms() - current.manifest.created_ms
         if current.manifest.shard_version == pond_map.shard.version or (0 <= age < self.keep_ms and not fresh):
             return current
         try:
-            newer = refreeze_leased(
-                self.pond.space,
-                self.pond.clock,
-                pond_map.objects,
-                pond_map.shard,
-                wait_seconds=None if fresh else 0,
-            )
+            newer = pond_map.snapshots.refreeze(wait_seconds=None if fresh else 0)
         except Unavailable as error:
             if fresh or error.kind != "map_busy":
                 current.lease.release()

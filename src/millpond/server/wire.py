@@ -25,11 +25,7 @@ from starlette.requests import ClientDisconnect
 
 from millpond.client.wire_errors import to_wire
 from millpond.errors import (
-    AlreadyExists,
     Closed,
-    Conflict,
-    Corrupt,
-    Denied,
     Internal,
     Invalid,
     MillpondError,
@@ -51,10 +47,6 @@ __all__ = (
 
 _LOG = logging.getLogger("millpond.server")
 
-STATUS: dict[type[MillpondError], int] = {
-    Invalid: 400, Denied: 403, NotFound: 404, AlreadyExists: 409, Conflict: 409, Unavailable: 503, Closed: 503,
-    Corrupt: 500, Internal: 500,
-}  # fmt: skip
 STATUS_OF_KIND = {
     "body_too_large": 413, "upload_too_large": 413, "part_too_large": 413, "token_missing": 401, "token_unknown": 401,
     "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
@@ -96,8 +88,7 @@ class RequestError(Exception):
 
 def status_of(error: MillpondError) -> int:
     """The HTTP status of an error."""
-    known = STATUS_OF_KIND.get(error.kind)
-    return known or next((status for cls, status in STATUS.items() if isinstance(error, cls)), 500)
+    return STATUS_OF_KIND.get(error.kind, error.http_status)
 
 
 def understood(error: BaseException) -> MillpondError:

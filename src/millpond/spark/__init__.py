@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from millpond.spark.enrich import Lookup, enrich
 from millpond.spark.files import load_files
-from millpond.spark.registry import register
-from millpond.spark.session import start
+from millpond.spark.session import register, start
 from millpond.spark.write_jobs import load
 
 __all__ = ("Lookup", "enrich", "load", "load_files", "register", "start")

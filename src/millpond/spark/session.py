@@ -1,7 +1,7 @@
-"""A Spark session with what Millpond likes: quiet, UTC, this Python on both sides.
+"""Spark sessions: any session learns Millpond's data source and SQL function by `register`.
 
-Nobody needs this module: any session will do once `register` has seen it. It is what the command line, the demo,
-the benchmarks and the tests start.
+`start` makes one with what Millpond likes: quiet, UTC, this Python on both sides. It is what the command line, the
+demo, the benchmarks and the tests start; any other session will do as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from importlib.resources import as_file, files
 
 from pyspark.sql import SparkSession
 
-__all__ = ("start",)
+from millpond.spark.functions import register_get_state
+from millpond.spark.places import POND, PondLike, place_of, rights_of
+from millpond.spark.private_api import active, need_classic
+from millpond.spark.sources import source_for
+
+__all__ = ("register", "start")
 
 
 def start(
@@ -45,3 +50,22 @@ def _settings(memory: str, java: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
     }
+
+
+def register(session: SparkSession, pond: PondLike | None = None) -> None:
+    """Make `format("millpond")` and the SQL function `get_state` known to a session.
+
+    `pond` is the default pond of the session; without it, the setting `spark.millpond.pond` names it. The settings
+    `spark.millpond.token` and `spark.millpond.tls_ca` are for nodes; they are read by this call. A session may be
+    registered again with another pond, and several sessions may have different ponds.
+
+    Raises: `Invalid` for a session of Spark Connect.
+    """
+    need_classic(session)
+    if pond is not None:
+        session.conf.set(POND, place_of(pond, session).where)
+    named = session.conf.get(POND, None)
+    rights = rights_of(session)
+    with active(session):
+        session.dataSource.register(source_for(None if named is None else place_of(named, session), rights))
+    register_get_state(session)

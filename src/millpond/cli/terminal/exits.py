@@ -5,7 +5,7 @@
 | 0 | it worked |
 | 1 | it asked and there was no answer: `get` of a key without a value, `verify` that found something wrong |
 | 2 | the command line itself is wrong |
-| 3 … 13 | by class of error, see `EXITS` |
+| 3 … 13 | by class of error, see `millpond.errors` |
 | 130 | interrupted; a load that was interrupted left nothing behind |
 """
 
@@ -16,20 +16,7 @@ from typing import Any
 
 from millpond import errors
 from millpond.cli.terminal.hints import hint_of
-from millpond.errors import (
-    AlreadyExists,
-    Closed,
-    Conflict,
-    Corrupt,
-    Denied,
-    Fenced,
-    Internal,
-    Invalid,
-    MillpondError,
-    NotFound,
-    Unavailable,
-    Uncertain,
-)
+from millpond.errors import Internal, Invalid, MillpondError, NotFound, Unavailable
 
 __all__ = (
     "EXITS",
@@ -47,17 +34,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 EXITS: dict[type[MillpondError], int] = {
-    NotFound: 3,
-    AlreadyExists: 4,
-    Invalid: 5,
-    Fenced: 13,  # before the class that it is a kind of: the first that fits is taken
-    Conflict: 6,
-    Uncertain: 12,  # likewise
-    Unavailable: 7,
-    Closed: 8,
-    Corrupt: 9,
-    Internal: 10,
-    Denied: 11,
+    cls: cls.exit_code for cls in (getattr(errors, name) for name in errors.__all__) if cls is not MillpondError
 }
 
 
@@ -70,7 +47,7 @@ _EXTRAS = {
 
 def exit_code(error: MillpondError) -> int:
     """The exit code of the error's class."""
-    return next((code for known, code in EXITS.items() if isinstance(error, known)), EXITS[Internal])
+    return error.exit_code
 
 
 def understood(error: BaseException) -> MillpondError:

@@ -313,8 +313,6 @@ class Loads:
         """Quarantine a part that cannot be merged, with its reason."""
         # Of a map that was dropped meanwhile nothing is quarantined.
         here = queued in self.queue.parts(queued.map)
-        # The part moves, and the pond may, too: a file is named within its part.
-        reason = reason.replace(f"{self.places.part(queued.part)}/", "")
         quarantined = Quarantined(queued.map, queued.number, queued.part, reason, self.clock.now_ms(), queued)
         if not here:
             return quarantined

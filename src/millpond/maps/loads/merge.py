@@ -117,7 +117,7 @@ def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
     place = generation_folder(shard.folder, 1)
     if not first.exists():
         if shard.version or not (place / "data.mdb").exists():
-            raise Corrupt("the part's data is missing", kind="part_file_missing", file=first)
+            raise Corrupt("the part's data is missing", kind="part_file_missing", file=first.name, folder=first.parent)
     elif isinstance(shard.store, InternedStore) or shard.tracking or (shard.exists() and (not keep or shard.version)):
         return False
     elif keep:

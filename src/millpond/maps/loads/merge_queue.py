@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
+from millpond.errors import Conflict, Corrupt, MillpondError, NotFound, Unavailable
 from millpond.maps.loads.loads import Loads
 from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows
 from millpond.maps.log.queue import (
@@ -235,7 +235,7 @@ def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tupl
             manifest = read_manifest(folder) if adopted else loads.summed.verify(folder)
             whole.append((queued, Received(folder, manifest)))
         except Corrupt as error:
-            merged.quarantined.append(loads.quarantine(queued, str(error)))
+            merged.quarantined.append(loads.quarantine(queued, str(error.without("folder"))))
     return whole
 
 
@@ -251,6 +251,8 @@ def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[
             rows = sum(batch.num_rows for batch in part_rows(shard.definition, received))
             if rows != queued.rows:
                 found.append((queued, f"the part holds {rows} rows, not {queued.rows}"))
+        except MillpondError as error:
+            found.append((queued, str(error.without("folder"))))
         except Exception as error:
             found.append((queued, str(error) or repr(error)))
     return found

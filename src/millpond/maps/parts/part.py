@@ -35,8 +35,18 @@ from millpond.maps.parts.rows import part_rows_of
 from millpond.maps.shard.layouts import TableRows
 from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync, write_file_atomically
 
-__all__ = ("PART_FORMAT", "PartFile", "PartManifest", "PartWriter", "open_part", "read_manifest", "verify_part")
+__all__ = (
+    "MANIFEST",
+    "PART_FORMAT",
+    "PartFile",
+    "PartManifest",
+    "PartWriter",
+    "open_part",
+    "read_manifest",
+    "verify_part",
+)
 
+MANIFEST = "manifest.json"
 PART_FORMAT = 2
 """The files of a part, and so of the bundle that a part travels in."""
 PART_ROWS_MAX = 4_000_000
@@ -80,24 +90,34 @@ def read_manifest(folder: Path) -> PartManifest:
 
     Raises: `Corrupt` when it is missing or not understood.
     """
-    file = folder / "manifest.json"
     try:
-        data = file.read_bytes()
+        data = (folder / MANIFEST).read_bytes()
         number = format_of(data)
         if number != PART_FORMAT:
             raise Corrupt(
-                "the part has a format this version does not know", kind="part_format", file=file, found=number,
-                known=PART_FORMAT, hint="write it anew with this version, or load it with the version that wrote it",
+                "the part has a format this version does not know", kind="part_format", file=MANIFEST,
+                folder=folder, found=number, known=PART_FORMAT,
+                hint="write it anew with this version, or load it with the version that wrote it",
             )  # fmt: skip
         payload = parse_object(data)
         wanted = payload.pop("checksum", None)
         manifest = _MANIFEST.build(payload)
     except (OSError, FormError) as error:
-        raise Corrupt("the part's manifest cannot be read", kind="part_manifest", file=file, reason=error) from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise Corrupt(
+            "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder, reason=reason
+        ) from error
     found = _checksum(payload)
     if found != wanted:
-        raise Corrupt("a file of the part is damaged", kind="part_damaged", file=file, found=found, wanted=wanted)
+        raise _damaged(folder, MANIFEST, found, wanted)
     return manifest
+
+
+def _damaged(folder: Path, name: str, found: str, wanted: object) -> Corrupt:
+    # The file is named within its part, which moves: a reason that is stored leaves the folder out.
+    return Corrupt(
+        "a file of the part is damaged", kind="part_damaged", file=name, folder=folder, found=found, wanted=wanted
+    )
 
 
 def _checksum(payload: dict[str, Any]) -> str:
@@ -111,13 +131,14 @@ def verify_part(folder: Path, summed: Mapping[str, str] | None = None) -> PartMa
     """
     manifest = read_manifest(folder)
     for name, wanted in (("data.mdb", manifest.data_checksum), ("touched.arrow", manifest.touched_checksum)):
-        file = folder / name
         try:
-            found = (summed or {}).get(name) or checksum_file(file)
+            found = (summed or {}).get(name) or checksum_file(folder / name)
         except FileNotFoundError as error:
-            raise Corrupt("a file of the part is missing", kind="part_file_missing", file=file) from error
+            raise Corrupt(
+                "a file of the part is missing", kind="part_file_missing", file=name, folder=folder
+            ) from error
         if found != wanted:
-            raise Corrupt("a file of the part is damaged", kind="part_damaged", file=file, found=found, wanted=wanted)
+            raise _damaged(folder, name, found, wanted)
     return manifest
 
 
@@ -130,8 +151,10 @@ def open_part(folder: Path) -> Iterator[lmdb.Environment]:
     try:
         env = lmdb.open(str(folder), readonly=True, lock=False, max_dbs=8, readahead=True)
     except lmdb.Error as error:
-        file = folder / "data.mdb"
-        raise Corrupt("the part cannot be opened", kind="part_damaged", file=file, reason=error) from error
+        reason = str(error).removeprefix(f"{folder}: ")
+        raise Corrupt(
+            "the part cannot be opened", kind="part_damaged", file="data.mdb", folder=folder, reason=reason
+        ) from error
     try:
         yield env
     finally:
@@ -215,7 +238,7 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
     payload = _MANIFEST.plain(manifest)
     signed = to_json({**payload, "checksum": _checksum(payload)}, indent=1)
     # The folder's own name need not be durable: who adopts the part moves it, and makes the new name so.
-    write_file_atomically(folder / "manifest.json", signed)
+    write_file_atomically(folder / MANIFEST, signed)
     step("part.sealed")
     return PartFile(str(folder), manifest)
 

@@ -1,7 +1,7 @@
 """Snapshots with the lease that keeps their files: from the moment they are chosen, nobody can collect them.
 
-    with refreeze_leased(space, clock, objects, shard) as leased:
-        Snapshot.open(objects, leased.manifest)         # takes a lease of its own
+    with map.snapshots.refreeze() as leased:
+        Snapshot.open(map.objects, leased.manifest)         # takes a lease of its own
 
 A snapshot that counts may be replaced and collected between reading its name and taking its lease. The lease says so,
 and then another one counts, which is taken instead: somebody else got on each time that this has to begin anew.
@@ -9,53 +9,63 @@ and then another one counts, which is taken instead: somebody else got on each t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from millpond.clock import Clock
 from millpond.errors import NotFound
 from millpond.kernel.space import Space
-from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.snapshot_pointer import read_current
+from millpond.maps.model.snapshot_pointer import Current, read_current
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import load_manifest
 from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.refresh import refreeze
 from millpond.stores.objects import Objects
 
-__all__ = ("current_leased", "refreeze_leased")
+__all__ = ("MapSnapshots",)
 
 
-def current_leased(space: Space, objects: Objects, definition: MapDefinition) -> Leased | None:
-    """The snapshot that counts; None when the map was never frozen, or what was frozen is gone from the disk.
+@dataclass(frozen=True, slots=True)
+class MapSnapshots:
+    """The snapshots of one map, in the folder of its pond."""
 
-    Raises: `NotFound`, kind `map_dropped`.
-    """
-    current = read_current(space, definition)
-    while current is not None:
-        try:
-            return _leased(objects, current.manifest)
-        except NotFound:
-            newer = read_current(space, definition)
-            if newer == current:
-                return None  # removed by hand, or quarantined because it was damaged: the shard has all it said
-            current = newer
-    return None
+    space: Space
+    clock: Clock
+    objects: Objects
+    shard: Shard
 
+    def current(self) -> Leased | None:
+        """The snapshot that counts; None when the map was never frozen, or what was frozen is gone from the disk.
 
-def refreeze_leased(
-    space: Space, clock: Clock, objects: Objects, shard: Shard, *, wait_seconds: float | None = None
-) -> Leased:
-    """The snapshot of the shard as it is now: the one that counts, or a new one when the shard moved on.
+        Raises: `NotFound`, kind `map_dropped`.
+        """
+        current = self._named()
+        while current is not None:
+            try:
+                return _leased(self.objects, current.manifest)
+            except NotFound:
+                newer = self._named()
+                if newer == current:
+                    return None  # removed by hand, or quarantined because it was damaged: the shard has all it said
+                current = newer
+        return None
 
-    Raises: as `refreeze`.
-    """
-    while True:
-        options = {} if wait_seconds is None else {"wait_seconds": wait_seconds}
-        manifest = refreeze(space, clock, objects, shard, **options)
-        try:
-            return Leased(manifest, Lease(objects, manifest.id))
-        except NotFound:
-            current = read_current(space, shard.definition)
-            if current is not None and current.manifest == manifest.id:
-                raise  # it was not replaced: somebody removes files by hand
+    def refreeze(self, *, wait_seconds: float | None = None) -> Leased:
+        """The snapshot of the shard as it is now: the one that counts, or a new one when the shard moved on.
+
+        Raises: as `refresh.refreeze`.
+        """
+        while True:
+            options = {} if wait_seconds is None else {"wait_seconds": wait_seconds}
+            manifest = refreeze(self.space, self.clock, self.objects, self.shard, **options)
+            try:
+                return Leased(manifest, Lease(self.objects, manifest.id))
+            except NotFound:
+                current = self._named()
+                if current is not None and current.manifest == manifest.id:
+                    raise  # it was not replaced: somebody removes files by hand
+
+    def _named(self) -> Current | None:
+        return read_current(self.space, self.shard.definition)
 
 
 def _leased(objects: Objects, id_: str) -> Leased:
