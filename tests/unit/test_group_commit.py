@@ -9,6 +9,7 @@ import pytest
 
 from millpond.errors import Internal, Unavailable, Uncertain
 from millpond.stores.lmdb.space import Limits, LmdbSpace
+from millpond.stores.lmdb.write_queue import Group, Request, WriteQueue
 from tests.unit.lmdb_spaces import BIG, SMALL, environment_of, put, python, rows
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def space(tmp_path: Path) -> Iterator[LmdbSpace]:
 
 def putting(key: bytes, value: bytes = b"") -> Change:
     return lambda tx: tx.put(key, value)
+
+
+def _nothing(_: object) -> None:
+    """Write nothing."""
 
 
 def failing(key: bytes) -> Change:
@@ -172,6 +177,84 @@ def test_an_interrupt_ends_its_own_thread_alone(space: LmdbSpace) -> None:
     # It comes while the first leads; the system sends it to one thread, whichever runs.
     assert [type(outcome) for outcome in outcomes] == [KeyboardInterrupt, KeyboardInterrupt, type(None), type(None)]
     assert rows(space).keys() == {b"held", b"2", b"3"}
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["before-the-answer", "after-it"])
+def test_a_thread_that_is_interrupted_holds_up_nobody_behind_it(settled: bool) -> None:
+    queue = WriteQueue(threading.RLock(), lambda: None, gathers=True)
+    own = Request(_nothing)
+    assert queue.enter(own)
+    taken, gone = threading.Event(), threading.Event()
+
+    class Interrupted(Request[None]):
+        def wait(self, seconds: float = -1) -> bool:
+            if settled:
+                super().wait(seconds)
+            assert taken.wait(60)
+            raise KeyboardInterrupt
+
+    outcomes: dict[int, object] = {}
+    requests = [Request(_nothing), Interrupted(_nothing), Request(_nothing), Request(_nothing)]
+
+    def enter(number: int) -> None:
+        request = requests[number]
+        request.thread = threading.get_ident()
+        try:
+            outcomes[number] = queue.enter(request)
+        except KeyboardInterrupt:
+            outcomes[number] = "interrupted"
+            gone.set()
+
+    threads = []
+    for number in range(len(requests)):
+        threads.append(threading.Thread(target=enter, args=(number,)))
+        threads[-1].start()
+        while len(queue._requests) <= number:
+            assert threads[-1].is_alive()
+    group = Group(own)
+    queue.take(group)
+    taken.set()
+    if not settled:
+        assert gone.wait(60)
+    queue.settle(group)
+    queue.leave()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "it was never woken"
+    assert outcomes == {0: False, 1: "interrupted", 2: False, 3: False}
+
+
+def test_a_gatherer_that_is_interrupted_leaves_its_place_to_the_next() -> None:
+    queue = WriteQueue(threading.RLock(), lambda: None, gathers=True)
+    queue._expected = 3
+    waits = threading.Event()
+
+    class Interrupted(Request[None]):
+        def wait(self, seconds: float = -1) -> bool:
+            assert seconds > 0, "the first one keeps the time"
+            assert waits.wait(60)
+            raise KeyboardInterrupt
+
+    def first() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            queue.enter(Interrupted(_nothing))
+
+    led: list[bool] = []
+
+    def second() -> None:
+        led.append(queue.enter(Request(_nothing)))
+        queue.leave()
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        while len(queue._requests) <= number:
+            assert thread.is_alive()
+    waits.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "nobody kept the time"
+    assert led == [True]
 
 
 def test_an_interrupt_after_the_commit_leaves_the_others_uncertain(

@@ -160,10 +160,13 @@ class Environment:
             Corrupt: the file is damaged.
         """
         self._refuse_nested()
-        with self._writers.turn(Request(act, alone=True)):
+        self._writers.enter(Request(act, alone=True))
+        try:
             self._grow_early()
             while (done := self._attempt(act)) is None:
                 self._grow()
+        finally:
+            self._writers.leave()
         return done[0]
 
     def write_together(self, act: Callable[[lmdb.Transaction], T]) -> T:
@@ -173,9 +176,11 @@ class Environment:
         """
         self._refuse_nested()
         request = Request(act)
-        with self._writers.turn(request) as leads:
-            if leads:
+        if self._writers.enter(request):
+            try:
                 self._lead(Group(request))
+            finally:
+                self._writers.leave()
         return request.result()
 
     def _lead(self, group: Group) -> None:

@@ -3,10 +3,15 @@
 LMDB has one writer at a time, and a durable commit waits for the disk. So the thread whose turn it is *leads*: it takes
 all requests that are queued by then, runs each in a nested transaction, and commits them together, with one sync.
 
-    thread 1   ─ leads: ─ begin ─ take ─ run 1, 2, 3 ─ commit, sync ─ answer all ─
-    thread 2   ─ queued ──────────────────────────────────────────── answered ──
-    thread 3   ─── queued ────────────────────────────────────────── answered ──
-    thread 4   ──────────────────────────── queued ───────────────── leads: …
+    thread 1   ─ queued ─────────────────────────────────── answered, wakes 2 ──
+    thread 2   ─── queued ────────────────────────────────────── answered ──────
+    thread 3   ────── leads: ─ begin ─ take ─ run 1, 2, 3 ─ commit, sync ─ wake 1 ─
+    thread 4   ──────────────────────────────── queued ──────────────── leads: …
+
+Most of a write on a fast disk is threads that wake each other, so there are few such steps, and none in vain:
+* threads that write again and again come back at about the same time. So nobody leads before as many are queued as
+  the last group had, or a moment is over: the *last* of them leads, for it runs already. The first keeps the time;
+* of a group, each thread wakes the next. Woken all at once they would wait for the interpreter, and be woken again.
 
 Invariants:
 * A request that fails aborts its own nested transaction, and nothing else: the others of its group are committed.
@@ -15,13 +20,14 @@ Invariants:
   and each of its requests is written alone, in its own thread, as if there were no groups.
 * A request is taken only when the leader's transaction has begun. While it is queued, its thread can withdraw it: it
   must, when the map waits for a reader of that thread.
+* While requests are queued, a thread writes, or the first of them is the *gatherer*, which waits for a limited time.
+* A thread that was interrupted wakes the next of its group all the same, or is left out.
 * A request alone in its group is not nested: it costs what it would without a queue.
 """
 
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import lmdb
@@ -29,25 +35,26 @@ import lmdb
 from millpond.errors import Unavailable, Uncertain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 __all__ = ("Group", "Request", "WriteQueue")
 
 T = TypeVar("T")
 
 GATHER_SECONDS_MAX = 0.0003
-"""The time a leader waits for others: about a sync of a fast disk, so that a wait in vain at most doubles a write."""
+"""The time a request waits for others: about a sync of a fast disk, so that a wait in vain at most doubles a write."""
 
 
 class Request(Generic[T]):
     """A write that a thread waits for: its function, and what became of it."""
 
-    __slots__ = ("_error", "_signal", "_values", "act", "alone", "settled", "thread")
+    __slots__ = ("_error", "_signal", "_values", "act", "alone", "following", "settled", "thread", "withdrawn")
 
     def __init__(self, act: Callable[[lmdb.Transaction], T], *, alone: bool = False) -> None:
         self.act = act
         self.alone = alone
-        self.settled = False
+        self.settled = self.withdrawn = False
+        self.following: Request[Any] | None = None
         self.thread = threading.get_ident()
         self._signal = threading.Lock()
         self._signal.acquire()
@@ -59,14 +66,19 @@ class Request(Generic[T]):
         """True when its function raised, or its commit did."""
         return self._error is not None
 
-    def wait(self) -> None:
-        """Wait until something about it has changed."""
-        self._signal.acquire()
+    def wait(self, seconds: float = -1) -> bool:
+        """Wait until something about it has changed, for some seconds at most: False when nothing has."""
+        return self._signal.acquire(timeout=seconds)
 
     def wake(self) -> None:
-        """End its thread's `wait`; call it with the queue's lock held."""
+        """End its thread's `wait`. Several may do so while it is queued, with the queue's lock held."""
         if self._signal.locked():
             self._signal.release()
+
+    def wake_following(self) -> None:
+        """Wake the thread of the next request of its group: all woken at once would wait for the interpreter, too."""
+        if self.following is not None:
+            self.following.wake()
 
     def run(self, transaction: lmdb.Transaction) -> None:
         """Run the function, and remember what it returned."""
@@ -148,7 +160,7 @@ class WriteQueue:
     def __init__(self, lock: threading.RLock, stuck: Callable[[], Unavailable | None], *, gathers: bool) -> None:
         """Begin with nobody writing; `stuck` is the error of a thread that must not wait, None when it may.
 
-        `gathers`: a leader waits a moment for the threads that were answered last, because a sync costs more than that.
+        `gathers`: threads wait a moment for those that were answered last, because a sync costs more than that.
         """
         self._lock = lock
         self._stuck = stuck
@@ -156,32 +168,51 @@ class WriteQueue:
         self._requests: list[Request[Any]] = []
         self._writer: int | None = None
         self._expected = 1
-        self._wanted = 0
-        self._gathered = threading.Lock()
-        self._gathered.acquire()
+        self._gatherer: Request[Any] | None = None
 
     def is_writing(self) -> bool:
         """True when it is this thread's turn."""
         return self._writer == threading.get_ident()
 
-    @contextmanager
-    def turn(self, request: Request[Any]) -> Iterator[bool]:
-        """Be the one thread of this process that writes: True. Or False, when another has settled the request."""
-        leads = self._await_turn(request)
+    def enter(self, request: Request[Any]) -> bool:
+        """Wait until this is the one thread of this process that writes: True, until it leaves. Or False, when another
+        has settled the request.
+        """
+        with self._lock:
+            if self._writer is None and self._leads(request, len(self._requests) + 1):
+                self._begin(request)
+                return True
+            self._refuse_stuck()
+            self._requests.append(request)
+            if self._writer is None and self._gatherer is None:
+                self._gatherer = request
         try:
-            yield leads
-        finally:
-            if leads:
-                self._pass_on()
+            return self._await_turn(request)
+        except BaseException:
+            self._withdraw(request)
+            raise
+
+    def leave(self) -> None:
+        """End this thread's turn: the oldest request is next, as soon as enough are there."""
+        with self._lock:
+            self._writer = None
+            if self._requests:
+                following = self._requests[0]
+                if self._leads(following, len(self._requests)):
+                    del self._requests[0]
+                    self._begin(following)
+                else:
+                    self._gatherer = following
+                following.wake()
 
     def take(self, group: Group) -> None:
         """Put all requests that are queued into a group, the oldest first; those that must be alone are left."""
         if group.own.alone:
             return
-        self._gather()
         with self._lock:
-            group.requests += [request for request in self._requests if not request.alone]
-            self._requests = [request for request in self._requests if request.alone]
+            if self._requests:
+                group.requests += [request for request in self._requests if not request.alone]
+                self._requests = [request for request in self._requests if request.alone]
 
     def dissolve(self, group: Group) -> None:
         """Let each request of a group be written alone: those of others are queued again."""
@@ -196,64 +227,56 @@ class WriteQueue:
         """Let the threads of a group go on, with what became of their requests."""
         with self._lock:
             self._expected = len(group.requests) + len(self._requests)
-            for request in group.others:
+            following: Request[Any] | None = None
+            for request in reversed(group.others):
                 request.settled = True
-                request.wake()
+                request.following = following
+                if not request.withdrawn:
+                    following = request
+            if following is not None:
+                following.wake()
 
     def wake(self) -> None:
         """Let those that wait look again whether they may; call it with the lock held."""
         for request in self._requests:
             request.wake()
 
-    def _gather(self) -> None:
-        """Wait for as many requests as came lately, but not for long: their threads were answered just now."""
-        with self._lock:
-            self._wanted = self._expected - 1 if self._gathers else 0
-            if len(self._requests) >= self._wanted:
-                self._wanted = 0
-                return
-        self._gathered.acquire(timeout=GATHER_SECONDS_MAX)
-        with self._lock:
-            self._wanted = 0
-            self._gathered.acquire(blocking=False)  # as it was, whether it was released or not
+    def _leads(self, request: Request[Any], count: int) -> bool:
+        """True when a request need not wait for more than the `count` that there are."""
+        return count >= self._expected or request.alone or not self._gathers
+
+    def _begin(self, request: Request[Any]) -> None:
+        self._writer = request.thread
+        self._gatherer = None
 
     def _await_turn(self, request: Request[Any]) -> bool:
-        with self._lock:
-            if self._writer is None:
-                self._writer = request.thread
-                return True
-            self._refuse_stuck()
-            self._requests.append(request)
-            if 0 < self._wanted <= len(self._requests) and self._gathered.locked():
-                self._gathered.release()
-        try:
-            while True:
-                request.wait()
-                if request.settled:
-                    return False
-                with self._lock:
-                    if self.is_writing():
+        while True:
+            woken = request.wait(GATHER_SECONDS_MAX if self._gatherer is request else -1)
+            if request.settled:
+                request.wake_following()
+                return False
+            with self._lock:
+                if self.is_writing():
+                    return True
+                if request in self._requests:
+                    self._refuse_stuck()
+                    if not woken and self._gatherer is request:
+                        self._requests.remove(request)
+                        self._begin(request)
                         return True
-                    if request in self._requests:
-                        self._refuse_stuck()
-        except BaseException:
-            self._withdraw(request)
-            raise
 
     def _withdraw(self, request: Request[Any]) -> None:
         with self._lock:
             if request in self._requests:
                 self._requests.remove(request)
+                if self._gatherer is request:
+                    assert self._writer is None, "nobody gathers while somebody writes"
+                    self._gatherer = None
+                    self.leave()
             elif self.is_writing():
-                self._pass_on()
-
-    def _pass_on(self) -> None:
-        with self._lock:
-            self._writer = None
-            if self._requests:
-                following = self._requests.pop(0)
-                self._writer = following.thread
-                following.wake()
+                self.leave()
+            request.withdrawn = True
+            request.wake_following()
 
     def _refuse_stuck(self) -> None:
         error = self._stuck()
