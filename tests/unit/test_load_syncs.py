@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 SYNCS = {
     "part": 4,  # data, keys, manifest, and the names of these
     "adopted": 1,  # the folder's name in parts/
-    "changed keys": 2,  # their file and its name
 }
-"""Besides those of LMDB: one commit of the space enters the load, one of the shard merges it, one ends it."""
+"""Besides those of LMDB: one commit of the space enters the load, one of the shard merges it, one ends it, two each."""
 
 
 def counting(patch: pytest.MonkeyPatch, target: Any, name: str, counted: list[str]) -> None:

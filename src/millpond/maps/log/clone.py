@@ -24,6 +24,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import lmdb
 import pyarrow as pa
 
 from millpond.errors import Corrupt, Invalid, Unavailable
@@ -225,8 +226,12 @@ def _raise_version(shard: Shard, target: Path) -> None:
         env.write(generation.open_tables)
         with env.read() as tx:
             version = max(above, generation.number(tx, "version")) + 1
-        shard.touched.write(version, None)
-        env.write(lambda tx: generation.put_number(tx, "version", version))
+
+        def act(tx: lmdb.Transaction) -> None:
+            generation.touched.write(tx, version, None)
+            generation.put_number(tx, "version", version)
+
+        env.write(act)
     finally:
         env.release()
 

@@ -65,7 +65,6 @@ def _put_rows(folder: Path, tables: Sequence[TableRows], map_bytes: int) -> None
             db = env.open_db(table.table.encode(), dupsort=table.table == HASHED)
             with env.begin(write=True, db=db) as tx:
                 tx.cursor().putmulti(zip(to_list(table.keys), to_list(table.values), strict=True), append=True)
-        env.sync(force=True)
     except lmdb.DiskError as error:
         raise OSError(28, str(error)) from error
     finally:

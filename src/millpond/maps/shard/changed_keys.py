@@ -1,68 +1,101 @@
 """The keys that each change of a shard touched: the next freeze must read them again.
 
-    touched/<version, 12 digits>.arrow    one column `key`: keys, or 16-byte ordered ranges; schema metadata `all=1`
-                                          says that too much changed to list
+Table `touched`: the version, then the number of a piece, 8 and 4 bytes → an Arrow file of at most 65,536 rows with one
+column `key`: keys, or 16-byte ordered ranges. One empty value, as piece 0, says that too much changed to list.
 
-Files are written before the change they speak of is committed, so a crash may leave one too many (its version is
-written anew by the next change) but never one too few.
+Invariants:
+* the keys of a version are written in the transaction that makes the version: a crash leaves both or neither, and
+  they cost no sync of their own;
+* what is listed is bounded, in versions and in bytes. Older versions are dropped, and whoever needs one of them reads
+  everything.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import struct
+from typing import TYPE_CHECKING, Any
 
+import lmdb
 import pyarrow as pa
 
-from millpond.stores.files import write_file_atomically
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-__all__ = ("ChangedKeys",)
+__all__ = ("TOUCHED", "ChangedKeys")
 
+TOUCHED = "touched"
 KEYS_MAX = 5_000_000
+VERSIONS_MAX = 1_000
+BYTES_MAX = 128 << 20
+_PIECE_KEYS = 65_536
+_PLACE = struct.Struct(">QI")
 _SCHEMA = pa.schema([pa.field("key", pa.binary())])
-_EVERYTHING = _SCHEMA.with_metadata({"all": "1"})
 
 
 class ChangedKeys:
-    """The touched-key files of one shard."""
+    """The table of one generation of a shard."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self) -> None:
+        self._db: Any = None
 
-    def _file(self, version: int) -> Path:
-        return self.folder / f"{version:012d}.arrow"
+    def open_tables(self, env: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
+        """Open the table; with `create`, make it if it is missing."""
+        try:
+            self._db = env.open_db(TOUCHED.encode(), txn=tx, create=create)
+        except lmdb.NotFoundError:
+            self._db = None
 
-    def write(self, version: int, keys: pa.Array | None) -> None:
-        """Note the keys that the change to `version` touches; None: everything."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        schema = _SCHEMA if keys is not None else _EVERYTHING
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, schema) as writer:
-            if keys is not None:
-                if isinstance(keys, pa.ChunkedArray):
-                    keys = keys.combine_chunks()
-                writer.write_batch(pa.record_batch([keys.cast(pa.binary())], schema=schema))
-        write_file_atomically(self._file(version), sink.getvalue())
+    def write(self, tx: lmdb.Transaction, version: int, keys: pa.Array | None, *, forget: int = 0) -> None:
+        """Note the keys that the change to `version` touches; None: everything. Those up to `forget` are dropped."""
+        self._drop(tx, max(forget, version - VERSIONS_MAX))
+        stat = tx.stat(self._db)
+        pages = stat["leaf_pages"] + stat["branch_pages"] + stat["overflow_pages"]
+        if keys is None or pages * stat["psize"] > BYTES_MAX:
+            # Whoever needs an older version would come upon this one, and read everything.
+            self._drop(tx, version)
+            tx.put(_PLACE.pack(version, 0), b"", db=self._db)
+            return
+        for number, piece in enumerate(_pieces(keys)):
+            tx.put(_PLACE.pack(version, number), piece, db=self._db)
 
-    def since(self, version: int, current: int) -> pa.Array | None:
-        """The keys touched after `version` up to `current`; None when a file is missing or says everything."""
+    def since(self, tx: lmdb.Transaction | None, version: int, current: int) -> pa.Array | None:
+        """The keys touched after `version` up to `current`; None when one is not listed, or everything was touched."""
         found: list[pa.Array] = []
-        for number in range(version + 1, current + 1):
-            try:
-                table = pa.ipc.open_file(self._file(number).read_bytes()).read_all()
-            except FileNotFoundError:
+        expected = version + 1
+        for number, piece in self._listed(tx, version):
+            if number > expected or not piece:
                 return None
-            if table.schema.metadata and table.schema.metadata.get(b"all"):
-                return None
-            found += table.column("key").chunks
+            expected = number + 1
+            found += pa.ipc.open_file(piece).read_all().column("key").chunks
             if sum(map(len, found)) > KEYS_MAX:
                 return None
+        if expected <= current:
+            return None
         joined = pa.concat_arrays(found) if found else pa.array([], pa.binary())
         return joined.unique()
 
-    def forget(self, version: int) -> None:
-        """Remove the files up to `version`: a snapshot holds what they speak of."""
-        if not self.folder.exists():
+    def _listed(self, tx: lmdb.Transaction | None, after: int) -> Iterator[tuple[int, bytes]]:
+        """The pieces of the versions after one, in order."""
+        if tx is None or self._db is None:
             return
-        for file in self.folder.glob("*.arrow"):
-            if int(file.stem) <= version:
-                file.unlink(missing_ok=True)
+        cursor = tx.cursor(db=self._db)
+        if cursor.set_range(_PLACE.pack(after + 1, 0)):
+            for place, piece in cursor.iternext():
+                yield _PLACE.unpack(place)[0], piece
+
+    def _drop(self, tx: lmdb.Transaction, last: int) -> None:
+        """Remove the keys of the versions up to one."""
+        cursor = tx.cursor(db=self._db)
+        while cursor.first() and _PLACE.unpack(cursor.key())[0] <= last:
+            cursor.delete()
+
+
+def _pieces(keys: pa.Array | pa.ChunkedArray) -> Iterator[bytes]:
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    keys = keys.cast(pa.binary())
+    for start in range(0, max(len(keys), 1), _PIECE_KEYS):  # one piece for no keys, too: the version is listed
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, _SCHEMA) as writer:
+            writer.write_batch(pa.record_batch([keys.slice(start, _PIECE_KEYS)], schema=_SCHEMA))
+        yield sink.getvalue().to_pybytes()

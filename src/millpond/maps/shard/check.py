@@ -20,6 +20,7 @@ from millpond.errors import Corrupt
 from millpond.kernel.verify import Report, checked, problem
 from millpond.maps.model.address import address_bytes, long_column
 from millpond.maps.model.definition import Kind, Scheme
+from millpond.maps.shard.changed_keys import TOUCHED
 from millpond.maps.shard.generation import INFO
 from millpond.maps.shard.layouts import row_tables
 from millpond.maps.shard.range_widths import WIDTHS, width_rows
@@ -66,7 +67,7 @@ def check_shard(shard: Shard, *, last_load: int, full: bool) -> Iterator[Report]
 
 def _known_tables(definition: MapDefinition) -> set[str]:
     rows = _INTERNED if definition.scheme is Scheme.LOOKUP else row_tables(definition)
-    return {INFO.decode(), UPDATED, WIDTHS, *rows}
+    return {INFO.decode(), UPDATED, WIDTHS, TOUCHED, *rows}
 
 
 def _wrong(shard: Shard, found: str) -> Report:

@@ -13,6 +13,7 @@ import lmdb
 from millpond.arrays.longs import unpack_long
 from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.shard.changed_keys import ChangedKeys
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, ranges_holding
@@ -29,7 +30,7 @@ SHARD_FORMAT = 1
 class Generation:
     """The tables of a generation; without an environment, those of a map that has none yet."""
 
-    __slots__ = ("env", "info", "kind", "store", "updates")
+    __slots__ = ("env", "info", "kind", "store", "touched", "updates")
 
     def __init__(self, definition: MapDefinition, env: Environment | None) -> None:
         self.env = env
@@ -38,6 +39,7 @@ class Generation:
         interned = definition.scheme is Scheme.LOOKUP
         self.store: PlainStore | InternedStore = InternedStore(definition) if interned else PlainStore(definition)
         self.updates = UpdateTimes(definition)
+        self.touched = ChangedKeys()
 
     def open_tables(self, tx: lmdb.Transaction | None = None) -> None:
         """Open the tables; in a write transaction, make those that are missing."""
@@ -61,6 +63,7 @@ class Generation:
         self._check_format(handle, tx, create)
         self.store.open_tables(handle, tx, create)
         self.updates.open_tables(handle, tx, create)
+        self.touched.open_tables(handle, tx, create)
 
     def _check_format(self, handle: lmdb.Environment, tx: lmdb.Transaction, create: bool) -> None:
         """Write the format into a table `info` that was just made, compare it in every other.

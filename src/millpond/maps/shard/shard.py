@@ -2,7 +2,6 @@
 
     shards/<map>/current            the generation that counts, as six digits
     shards/<map>/000001/data.mdb    that generation (compacting writes the next one and switches)
-    shards/<map>/touched/<version>.arrow   the keys that the change to <version> touched, for freezing
     shards/<map>/write.lock         held by whoever changes the shard
 
 Table `info` keeps, in the same transaction as the rows they speak of: `version` (grows with every change),
@@ -12,7 +11,7 @@ the map lasts longer, in milliseconds) and
 
 Invariants:
 * every change is one LMDB transaction, which also raises `version`;
-* the touched keys of a version are on disk before the version is;
+* the touched keys of a version are written in that transaction, too (`changed_keys.py`);
 * a generation without table `info` has not been committed to yet: readers see an empty map;
 * readers see the shard as it was when they began, whatever is written meanwhile.
 """
@@ -34,13 +33,12 @@ import pyarrow as pa
 from millpond.errors import Closed, Corrupt, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.shard.changed_keys import ChangedKeys
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.row_batches import decoded, whole_table
 from millpond.maps.shard.update_times import UpdateTimes, tracks_updates
-from millpond.stores.files import write_file_atomically
+from millpond.stores.files import remove_tree, write_file_atomically
 from millpond.stores.lmdb.environment import Environment, Limits
 from millpond.stores.locks import alone
 
@@ -109,11 +107,14 @@ class Shard:
         self, folder: Path, definition: MapDefinition, limits: Limits | None = None, *,
         missing: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """`missing`: run when there is no file, which is so before the first load and after the map was dropped."""
+        """`missing`: run when there is no file, which is so before the first load and after the map was dropped.
+
+        `frozen_version`: a snapshot holds what changed up to there, so the next change drops those lists of keys.
+        """
         self.folder = folder
         self._missing = missing or _not_loaded_yet
         self.definition = definition
-        self.touched = ChangedKeys(folder / "touched")
+        self.frozen_version = 0
         self._limits = limits
         self._lock = threading.RLock()
         self._unopened = Generation(definition, None)
@@ -344,13 +345,13 @@ class Shard:
         assert generation is not None and generation.env is not None
         fresh = Generation(self.definition, generation.env)
         following = self.version + 1
-        self.touched.write(following, touched)
-        step("shard.touched_written")
+        remove_tree(self.folder / "touched")  # the lists of an earlier format
 
         def whole(tx: lmdb.Transaction) -> Result:
             fresh.open_tables(tx)
             result = act(tx)
             fresh.put_number(tx, "version", following)
+            fresh.touched.write(tx, following, touched, forget=self.frozen_version)
             for name, number in numbers.items():
                 if number > fresh.number(tx, name):
                     fresh.put_number(tx, name, number)
@@ -418,7 +419,7 @@ class ShardView:
 
     def touched_since(self, version: int) -> pa.Array | None:
         """The keys touched after `version` up to this view's; None when that is no longer known."""
-        return self.shard.touched.since(version, self.version)
+        return self.generation.touched.since(self.tx, version, self.version)
 
     def read_rows(
         self, keys: list[bytes] | pa.Array | None = None, *, lower: int | None = None, upper: int | None = None,

@@ -100,7 +100,7 @@ def _refreeze(space: Space, clock: Clock, objects: Objects, shard: Shard) -> Sna
 
     space.write(swap)
     step("freeze.switched")
-    shard.touched.forget(manifest.shard_version)
+    shard.frozen_version = manifest.shard_version
     try:
         collect(objects, manifest, now_ms=clock.now_ms())
         if isinstance(objects, FolderObjects):
