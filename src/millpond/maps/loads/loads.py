@@ -16,7 +16,9 @@ Invariants:
   it can, for the same load to come again or for `recover`. What lay in `parts/` before a load came stays there as well;
 * `loads.lock` is held from the moment parts move to `parts/` until they are entered, while a folder leaves it for
   another reason than that it was merged, and while recovering: nobody of several processes takes another's load,
-  half-way, for what a crash left, or relies on a folder that is about to go.
+  half-way, for what a crash left, or relies on a folder that is about to go;
+* threads of one process commit loads of different parts at the same time, holding that lock together. They share the
+  sync of `parts/` and that of the space; loads with a part in common follow one another.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +50,9 @@ from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest
 from millpond.maps.parts.summed import SummedParts
-from millpond.stores.files import move, remove_tree, sweep_leftovers, sync, write_file_atomically
-from millpond.stores.locks import alone
+from millpond.stores.files import move, remove_tree, sweep_leftovers, write_file_atomically
+from millpond.stores.locks import alone, together
+from millpond.stores.shared_sync import SharedSync
 
 __all__ = ("FOLDERS", "NUMBER", "Loads", "Quarantined", "Queued", "series_of", "sweep_pond")
 
@@ -74,6 +78,7 @@ class Loads:
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
         self.queue, self.places = PartQueue(space), PartFolders(folder)
         self.summed, self.merging = SummedParts(), set[str]()
+        self._parts_sync = SharedSync(folder / "parts")
         self._uncertain: set[str] = set()
         self.changed = threading.Condition()
         self.failures = MergeFailures()
@@ -98,9 +103,20 @@ class Loads:
 
         Raises: `Unavailable` when somebody else keeps at it for long.
         """
-        busy = Unavailable("another load is being entered", kind="pond_busy", folder=self.folder, hint="try again")
-        with alone(self.folder / "loads.lock", seconds, busy):
+        with alone(self.folder / "loads.lock", seconds, self._busy()):
             yield
+
+    @contextmanager
+    def _together(self, parts: AbstractSet[str]) -> Iterator[None]:
+        """Commit a load of these parts, while other threads of this process commit loads of others.
+
+        Raises: `Unavailable` when somebody else keeps at it for long.
+        """
+        with together(self.folder / "loads.lock", parts, LOCK_SECONDS, self._busy()):
+            yield
+
+    def _busy(self) -> Unavailable:
+        return Unavailable("another load is being entered", kind="pond_busy", folder=self.folder, hint="try again")
 
     # -- commit ---------------------------------------------------------------------------------------
 
@@ -142,7 +158,7 @@ class Loads:
             known = remembered(tx, load, None)
             return None if known is None else Committed.of(known)
 
-        with self.alone():
+        with self._together(places.keys()):
             maps = {manifest.id: manifest.map for manifest in manifests}
             committed = self._adopted(load, places, maps, enter, entered)
         self.announce()
@@ -166,7 +182,7 @@ class Loads:
                     place.rename(target)
                     moved.append((place, target))
             if moved:
-                sync(self.folder / "parts")
+                self._parts_sync.run()
             step("load.received")
             result = self._certainly(load, enter, entered)
         except Uncertain:

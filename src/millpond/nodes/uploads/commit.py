@@ -1,8 +1,10 @@
-"""The commit of uploaded parts as loads: one load after another, at the primary."""
+"""The commit of uploaded parts as loads, at the primary.
+
+Loads are committed at the same time, but for those with a part, an id or a stream in common, which follow one another.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -12,6 +14,7 @@ from millpond.maps.log.remembered import maps_of_load, maps_of_stream, remembere
 from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import Pond
+from millpond.stores.locks import Names
 
 __all__ = ("LoadCommit",)
 
@@ -22,7 +25,7 @@ class LoadCommit:
     def __init__(self, pond: Pond, receiver: Receiver) -> None:
         self._pond, self._receiver = pond, receiver
         # Two loads of the same data bring the same parts: the first takes them, the second finds them known.
-        self._alone = threading.Lock()
+        self._names = Names()
 
     def enter(
         self, load: str, parts: Sequence[str], *, source: str, rejected: int, stream: tuple[str, int] | None,
@@ -35,7 +38,8 @@ class LoadCommit:
             NotFound: kind `part_not_uploaded`, a part is neither here nor known, or is for a map of others.
             Conflict: kinds `load_taken` and `stream_taken`, the id belongs to a load or stream of maps of others.
         """
-        with self._alone:
+        names = {*parts, f"load {load}", *(() if stream is None else (f"stream {stream[0]}",))}
+        with self._names.hold(names):
             here, known = self._find(parts, may)
             self._check_owned(load, stream, may)
             with self._pond.space.read() as tx:
@@ -48,7 +52,7 @@ class LoadCommit:
     def _check_owned(self, load: str, stream: tuple[str, int] | None, may: Callable[[str], bool]) -> None:
         """Refuse the id of a load or stream that belongs to others: its result is for them, and its epochs are theirs.
 
-        No other load can come between the check and the entry, because this class enters one load after another.
+        No other load of this id or stream can come between the check and the entry: they follow one another.
         """
         with self._pond.space.read() as tx:
             maps_entered = maps_of_load(tx, load)
