@@ -128,7 +128,6 @@ RESERVED = {
     "client/snapshots/planned.py:pin_snapshot": "tests of readers",
     "maps/loads/merge.py:merge_parts": "benchmarks of merging, and its model",
     "maps/model/values.py:encode_mixed": "millpond.testing.rows",
-    "maps/parts/bundle.py:write_bundle": "benchmarks of nodes, and hostile uploads",
     "ranges/key_columns.py:hash_of_key": "the format's own definition, against which the kernels are tested",
     "times/instants.py:to_millis": "the model of reading times",
 }

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from millpond.arrays.compiled import watch
 from millpond.cli import (
+    backups,
     demo,
     jobs,
     loads,
@@ -56,6 +57,8 @@ _ORDER = (
     "parts",
     "jobs",
     "snapshots",
+    "backup",
+    "restore",
     "verify",
     "repair",
     "warm",
@@ -133,6 +136,7 @@ for _noun in (
     repair,
     serve,
     warm,
+    backups,
     demo,
 ):
     _noun.register(app)

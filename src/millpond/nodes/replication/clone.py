@@ -26,7 +26,7 @@ from millpond.maps.log.clone import (
     shard_file,
 )
 from millpond.maps.model.definition import MapDefinition
-from millpond.nodes.replication.peer import Peer
+from millpond.nodes.replication.source import PondSource
 from millpond.pond import Pond
 from millpond.stores.files import remove_tree
 
@@ -41,7 +41,7 @@ TRIES = 5
 _LOG = logging.getLogger(__name__)
 
 
-def clone_pond(pond: Pond, peer: Peer, clock: Clock) -> None:
+def clone_pond(pond: Pond, peer: PondSource, clock: Clock) -> None:
     """Make the whole pond a copy of the peer's.
 
     Raises:
@@ -60,11 +60,11 @@ def clone_pond(pond: Pond, peer: Peer, clock: Clock) -> None:
             adopt_clone(pond.folder, pond.space, clone)
             pond.open_maps.forget()
             pond.log.announce()
-            _LOG.warning("this node is a copy of %s as of position %d", peer.url, clone.position)
+            _LOG.info("this pond is a copy of %s as of position %d", peer.url, clone.position)
             return
 
 
-def _gather(pond: Pond, peer: Peer, clock: Clock) -> Clone:
+def _gather(pond: Pond, peer: PondSource, clock: Clock) -> Clone:
     folder = clone_folder(pond.folder)
     for file in folder.glob("*"):
         # What is not whole goes on where it stopped; what is, may be older than the state that comes now.
@@ -83,7 +83,9 @@ def _gather(pond: Pond, peer: Peer, clock: Clock) -> Clone:
     return Clone(clock.random_id(), state.headers["millpond-pond"], position, maps)
 
 
-def _fetch_shards(folder: Path, peer: Peer, definitions: Sequence[MapDefinition], position: int) -> tuple[str, ...]:
+def _fetch_shards(
+    folder: Path, peer: PondSource, definitions: Sequence[MapDefinition], position: int
+) -> tuple[str, ...]:
     def fetch(definition: MapDefinition) -> str | None:
         target = shard_file(folder, definition)
         try:
@@ -99,12 +101,12 @@ def _fetch_shards(folder: Path, peer: Peer, definitions: Sequence[MapDefinition]
         return tuple(name for name in pool.map(fetch, definitions) if name is not None)
 
 
-def _moved(peer: Peer, reason: str) -> Conflict:
+def _moved(peer: PondSource, reason: str) -> Conflict:
     return Conflict("the peer moved on while it was cloned", kind="clone_moved", node=peer.url, reason=reason,
                     hint="try again")  # fmt: skip
 
 
-def clone_map(pond: Pond, peer: Peer, name: str) -> int:
+def clone_map(pond: Pond, peer: PondSource, name: str) -> int:
     """Make one map a copy of the peer's, and say up to which position; its parts are merged on from there.
 
     Nobody merges into the map meanwhile. The node must have entered what the peer has: pull first.

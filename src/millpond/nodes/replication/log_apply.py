@@ -20,7 +20,8 @@ from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.maps.log.log import Entry
 from millpond.nodes.replication.clone import clone_pond
 from millpond.nodes.replication.part_sources import PartSources
-from millpond.nodes.replication.peer import LogPage, Peer
+from millpond.nodes.replication.peer import LogPage
+from millpond.nodes.replication.source import PondSource
 from millpond.pond import Pond
 
 __all__ = ("LogApplier", "forked")
@@ -64,7 +65,7 @@ class LogApplier:
         self.pulled, self.clones, self.seen = 0, 0, 0
         self._joined: set[str] = set()
 
-    def next_page(self, peer: Peer, wait_seconds: float, *, going: Callable[[], bool] = lambda: True) -> bool:
+    def next_page(self, peer: PondSource, wait_seconds: float, *, going: Callable[[], bool] = lambda: True) -> bool:
         """Apply the next page of a peer's log; False when there was nothing new.
 
         `going` is called when a page has come; when it gives False, the page is left.
@@ -99,7 +100,7 @@ class LogApplier:
         self._report("following")
         return bool(page.entries)
 
-    def clone(self, peer: Peer) -> None:
+    def clone(self, peer: PondSource) -> None:
         """Become what a peer is, whatever this node was.
 
         Raises: what stops it; the node is then as it was.
@@ -110,7 +111,7 @@ class LogApplier:
             self.clones += 1
         self._report("following")
 
-    def _join(self, peer: Peer) -> bool:
+    def _join(self, peer: PondSource) -> bool:
         """Be of the same pond; False for a new node, when the pond is not: a copy is had sooner than its whole past."""
         if peer.url not in self._joined:
             facts = peer.node()
@@ -124,7 +125,7 @@ class LogApplier:
             self._joined.add(peer.url)
         return True
 
-    def _compare_ends(self, peer: Peer, page: LogPage, after: int, chain: str) -> None:
+    def _compare_ends(self, peer: PondSource, page: LogPage, after: int, chain: str) -> None:
         """Notice a fork that no new entry would show: the peer's log ends where ours does, or before."""
         position, last = page.last
         if position <= after and last != (chain if position == after else self._chain_at(position, last)):

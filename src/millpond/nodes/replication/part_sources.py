@@ -18,7 +18,7 @@ from millpond.kernel.steps import step
 from millpond.maps.log.log import Entry
 from millpond.maps.parts.bundle import unpack_bundle
 from millpond.maps.parts.part import verify_part
-from millpond.nodes.replication.peer import Peer
+from millpond.nodes.replication.source import PondSource
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree
 
@@ -45,7 +45,9 @@ def part_ids(entries: Iterable[Entry]) -> list[str]:
 class PartSources:
     """Gets parts, several at once."""
 
-    def __init__(self, folder: Path, settings: Settings, uploads: Uploads, peers: Callable[[], Sequence[Peer]]) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings, uploads: Uploads, peers: Callable[[], Sequence[PondSource]]
+    ) -> None:
         """`peers`: whom to ask, in that order."""
         self.folder = folder / "fetched"
         self._settings, self._uploads, self._peers = settings, uploads, peers
@@ -88,7 +90,7 @@ class PartSources:
                     _LOG.warning("part %s cannot be had from %s: %s", part_id, peer.url, error)
         raise self._worst(failures, part_id)
 
-    def _fetch_from(self, peer: Peer, part_id: str, folder: Path) -> Path:
+    def _fetch_from(self, peer: PondSource, part_id: str, folder: Path) -> Path:
         bundle = peer.fetch_bundle(part_id, self.folder / f"{part_id}.zip").file
         step("fetch.bundle_came")
         remove_tree(folder)

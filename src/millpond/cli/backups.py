@@ -1,0 +1,223 @@
+"""`millpond backup create|list|verify|prune` and `millpond restore`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from millpond.nodes.backups.layout import Backup
+    from millpond.settings import Settings
+    from millpond.stores.objects import ObjectStore
+
+__all__ = ("create", "listed", "prune_old", "register", "restore", "verify")
+
+Place = Annotated[str, typer.Argument(metavar="PLACE", help="s3://bucket/prefix, or a folder.", show_default=False)]
+BackupName = Annotated[
+    str | None, typer.Option("--backup", metavar="ID", help="The backup.", show_default="the newest")
+]
+Scratch = Annotated[
+    Path | None,
+    typer.Option("--scratch", metavar="FOLDER", help="A disk that holds the largest map once.",
+                 show_default="the folder for temporary files"),
+]  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Back up a pond while it works, to a folder or a bucket of S3.", no_args_is_help=True)
+    group.command(
+        epilog=examples("millpond backup create s3://bucket/backups --pond http://n2:7433",
+                        "millpond backup create /mnt/backups --full --json")
+    )(create)  # fmt: skip
+    group.command("list", epilog=examples("millpond backup list /mnt/backups", "millpond backup list PLACE --json"))(
+        listed
+    )
+    group.command(
+        epilog=examples("millpond backup verify s3://bucket/backups", "millpond backup verify /mnt/backups --json")
+    )(verify)
+    group.command("prune", epilog=examples("millpond backup prune /mnt/backups --keep 7"))(prune_old)
+    app.add_typer(group, name="backup")
+    app.command(
+        epilog=examples("millpond restore s3://bucket/backups pond",
+                        "millpond restore /mnt/backups pond --backup 20130208T180000.042Z-17 --position 12")
+    )(restore)  # fmt: skip
+
+
+def create(
+    place: Place, pond: PondPlace = "pond",
+    full: Annotated[bool, typer.Option("--full", help="Copy every map anew, not only what changed.")] = False,
+    scratch: Scratch = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Back up a pond as it is now. Loads and lookups go on; the next backups bring only what changed."""
+    from millpond.clock import SystemClock
+    from millpond.nodes.backups.create import create_backup
+
+    settings, objects = _place(place)
+    with (
+        _source(pond, settings) as source,
+        _scratch(scratch) as folder,
+        console.progress("backing up", unit="bytes", quiet=json) as advance,
+    ):
+        report = create_backup(source, objects, folder, SystemClock(), full=full, advance=advance)
+    assert report.backup is not None
+    row = _row(report.backup) | {
+        "files": report.files, "bytes": report.bytes, "files_reused": report.files_reused,
+        "bytes_reused": report.bytes_reused,
+    }  # fmt: skip
+    if json:
+        console.print_json(row)
+        return
+    for reason in report.reasons:
+        console.note(f"every map was copied anew: {reason}")
+    console.say(
+        f"{row['backup']}: {_counted(row['maps'], 'map')} at position {row['position']:,}; "
+        f"{_counted(report.files, 'file')} stored ({console.human_bytes(report.bytes)}), "
+        f"{report.files_reused:,} there already"
+    )
+
+
+def listed(place: Place, json: Json = False) -> None:
+    """Show the backups of a place, the oldest first."""
+    from millpond.nodes.backups.layout import list_backups
+
+    _, objects = _place(place)
+    rows = [_row(backup) for backup in list_backups(objects)]
+    if json:
+        console.print_json_list(rows)
+    elif not rows:
+        console.say("there is no backup here")
+    else:
+        console.print_table(
+            ["backup", "created", "pond", "maps", "size", "from position", "to"],
+            [
+                [row["backup"], row["created"], row["pond"][:8], row["maps"], console.human_bytes(row["size"]),
+                 f"{row['first_position']:,}", f"{row['position']:,}"]
+                for row in rows
+            ],
+        )  # fmt: skip
+
+
+def verify(place: Place, backup: BackupName = None, scratch: Scratch = None, json: Json = False) -> None:
+    """Read all that a backup needs, and compare checksums. `millpond restore` checks more: it opens every map."""
+    from millpond.errors import Corrupt
+    from millpond.nodes.backups.layout import find_backup
+    from millpond.nodes.backups.prune import check_backup
+
+    _, objects = _place(place)
+    found = find_backup(objects, backup)
+    with _scratch(scratch) as folder, console.progress("verifying", unit="bytes", quiet=json) as advance:
+        problems = check_backup(objects, found, folder, advance)
+    if json:
+        console.print_json({"backup": found.id, "problems": problems})
+    elif not problems:
+        console.say(f"{found.id} is whole")
+    if problems:
+        raise Corrupt(
+            "the backup is damaged", kind="backup_damaged", backup=found.id, problems="; ".join(problems[:5]),
+            hint="take a new one with --full in another place, or restore another one of the list",
+        )  # fmt: skip
+
+
+def prune_old(
+    place: Place,
+    keep: Annotated[int, typer.Option("--keep", metavar="N", help="The newest backups of each pond to leave.")],
+    json: Json = False,
+) -> None:
+    """Remove old backups, and what only they needed."""
+    from millpond.clock import SystemClock
+    from millpond.nodes.backups.prune import prune
+
+    _, objects = _place(place)
+    with _scratch(None) as folder:
+        pruned = prune(objects, keep, folder, SystemClock())
+    if json:
+        console.print_json({"backups": list(pruned.backups), "objects": pruned.objects})
+    else:
+        console.say(f"removed {_counted(len(pruned.backups), 'backup')} and {_counted(pruned.objects, 'file')}")
+
+
+def restore(
+    place: Place,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the pond.", show_default=False)],
+    backup: BackupName = None,
+    position: Annotated[
+        int | None,
+        typer.Option("--position", metavar="N", help="As of this entry of the log.", show_default="the backup's last"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a pond of a backup, in a new folder, and verify it."""
+    from millpond.clock import SystemClock
+    from millpond.nodes.backups.layout import find_backup
+    from millpond.nodes.backups.restore import restore_backup
+
+    settings, objects = _place(place)
+    found = find_backup(objects, backup)
+    with console.progress("restoring", unit="entries", quiet=json) as advance:
+        restored = restore_backup(objects, found, folder, settings, SystemClock(), position=position, advance=advance)
+    if json:
+        console.print_json(
+            {"backup": found.id, "folder": str(folder), "position": restored.position, "maps": restored.maps,
+             "rows": restored.rows}
+        )  # fmt: skip
+    else:
+        held = f"{_counted(restored.maps, 'map')}, {_counted(restored.rows, 'row')}"
+        console.say(f"{folder}: {held}, as of position {restored.position:,}")
+
+
+def _place(where: str) -> tuple[Settings, ObjectStore]:
+    from millpond.client.snapshots.published import published_place
+    from millpond.settings import load_settings
+    from millpond.stores.objects import open_objects
+
+    settings = load_settings(said="command line", objects=where)
+    place = published_place(settings)
+    return settings, open_objects(place.where, **place.config)
+
+
+@contextmanager
+def _source(pond: str, settings: Settings) -> Iterator[Any]:
+    """The pond as a source of backups: the first of its nodes, or a folder that no node serves."""
+    from millpond.client.connections import node_urls
+    from millpond.client.location import FolderLocation, parse_location
+    from millpond.client.transport import Connection
+    from millpond.clock import SystemClock
+    from millpond.nodes.backups.source import FolderSource
+    from millpond.nodes.replication.peer import Peer
+
+    location = parse_location(pond)
+    if not isinstance(location, FolderLocation):
+        yield Peer(Connection(node_urls(pond)[0], settings))
+        return
+    with location.open_existing() as opened:
+        yield FolderSource(opened, SystemClock())
+
+
+@contextmanager
+def _scratch(folder: Path | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="millpond-backup-", dir=folder) as made:
+        yield Path(made)
+
+
+def _row(backup: Backup) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    created = datetime.fromtimestamp(backup.created_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+    return {
+        "backup": backup.id, "created": created, "pond": backup.pond, "base": backup.base, "maps": len(backup.shards),
+        "rows": sum(shard.rows for shard in backup.shards), "size": sum(file.bytes for file in backup.files()),
+        "first_position": backup.earliest, "position": backup.position,
+    }  # fmt: skip
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,309 @@
+"""Creating a backup of a pond that goes on working.
+
+1. The state of the pond's space is fetched: it names the maps, and a position.
+2. Each shard is fetched, taken at that position or later.
+3. The log is fetched from the position of the state up to that of the last shard, and all parts that its entries bring.
+4. The backup is written.
+
+A backup after the first brings only the log since the last one, and its parts, which were retained for that: it shares
+the base of the last one. When the log does not reach back so far, when a part is retained no longer, or when the parts
+since the base have grown to more than half of its shards, it brings a base of its own. In a new base, a map that no
+entry changed since the last backup shares its shard.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict, NotFound, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.log.clone import definitions_of, quarantine_of
+from millpond.maps.log.log import Entry
+from millpond.nodes.backups.layout import (
+    Backup,
+    LogChunk,
+    StoredFile,
+    StoredShard,
+    backup_id,
+    file_name,
+    list_backups,
+    log_entries,
+    part_name,
+    put_object,
+    stored_file,
+    write_backup,
+    write_entries,
+)
+from millpond.nodes.backups.lease import PlaceLease, leased
+from millpond.nodes.replication.part_sources import part_ids
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.nodes.replication.source import PondSource
+    from millpond.stores.objects import ObjectStore
+
+__all__ = ("BackupReport", "create_backup")
+
+TRIES = 5
+"""A pond whose maps are dropped and made anew meanwhile is copied anew so often."""
+PARTS_SHARE_MAX = 0.5
+"""The bytes of parts since the base, in shares of its shards, from which on a backup brings a base of its own."""
+_LOG_PAGE = 1000
+_TOO_FAR = ("log_trimmed", "part_not_found", "part_nowhere")
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class BackupReport:
+    """A backup and the work it took: files and bytes that were sent, and those that were stored already."""
+
+    backup: Backup | None = None
+    files: int = 0
+    bytes: int = 0
+    files_reused: int = 0
+    bytes_reused: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+def create_backup(
+    source: PondSource, place: ObjectStore, scratch: Path, clock: Clock, *, full: bool = False,
+    advance: Callable[[int], object] = lambda _bytes: None,
+) -> BackupReport:  # fmt: skip
+    """Back a pond up as it is now; `full`: with a base of its own. `advance` is called with bytes as they are stored.
+
+    `scratch` is an empty folder on a disk that holds the largest shard once.
+
+    Raises:
+        Conflict: kind `backup_busy`; `backup_moved` when the pond drops maps, or parts, faster than they are fetched.
+        Fenced: another backup took this place over.
+        Unavailable: the pond or the place cannot be reached, or a disk is full. Nothing is listed then.
+    """
+    with leased(place, clock) as lease:
+        return _Creation(source, place, scratch, clock, lease, advance).create(full=full)
+
+
+class _Creation:
+    """One backup under construction."""
+
+    def __init__(
+        self, source: PondSource, place: ObjectStore, scratch: Path, clock: Clock, lease: PlaceLease,
+        advance: Callable[[int], object],
+    ) -> None:  # fmt: skip
+        self._source, self._place, self._scratch, self._clock = source, place, scratch, clock
+        self._lease, self._advance = lease, advance
+        self._report = BackupReport()
+
+    def create(self, *, full: bool) -> BackupReport:
+        facts = self._source.node()
+        mine = [backup for backup in list_backups(self._place) if backup.pond == facts["pond"]]
+        last = mine[-1] if mine else None
+        backup = None if full or last is None else self._continued(last)
+        backup = backup or self._with_base(last)
+        step("backup.files_stored")
+        self._lease.extend()
+        write_backup(self._place, backup)
+        step("backup.written")
+        self._report.backup = backup
+        return self._report
+
+    # -- on the base of the last one -------------------------------------------------------------------
+
+    def _continued(self, last: Backup) -> Backup | None:
+        """The last backup with the log since then; None when the pond's log and parts do not reach back so far."""
+        until = int(self._source.node()["position"])
+        try:
+            chunk, chain = self._store_log(last.position, last.chain, until, self._room(last))
+        except (NotFound, Conflict) as error:
+            if error.kind not in (*_TOO_FAR, "backup_grown", "log_forked"):
+                raise
+            _LOG.info("the backup brings a base of its own: %s", error)
+            self._report.reasons.append(error.message)
+            return None
+        now = self._clock.now_ms()
+        if chunk is None:
+            return replace(last, id=backup_id(now, last.position), created_ms=now)
+        return replace(
+            last, id=backup_id(now, chunk.last), created_ms=now, position=chunk.last, chain=chain,
+            log=(*last.log, chunk),
+        )  # fmt: skip
+
+    def _room(self, last: Backup) -> int:
+        """The bytes of parts that may still come before a base of its own costs less."""
+        shards = sum(shard.file.bytes for shard in last.shards)
+        brought = sum(map(_part_bytes, log_entries(self._place, last, self._scratch)))
+        return int(shards * PARTS_SHARE_MAX) - brought
+
+    # -- with a base of its own ------------------------------------------------------------------------
+
+    def _with_base(self, last: Backup | None) -> Backup:
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self._based(last)
+            except (NotFound, Conflict) as error:
+                if error.kind not in ("backup_moved", *_TOO_FAR):
+                    raise
+                _LOG.info("%s; copying anew", error)
+                if attempt == TRIES:
+                    raise self._moved(error.message) from error
+        raise AssertionError
+
+    def _moved(self, reason: str) -> Conflict:
+        return Conflict(
+            "the pond changes faster than it can be backed up", kind="backup_moved", pond=self._source.url,
+            reason=reason, hint="set part_retention to longer than a backup takes, such as 1d",
+        )  # fmt: skip
+
+    def _based(self, last: Backup | None) -> Backup:
+        state = self._source.fetch_state(self._scratch / "state.arrow")
+        base_position, pond = int(state.headers["state-position"]), state.headers["millpond-pond"]
+        definitions = definitions_of(state.file)
+        stored_state = self._store(state.file)
+        step("backup.state_stored")
+        unchanged = self._unchanged(last, base_position)
+        shards = [
+            shard for definition in definitions
+            if (shard := unchanged.get(definition.incarnation) or self._shard(definition, base_position)) is not None
+        ]  # fmt: skip
+        quarantine = self._source.fetch_quarantine(self._scratch / "quarantine.arrow")
+        if any(part.position > base_position for part in quarantine_of(quarantine.file)):
+            raise self._moved("a part was quarantined")
+        until = max([base_position, *(shard.position for shard in shards)])
+        chunk, chain = self._store_log(base_position, None, until)
+        now = self._clock.now_ms()
+        id_ = backup_id(now, until if chunk is None else chunk.last)
+        return Backup(
+            id=id_, pond=pond, created_ms=now, base=id_, base_position=base_position,
+            position=base_position if chunk is None else chunk.last, chain=chain, state=stored_state,
+            quarantine=self._store(quarantine.file), shards=tuple(shards), log=() if chunk is None else (chunk,),
+        )  # fmt: skip
+
+    def _shard(self, definition: MapDefinition, position: int) -> StoredShard | None:
+        try:
+            fetched = self._source.fetch_shard(definition, self._scratch / "shard.mdb", position=position)
+        except NotFound as error:
+            if error.kind == "shard_empty":
+                return None
+            raise self._moved(error.message) from error
+        shard = StoredShard(
+            map=definition.name, incarnation=definition.incarnation, file=self._store(fetched.file),
+            position=int(fetched.headers["shard-position"]), rows=int(fetched.headers["shard-rows"]),
+        )  # fmt: skip
+        step("backup.shard_stored")
+        return shard
+
+    def _unchanged(self, last: Backup | None, position: int) -> dict[str, StoredShard]:
+        """The shards of the last backup, by incarnation, to which nothing happened up to a position."""
+        if last is None:
+            return {}
+        changed: set[str] = set()
+        try:
+            for entry in (*log_entries(self._place, last, self._scratch), *self._entries(last.position, position)):
+                changed.update(entry.maps)
+        except NotFound:  # the log does not reach back so far
+            return {}
+        return {
+            shard.incarnation: replace(shard, position=max(shard.position, position))
+            for shard in last.shards if shard.map not in changed
+        }  # fmt: skip
+
+    # -- the log and its parts -------------------------------------------------------------------------
+
+    def _entries(self, after: int, until: int) -> Iterator[Entry]:
+        """The entries of the pond after a position, up to another.
+
+        Raises: `NotFound`, kind `log_trimmed`.
+        """
+        while after < until:
+            page = self._source.log(after, limit=min(_LOG_PAGE, until - after))
+            if not page.entries:
+                raise Unavailable(
+                    "the pond's log ends before a shard of it", kind="backup_behind", pond=self._source.url,
+                    position=after, wanted=until, hint="back up another node, or try again",
+                )  # fmt: skip
+            yield from page.entries
+            after = page.entries[-1].position
+
+    def _store_log(
+        self, after: int, chain: str | None, until: int, room: int | None = None
+    ) -> tuple[LogChunk | None, str]:
+        """Store the entries after a position up to another, and their parts; the chunk, and the chain at its end."""
+        if until <= after:
+            return None, chain if chain is not None else self._chain_at(after)
+        file, seen = self._scratch / "log.jsonl.gz", _Seen(until=after, chain=chain or "")
+        if chain is not None:
+            self._check_chain(after, chain)
+        write_entries(file, self._with_parts(self._entries(after, until), seen, room))
+        return LogChunk(first=after + 1, last=seen.until, file=self._store(file)), seen.chain
+
+    def _with_parts(self, entries: Iterator[Entry], seen: _Seen, room: int | None) -> Iterator[Entry]:
+        for entry in entries:
+            seen.bytes += _part_bytes(entry)
+            if room is not None and seen.bytes > room:
+                raise Conflict("the parts since the base have grown to half of its shards", kind="backup_grown",
+                               hint="back up in full")  # fmt: skip
+            for part_id in part_ids([entry]):
+                self._store_part(part_id)
+            seen.until, seen.chain = entry.position, entry.chain
+            yield entry
+
+    def _store_part(self, part_id: str) -> None:
+        self._lease.extend()
+        name = part_name(part_id)
+        if self._place.exists(name):
+            self._report.files_reused += 1
+            return
+        file = self._source.fetch_bundle(part_id, self._scratch / "part.zip").file
+        self._put(name, file)
+        step("backup.part_stored")
+
+    def _check_chain(self, position: int, chain: str) -> None:
+        if position and self._chain_at(position) != chain:
+            raise Conflict("the pond's log is another one than the last backup's", kind="log_forked",
+                           hint="back up in full")  # fmt: skip
+
+    def _chain_at(self, position: int) -> str:
+        """The chain of the entry at a position.
+
+        Raises: `NotFound`, kind `log_trimmed`.
+        """
+        facts = self._source.node()
+        if position in (0, int(facts["position"])):
+            return str(facts["chain"]) if position else ""
+        return next(self._entries(position - 1, position)).chain
+
+    # -- storing ---------------------------------------------------------------------------------------
+
+    def _store(self, file: Path) -> StoredFile:
+        self._lease.extend()
+        stored = stored_file(file)
+        self._put(file_name(stored), file)
+        return stored
+
+    def _put(self, name: str, file: Path) -> None:
+        size = file.stat().st_size
+        if put_object(self._place, name, file, self._lease.extend):
+            self._report.files += 1
+            self._report.bytes += size
+        else:
+            self._report.files_reused += 1
+            self._report.bytes_reused += size
+        self._advance(size)
+        file.unlink()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The end of the entries that were stored."""
+
+    until: int
+    chain: str
+    bytes: int = 0
+
+
+def _part_bytes(entry: Entry) -> int:
+    return sum(int(part["bytes"]) for part in entry.body.get("parts", ()))

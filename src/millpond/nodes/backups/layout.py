@@ -1,0 +1,262 @@
+"""The files of a place for backups: a bucket, or a folder.
+
+    backups/<id>.json         one backup: the names of all that belongs to it. Written last
+    files/<xxh3_128>          a shard, the state of a space, the quarantined parts, some entries of the log
+    parts/<part id>.zip       a part that entries of the log bring
+    current.json              the creation or the clean-up that is at work, see `lease.py`
+
+A backup is a *base* and a piece of the log. The base is the state of the pond's space at `base_position`, and a copy of
+each shard, every one taken at that position or later. The log has all entries from the base to `position`. A restore
+takes the base and applies the entries, which changes nothing in shards that have them already; so all maps end at one
+position, although the pond was written to while it was copied.
+
+Invariants:
+* A backup is listed when all that it names is there, and not before.
+* A file is named by its content, a part by its rows: what two backups share is stored once.
+* `base_position` ≤ the position of every shard ≤ `position`, and the log has no gap between the first and the last.
+* Of one place, one creation or clean-up is at work at a time; one that lost its lease changes nothing more.
+"""
+
+from __future__ import annotations
+
+import gzip
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.json_forms import FormError, JsonForm, OtherFormat, parse_object, stable_json
+from millpond.maps.log.log import Entry
+from millpond.stores.files import checksum_file, disk_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from millpond.stores.objects import Objects, ObjectStore
+
+__all__ = (
+    "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredShard", "backup_id", "fetch_object", "file_name",
+    "find_backup", "list_backups", "log_entries", "part_name", "put_object", "stored_file", "write_backup",
+    "write_entries",
+)  # fmt: skip
+
+BACKUP_FORMAT = 1
+"""The form of a backup's JSON, and of all that it names but shards and parts, which carry their own numbers."""
+READ_BYTES = 8 << 20
+_FOLDER = "backups"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in `files/`: its checksum, which is its name, and its bytes."""
+
+    checksum: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredShard:
+    """A copy of a map's shard. Everything up to `position` of the log that is about the map is in it."""
+
+    map: str
+    incarnation: str
+    position: int
+    rows: int
+    file: StoredFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """Entries of the log, the first and the last included, as JSON lines in gzip."""
+
+    first: int
+    last: int
+    file: StoredFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """One backup; `base` is the id of the backup whose base it shares, its own when it brought one."""
+
+    id: str
+    pond: str
+    created_ms: int
+    base: str
+    base_position: int
+    position: int
+    chain: str
+    state: StoredFile
+    quarantine: StoredFile
+    shards: tuple[StoredShard, ...]
+    log: tuple[LogChunk, ...]
+
+    @property
+    def earliest(self) -> int:
+        """The earliest position that a restore can stop at."""
+        return max([self.base_position, *(shard.position for shard in self.shards)])
+
+    def files(self) -> Iterator[StoredFile]:
+        """Everything in `files/` that belongs to it."""
+        yield self.state
+        yield self.quarantine
+        yield from (shard.file for shard in self.shards)
+        yield from (chunk.file for chunk in self.log)
+
+
+_FORM = JsonForm(Backup, format=BACKUP_FORMAT)
+
+
+def backup_id(created_ms: int, position: int) -> str:
+    """The id of a backup. Ids ascend with the time.
+
+    >>> backup_id(1_360_346_400_042, 17)
+    '20130208T180000.042Z-17'
+    """
+    second = datetime.fromtimestamp(created_ms // 1000, UTC)
+    return f"{second:%Y%m%dT%H%M%S}.{created_ms % 1000:03}Z-{position}"
+
+
+def file_name(file: StoredFile) -> str:
+    """The name of a file's object."""
+    return f"files/{file.checksum}"
+
+
+def part_name(part_id: str) -> str:
+    """The name of a part's object."""
+    return f"parts/{part_id}.zip"
+
+
+# -- backups ------------------------------------------------------------------------------------------
+
+
+def write_backup(place: ObjectStore, backup: Backup) -> None:
+    """Write a backup, all of whose files are there."""
+    place.put(_name(backup.id), _FORM.encode(backup))
+
+
+def list_backups(place: ObjectStore) -> list[Backup]:
+    """The backups of a place, the oldest first.
+
+    Raises: `Corrupt`; `Invalid` for one of a format that this version does not know.
+    """
+    names = [named.name for named in place.list(_FOLDER)]
+    return sorted((_read(place, name) for name in names), key=lambda backup: (backup.created_ms, backup.position))
+
+
+def find_backup(place: ObjectStore, id_: str | None) -> Backup:
+    """The backup of that id, or the newest.
+
+    Raises: `NotFound`, and as `list_backups`.
+    """
+    if id_ is not None:
+        try:
+            return _read(place, _name(id_))
+        except (NotFound, Invalid) as error:
+            if error.kind not in ("object_not_found", "object_name"):
+                raise
+    elif found := list_backups(place):
+        return found[-1]
+    raise NotFound(
+        "there is no such backup", kind="backup_not_found", place=place.where, backup=id_,
+        hint="'millpond backup list PLACE' shows those that are there",
+    )  # fmt: skip
+
+
+def _name(id_: str) -> str:
+    return f"{_FOLDER}/{id_}.json"
+
+
+def _read(place: ObjectStore, name: str) -> Backup:
+    try:
+        return _FORM.decode(place.get(name).to_pybytes())
+    except OtherFormat as error:
+        raise Invalid(
+            "the backup has a format this version does not know", kind="backup_format", object=name,
+            found=error.found, known=BACKUP_FORMAT, hint="restore it with the version of Millpond that wrote it",
+        ) from error  # fmt: skip
+    except FormError as error:
+        raise Corrupt(
+            "the backup cannot be read", kind="backup_damaged", object=name, place=place.where, reason=error,
+            hint="restore another one: 'millpond backup list PLACE'",
+        ) from error  # fmt: skip
+
+
+# -- files --------------------------------------------------------------------------------------------
+
+
+def stored_file(file: Path) -> StoredFile:
+    """The name under which a file is stored: its checksum."""
+    return StoredFile(checksum_file(file), file.stat().st_size)
+
+
+def put_object(place: ObjectStore, name: str, file: Path, going: Callable[[], None]) -> bool:
+    """Store a file under a name that stands for its content; False when it was there already.
+
+    `going` is called again and again while it is sent.
+    """
+    with suppress(NotFound):
+        if place.size(name) == file.stat().st_size:
+            return False
+    with file.open("rb") as source:
+        place.put_stream(name, _chunks(source, going))
+    return True
+
+
+def _chunks(source: BinaryIO, going: Callable[[], None]) -> Iterator[bytes]:
+    while chunk := source.read(READ_BYTES):
+        going()
+        yield chunk
+
+
+def fetch_object(place: Objects, name: str, target: Path, checksum: str | None = None) -> Path:
+    """Bring an object into a file, in bounded memory; `checksum` is what its bytes must have.
+
+    Raises: `NotFound`; `Corrupt` when the bytes are others; `Unavailable` when the disk is full.
+    """
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        size, at = place.size(name), 0
+        with target.open("wb") as sink:
+            while at < size:
+                at += sink.write(place.get_range(name, at, min(at + READ_BYTES, size)))
+    if checksum is not None and (found := checksum_file(target)) != checksum:
+        raise Corrupt(
+            "a file of the backup is not what was stored", kind="backup_damaged", object=name, place=place.where,
+            found=found, hint="restore another backup: 'millpond backup list PLACE'",
+        )  # fmt: skip
+    return target
+
+
+# -- entries of the log -------------------------------------------------------------------------------
+
+
+def write_entries(file: Path, entries: Iterable[Entry]) -> None:
+    """Write entries as JSON lines in gzip: the same entries are always the same bytes."""
+    with disk_errors(file), file.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as sink:
+        for entry in entries:
+            sink.write(stable_json(entry.to_dict()) + b"\n")
+
+
+def log_entries(place: Objects, backup: Backup, scratch: Path, after: int = 0) -> Iterator[Entry]:
+    """The entries of a backup that follow a position.
+
+    Raises: `Corrupt` when they cannot be read, or one is missing.
+    """
+    expected: int | None = None
+    for chunk in backup.log:
+        if chunk.last <= after:
+            continue
+        file = fetch_object(place, file_name(chunk.file), scratch / "log.gz", chunk.file.checksum)
+        with gzip.open(file, "rb") as lines:
+            for line in lines:
+                entry = Entry.from_dict(parse_object(line))
+                if expected not in (None, entry.position):
+                    raise Corrupt(
+                        "the log of the backup has a gap", kind="backup_damaged", backup=backup.id, missing=expected,
+                        hint="restore another backup: 'millpond backup list PLACE'",
+                    )  # fmt: skip
+                expected = entry.position + 1
+                if entry.position > after:
+                    yield entry

@@ -1,0 +1,179 @@
+"""Restoring a backup: a pond in a new folder, at the position of the backup or an earlier one.
+
+The pond is assembled in `<folder>.restoring`, and gets its name when it is whole and was verified. A restore that was
+interrupted begins anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.client.download import Fetched
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.kernel.steps import step
+from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, part_name
+from millpond.nodes.replication.log_apply import LogApplier
+from millpond.nodes.replication.part_sources import PartSources
+from millpond.nodes.replication.peer import LogPage
+from millpond.pond import open_pond
+from millpond.stores.files import remove_tree, sync
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.maps.log.log import Entry
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.settings import Settings
+    from millpond.stores.objects import Objects
+
+__all__ = ("BackupPeer", "Restored", "restore_backup")
+
+_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A restored pond, closed."""
+
+    folder: Path
+    position: int
+    maps: int
+    rows: int
+
+
+def restore_backup(
+    place: Objects, backup: Backup, folder: Path, settings: Settings, clock: Clock, *, position: int | None = None,
+    advance: Callable[[int], object] = lambda _entries: None,
+) -> Restored:  # fmt: skip
+    """Make a pond in `folder`, which must not exist or be empty; `position`: as of this entry of the log.
+
+    `advance` is called with the number of entries as they are applied.
+
+    Raises:
+        Invalid: the folder holds something, or the backup does not reach to that position.
+        Corrupt: the backup is damaged, or what was restored does not verify. The folder stays as it was.
+        Unavailable: the place cannot be reached, or the disk is full.
+    """
+    wanted = backup.position if position is None else position
+    if not backup.earliest <= wanted <= backup.position:
+        raise Invalid(
+            "the backup does not reach to this position", kind="restore_position", position=wanted, backup=backup.id,
+            first=backup.earliest, last=backup.position, hint="'millpond backup list PLACE' shows each one's end",
+        )  # fmt: skip
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Invalid("the folder holds something", kind="restore_folder", folder=folder,
+                      hint="name a folder that does not exist")  # fmt: skip
+    assembly = folder.with_name(f"{folder.name}.restoring")
+    remove_tree(assembly)
+    restored = _assembled(place, backup, assembly, settings, clock, wanted, advance)
+    step("restore.assembled")
+    if folder.exists():
+        folder.rmdir()
+    assembly.rename(folder)
+    sync(folder.parent)
+    step("restore.renamed")
+    return Restored(folder, wanted, *restored)
+
+
+def _assembled(
+    place: Objects, backup: Backup, folder: Path, settings: Settings, clock: Clock, wanted: int,
+    advance: Callable[[int], object],
+) -> tuple[int, int]:  # fmt: skip
+    """Assemble the pond in a folder and verify it; its maps and rows."""
+    with open_pond(folder, clock=clock) as pond:
+        peer = BackupPeer(place, backup, folder / "fetched", wanted)
+        sources = PartSources(folder, settings, _NoUploads(), lambda: [peer])
+        applier = LogApplier(pond, sources, clock, stopping=threading.Event(), report=lambda _what: None)
+        pond.log.join(backup.pond)
+        applier.clone(peer)
+        step("restore.cloned")
+        at = pond.log.position()[0]
+        while at < wanted:
+            applier.next_page(peer, 0)
+            pond.merge()
+            before, at = at, pond.log.position()[0]
+            advance(at - before)
+        sources.sweep()
+        report = pond.verify()
+        if report.problems:
+            raise Corrupt(
+                "what was restored does not verify", kind="restore_damaged", backup=backup.id, position=at,
+                problems=[str(problem) for problem in report.problems[:5]],
+                hint="restore another backup: 'millpond backup list PLACE'",
+            )  # fmt: skip
+        maps = pond.maps()
+        return len(maps), sum(pond_map.shard.stats().rows for pond_map in maps)
+
+
+class BackupPeer:
+    """A backup, answering as a peer that stopped at a position."""
+
+    def __init__(self, place: Objects, backup: Backup, scratch: Path, position: int) -> None:
+        self._place, self._backup, self._scratch, self._position = place, backup, scratch, position
+        self._entries: Iterator[Entry] = iter(())
+        self._after = -1
+
+    @property
+    def url(self) -> str:
+        """The place and the backup."""
+        return f"{self._place.where}#{self._backup.id}"
+
+    def node(self) -> dict[str, Any]:
+        """`pond` and `position`."""
+        return {"pond": self._backup.pond, "position": self._position, "url": self.url}
+
+    def log(self, after: int, *, limit: int = _PAGE, wait_seconds: float = 0) -> LogPage:
+        """The entries after a position, up to the one to stop at; it never waits."""
+        if after != self._after:
+            self._entries = log_entries(self._place, self._backup, self._scratch / "log", after)
+        entries = [
+            entry for entry in islice(self._entries, min(limit, _PAGE)) if entry.position <= self._position
+        ]  # fmt: skip
+        self._after = entries[-1].position if entries else -1
+        if not entries:
+            raise Corrupt(
+                "the log of the backup ends too early", kind="backup_damaged", backup=self._backup.id, position=after,
+                hint="restore another backup: 'millpond backup list PLACE'",
+            )  # fmt: skip
+        return LogPage(entries, (entries[-1].position, entries[-1].chain))
+
+    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
+        """Fetch a part's bundle; the part is checked by its manifest."""
+        return _fetched(fetch_object(self._place, part_name(part_id), target), {})
+
+    def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
+        """Fetch a shard.
+
+        Raises: `NotFound`, kind `shard_empty`, when the map had no row.
+        """
+        for shard in self._backup.shards:
+            if shard.incarnation == definition.incarnation:
+                file = fetch_object(self._place, file_name(shard.file), target, shard.file.checksum)
+                return _fetched(file, {"shard-position": str(shard.position), "shard-rows": str(shard.rows)})
+        raise NotFound("the map has no rows yet", kind="shard_empty", map=definition.name)
+
+    def fetch_state(self, target: Path) -> Fetched:
+        """Fetch the state of the space."""
+        state = self._backup.state
+        headers = {"state-position": str(self._backup.base_position), "millpond-pond": self._backup.pond}
+        return _fetched(fetch_object(self._place, file_name(state), target, state.checksum), headers)
+
+    def fetch_quarantine(self, target: Path) -> Fetched:
+        """Fetch the list of parts that were quarantined."""
+        listed = self._backup.quarantine
+        return _fetched(fetch_object(self._place, file_name(listed), target, listed.checksum), {})
+
+
+class _NoUploads:
+    """No writer sends parts to a pond that is restored."""
+
+    def uploaded(self, part_id: str) -> Path | None:
+        """None."""
+
+
+def _fetched(file: Path, headers: dict[str, str]) -> Fetched:
+    return Fetched(file, headers, file.stat().st_size)

@@ -1,0 +1,86 @@
+"""A folder that no node serves, as a source of backups. A node is one as a `Peer`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.client.download import Fetched
+from millpond.errors import NotFound
+from millpond.maps.parts.bundle import write_bundle
+from millpond.nodes.replication.copies import Copy, FileCopies
+from millpond.nodes.replication.peer import LogPage
+from millpond.stores.files import disk_errors
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.pond import Pond
+
+__all__ = ("FolderSource",)
+
+
+class FolderSource:
+    """A pond in a folder of this machine, opened here, that no node serves."""
+
+    def __init__(self, pond: Pond, clock: Clock) -> None:
+        self._pond, self._copies = pond, FileCopies(pond, clock)
+
+    @property
+    def url(self) -> str:
+        """The folder."""
+        return str(self._pond.folder)
+
+    def node(self) -> dict[str, Any]:
+        """`pond`, `position` and `chain`."""
+        position, chain = self._pond.log.position()
+        return {"pond": self._pond.log.pond_id, "position": position, "chain": chain}
+
+    def log(self, after: int, *, limit: int = 1000, wait_seconds: float = 0) -> LogPage:
+        """The entries after a position; it never waits."""
+        return LogPage(self._pond.log.entries(after, limit), self._pond.log.position())
+
+    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
+        """Write a part's bundle."""
+        folder = self._pond.parts.folder(part_id)
+        if folder is None:
+            raise _no_part(part_id)
+        try:
+            with disk_errors(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as sink:
+                    write_bundle(folder, sink)
+        except FileNotFoundError as error:
+            raise _no_part(part_id) from error
+        return Fetched(target, {}, target.stat().st_size)
+
+    def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
+        """Copy a map's shard when everything up to `position` has been applied."""
+        self._pond.log.wait_applied(position, [definition.name])
+        if self._pond.map(definition.name).definition.incarnation != definition.incarnation:
+            raise NotFound("the map is another one now", kind="map_incarnation", map=definition.name)
+        copy = self._copies.shard(definition.name)
+        return _moved(copy, target, {"shard-position": str(copy.position), "shard-rows": str(copy.rows)})
+
+    def fetch_state(self, target: Path) -> Fetched:
+        """Copy the pond's part of the space."""
+        copy = self._copies.state()
+        headers = {"state-position": str(copy.position), "millpond-pond": self._pond.log.pond_id}
+        return _moved(copy, target, headers)
+
+    def fetch_quarantine(self, target: Path) -> Fetched:
+        """Copy the list of quarantined parts."""
+        return _moved(self._copies.quarantine(), target, {})
+
+
+def _no_part(part_id: str) -> NotFound:
+    return NotFound("the part is not here, or not any more", kind="part_not_found", part=part_id,
+                    hint="parts are retained for part_retention after they were merged")  # fmt: skip
+
+
+def _moved(copy: Copy, target: Path, headers: dict[str, str]) -> Fetched:
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        target.hardlink_to(copy.file)
+    return Fetched(target, headers, copy.bytes)

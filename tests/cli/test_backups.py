@@ -1,0 +1,47 @@
+"""`millpond backup` and `millpond restore`: a pond goes to a place and comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.testing.faults import flip_byte
+from tests.cli.conftest import Shell
+from tests.s3_server import S3Server
+
+
+def test_a_pond_is_backed_up_and_restored(weather: Shell) -> None:
+    assert weather("backup", "list", "place", "--json").out == "[]\n"
+    first = weather("backup", "create", "place", "--json").object
+    assert (first["maps"], first["base"]) == (1, first["backup"])
+    assert "0 files stored" in weather("backup", "create", "place").out
+    assert first["backup"] in weather("backup", "list", "place").out
+    assert weather("backup", "verify", "place", "--json").object["problems"] == []
+    restored = weather("restore", "place", "copy", "--backup", first["backup"], "--json").object
+    assert restored["rows"] == first["rows"]
+    question = ("get", "weather", "JFK", "--at", "2013-02-08T18:30Z")
+    assert weather(*question, "--pond", "copy").out == weather(*question).out
+    assert "removed 1 backup" in weather("backup", "prune", "place", "--keep", "1").out
+
+
+def test_a_bucket_is_a_place(weather: Shell, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    place = s3_server.make_bucket("backup-bucket") + "/some/prefix"
+    created = weather("backup", "create", place, "--json").object
+    assert weather("restore", place, "copy", "--json").object["rows"] == created["rows"]
+
+
+def test_mistakes_are_sentences(weather: Shell) -> None:
+    assert "there is no such backup" in weather("restore", "place", "copy", code=3).err
+    assert "s3://bucket/prefix" in weather("backup", "create", "gs://x/y", code=5).err
+    weather("backup", "create", "place")
+    assert "holds something" in weather("restore", "place", "pond", code=5).err
+    assert "at least one" in weather("backup", "prune", "place", "--keep", "0", code=5).err
+    assert "does not reach" in weather("restore", "place", "copy", "--position", "99", code=5).err
+    shard = max(Path("place/files").iterdir(), key=lambda file: file.stat().st_size)
+    flip_byte(shard, shard.stat().st_size // 2)
+    assert shard.name in weather("backup", "verify", "place", code=9).err
+    assert "not what was stored" in weather("restore", "place", "copy", code=9).err
+    assert not Path("copy").exists()
