@@ -110,7 +110,10 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_several)]
 
 @dataclass(frozen=True, slots=True)
 class TokenSetting:
-    """A token as the file holds it: never itself, only its hash. `rights`: right → patterns of names of maps."""
+    """A token as the file holds it: never itself, only its hash. `rights`: right → patterns of names of maps.
+
+    From `expires_ms` on it is not valid. While it is rotated, the secret before it is valid until `earlier_until_ms`.
+    """
 
     # For the file of settings, which pydantic reads; the file of tokens has the form of this dataclass.
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -118,11 +121,16 @@ class TokenSetting:
     name: str
     sha256: str
     rights: dict[str, tuple[str, ...]]
+    expires_ms: int | None = None
+    earlier_sha256: str | None = None
+    earlier_until_ms: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("a token has a name")
-        if not re.fullmatch("[0-9a-f]{64}", self.sha256):
+        if not all(
+            re.fullmatch("[0-9a-f]{64}", hashed) for hashed in (self.sha256, self.earlier_sha256 or self.sha256)
+        ):
             raise ValueError("sha256 is 64 hexadecimal digits, in small letters")
         unknown = set(self.rights) - {"read", "write", "admin"}
         if unknown:
@@ -156,6 +164,17 @@ class Settings(BaseSettings):
     tokens: tuple[TokenSetting, ...] = Field(
         (), description="tokens that all nodes of the pond take, hashed: name, sha256, rights"
     )
+    token_requests_per_second: int = Field(
+        0,
+        ge=0,
+        description="requests of a token that a node takes in a second, but for administration; 0: any number",
+    )
+    token_requests_burst: int = Field(100, ge=1, description="requests of a token that may come at once, before that")
+    audit_log: str = Field(
+        "audit.jsonl", description="file of one line of JSON for every change, with the token's name; off: none"
+    )
+    audit_bytes_max: Size = Field(16 << 20, ge=1 << 10, description="size at which the audit log begins a new file")
+    audit_files: int = Field(10, ge=1, le=1000, description="files of the audit log before this one that stay")
     tls_cert: str = Field("", description="certificate (PEM) that the node shows; with it, it speaks https")
     tls_key: str = Field("", description="private key (PEM) of the certificate")
     tls_ca: str = Field("", description="certificates (PEM) that clients trust instead of the system's")

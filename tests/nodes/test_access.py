@@ -170,7 +170,7 @@ def test_nobody_is_let_in_by_a_damaged_file(tmp_path: Path, damage: str) -> None
     file = TokenFile(tmp_path)
     file.path.write_text(damage)
     with pytest.raises(Corrupt) as raised:
-        Tokens(file, (), required=False).caller(None)
+        Tokens(file, (), ManualClock(), required=False).caller(None)
     assert raised.value.kind == "tokens_damaged"
 
 
@@ -282,7 +282,7 @@ def test_tokens_of_the_settings_and_of_the_folder_both_count(tmp_path: Path) -> 
     file = TokenFile(tmp_path)
     file.add("folder", "one", {"read": ["*"]})
     shared = TokenSetting(name="shared", sha256=hash_token("two"), rights={"admin": ("*",)})
-    tokens = Tokens(file, (shared,), required=True)
+    tokens = Tokens(file, (shared,), ManualClock(), required=True)
     assert [tokens.caller(token).name for token in ("one", "two")] == ["folder", "shared"]
     for wrong in (None, "", "three", "one "):
         with pytest.raises(Denied):
@@ -292,7 +292,7 @@ def test_tokens_of_the_settings_and_of_the_folder_both_count(tmp_path: Path) -> 
 def test_nobody_is_let_in_when_the_last_token_is_revoked_on_an_open_address(tmp_path: Path) -> None:
     file = TokenFile(tmp_path)
     file.add("a", "one", {"read": ["*"]})
-    tokens = Tokens(file, (), required=True)
+    tokens = Tokens(file, (), ManualClock(), required=True)
     file.revoke("a")
     with pytest.raises(Denied):
         tokens.caller(None)

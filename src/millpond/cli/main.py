@@ -31,6 +31,7 @@ from millpond.cli import (
     repair,
     serve,
     snapshots,
+    tokens,
     verify,
     warm,
 )
@@ -135,6 +136,7 @@ for _noun in (
     verify,
     repair,
     serve,
+    tokens,
     warm,
     backups,
     demo,

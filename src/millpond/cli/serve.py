@@ -1,4 +1,4 @@
-"""`millpond serve`, `config`, and `token add`, `list` and `revoke`: running a node."""
+"""`millpond serve` and `config`: running a node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond import json_forms
 from millpond.cli.options import Json, comma_list, examples
 from millpond.cli.terminal import console
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.settings import Settings
 
-__all__ = ("add", "config", "listed", "register", "revoke", "serve")
+__all__ = ("ConfigFile", "DataFolder", "config", "register", "serve")
 
 ConfigFile = Annotated[
     Path | None,
@@ -48,17 +47,6 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples("millpond config", "millpond config --changed", "MILLPOND_PORT=8000 millpond config --json")
     )(config)
-    group = typer.Typer(help="Say who may use a node: add, list and revoke tokens.", no_args_is_help=True)
-    group.command(
-        epilog=examples(
-            "millpond token add loader --write 'weather*' --read '*'", "millpond token add nodes --admin '*' --json"
-        )
-    )(add)
-    group.command(name="list", epilog=examples("millpond token list", "millpond token list --json"))(listed)
-    group.command(epilog=examples("millpond token revoke loader", "millpond token revoke loader --data data/pond"))(
-        revoke
-    )
-    app.add_typer(group, name="token")
 
 
 # -- serve --------------------------------------------------------------------------------------------
@@ -208,95 +196,3 @@ def _shown(value: Any) -> str | None:
     if isinstance(value, list):
         return ", ".join(item["name"] if isinstance(item, dict) else str(item) for item in value) or None
     return str(value) if value != "" else None
-
-
-# -- tokens -------------------------------------------------------------------------------------------
-
-
-Read = Annotated[list[str] | None, typer.Option("--read", metavar="PATTERN", help="Maps it may read, such as '*'.")]
-Write = Annotated[list[str] | None, typer.Option("--write", metavar="PATTERN", help="Maps it may load and read.")]
-Admin = Annotated[
-    list[str] | None, typer.Option("--admin", metavar="PATTERN", help="Maps it may make, drop, tend; '*': the node.")
-]
-TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")]
-
-
-def add(
-    name: TokenName, read: Read = None, write: Write = None, admin: Admin = None, data: DataFolder = None,
-    config: ConfigFile = None, json: Json = False,
-) -> None:  # fmt: skip
-    """Draw a token and let in whoever shows it. It is printed once and stored only as a hash.
-
-    A running node knows it at once. For a pond of several nodes, put what `--json` prints (name, sha256, rights) into
-    `tokens` of the file of settings that they share.
-    """
-    import millpond
-    from millpond.clock import SystemClock
-    from millpond.nodes.tokens import TokenFile, draw_token
-
-    token = draw_token(SystemClock())
-    rights = {"read": comma_list(read), "write": comma_list(write), "admin": comma_list(admin)}
-    folder = _folder(data, config)
-    if not (folder / "pond.json").is_file():
-        millpond.open(str(folder)).close()
-    made = TokenFile(folder).add(name, token, rights)
-    if json:
-        console.print_json({"token": token, **json_forms.plain(made)})
-    else:
-        console.say(token)
-        console.note("it is not shown again; clients take it from MILLPOND_TOKEN, or `token` in millpond.toml")
-
-
-def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
-    """Show who may use the node, and what for."""
-    settings = _settings(data, config)
-    from millpond.nodes.tokens import RIGHTS, TokenFile
-
-    file = TokenFile(Path(settings.data))
-    found = [(token, str(file.path)) for token in file.read()]
-    found += [(token, "settings") for token in settings.tokens]
-    if json:
-        console.print_json_list(
-            {"name": token.name, "rights": dict(token.rights), "from": origin} for token, origin in found
-        )
-    elif not found:
-        console.say(_nobody(wanted=file.exists(), access=settings.access))
-    else:
-        console.print_table(
-            ["token", *RIGHTS, "from"],
-            [
-                [token.name, *(", ".join(token.rights.get(right, ())) or None for right in RIGHTS), origin]
-                for token, origin in found
-            ],
-        )
-
-
-def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
-    """Let a token in no more. A running node knows it at once."""
-    from millpond.nodes.tokens import TokenFile
-
-    settings = _settings(data, config)
-    left = TokenFile(Path(settings.data)).revoke(name) + len(settings.tokens)
-    if json:
-        console.print_json({"token": name, "revoked": True})
-    else:
-        console.say(f"revoked {name}")
-        if not left:
-            typer.echo(_nobody(wanted=True, access=settings.access), err=True)
-
-
-def _nobody(*, wanted: bool, access: str) -> str:
-    """The sentence for a node that knows no tokens."""
-    if access == "open" or (access == "auto" and not wanted):
-        return "there are no tokens: on this machine's own address, everybody may do everything"
-    return 'there are no tokens: nobody is let in; add one, or set access = "open" for this machine\'s own address'
-
-
-def _settings(data: str | None, config: Path | None) -> Settings:
-    from millpond.settings import load_settings
-
-    return load_settings(config, data=data)
-
-
-def _folder(data: str | None, config: Path | None) -> Path:
-    return Path(_settings(data, config).data)

@@ -224,7 +224,7 @@ class Connection:
         if error is None:
             raise Broken(f"a gateway answered {response.status}", sent=False)
         patience = response.headers.get("Retry-After", "")
-        if response.status == 503 and patience.isdigit() and int(patience) <= BUSY_SECONDS_MAX:
+        if response.status in (429, 503) and patience.isdigit() and int(patience) <= BUSY_SECONDS_MAX:
             raise Busy(error, float(patience))
         raise error
 

@@ -16,9 +16,11 @@ from typing import Any
 from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.maps.loads.merger import Merger
+from millpond.nodes.audit import AuditLog
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Scheduler
 from millpond.nodes.lookup_service import LookupService
+from millpond.nodes.rate_limits import RateLimits
 from millpond.nodes.replication.compare import Comparing
 from millpond.nodes.replication.copies import FileCopies
 from millpond.nodes.replication.follower import Follower
@@ -45,9 +47,11 @@ class Node:
         self.url = settings.own_url()
         self.nodes = tuple(url.rstrip("/") for url in settings.nodes)
         self.tokens = Tokens(
-            TokenFile(pond.folder), settings.tokens, everybody=settings.access == "open",
+            TokenFile(pond.folder), settings.tokens, clock, everybody=settings.access == "open",
             required=settings.access == "tokens" or not is_loopback(settings.host),
         )  # fmt: skip
+        self.rate_limits = RateLimits(settings.token_requests_per_second, settings.token_requests_burst, clock)
+        self.audit = AuditLog(pond.folder, settings, clock)
         self.started, self.stopping = False, False
         self._ending = threading.Lock()
         self.receiver = Receiver(pond, settings, clock, decides=self.leads())

@@ -1,6 +1,7 @@
 """Access control: tokens, and the rights each carries.
 
-    tokens.json     in the data folder: [{"name", "sha256", "rights": {"read": [pattern…], "write": …, "admin": …}}]
+    tokens.json     in the data folder: [{"name", "sha256", "rights": {"read": [pattern…], "write": …, "admin": …},
+                    "expires_ms", "earlier_sha256", "earlier_until_ms"}]
 
 Invariants:
 * the file's existence says that tokens are wanted: one that names none lets nobody in. A node is open to everybody on
@@ -9,6 +10,7 @@ Invariants:
 * a token is never stored, only its SHA-256; 32 random bytes need no salt and no stretching;
 * every token known is compared, each in constant time, so that answers tell nothing by how long they take;
 * `admin` implies `write`, and `write` implies `read`, for the same names; patterns are of the shell (`weather*`);
+* a token is valid before its `expires_ms`, and the secret that it had before it was rotated, before `earlier_until_ms`;
 * what is about no one map (the log, the jobs) needs its right on `*`.
 """
 
@@ -19,7 +21,7 @@ import hmac
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -170,13 +172,15 @@ class TokenFile:
         with alone(self.path.with_name(".tokens.lock"), _LOCK_SECONDS, busy):
             yield
 
-    def add(self, name: str, token: str, rights: Mapping[str, Sequence[str]]) -> TokenSetting:
-        """Let in who knows a token.
+    def add(
+        self, name: str, token: str, rights: Mapping[str, Sequence[str]], *, expires_ms: int | None = None
+    ) -> TokenSetting:
+        """Let in who knows a token, until it expires.
 
         Raises: `AlreadyExists` when there is one of that name; `Invalid` for rights not understood; `Unavailable` when
             another process does not let go of the file.
         """
-        made = _token_of(name, token, rights)
+        made = replace(_token_of(name, token, rights), expires_ms=expires_ms)
         with self._changing():
             known = self.read()
             if any(other.name == name for other in known):
@@ -187,6 +191,23 @@ class TokenFile:
             self._write([*known, made])
         return made
 
+    def rotate(self, name: str, token: str, *, earlier_until_ms: int, expires_ms: int | None = None) -> TokenSetting:
+        """Give a token a new secret; the one it has stays valid for a while, and any that it had before does not.
+
+        Raises: `NotFound`; `Unavailable` as `add`.
+        """
+        with self._changing():
+            known = self.read()
+            before = next((other for other in known if other.name == name), None)
+            if before is None:
+                raise _no_token(name, known)
+            rotated = replace(
+                before, sha256=hash_token(token), expires_ms=expires_ms or before.expires_ms,
+                earlier_sha256=before.sha256, earlier_until_ms=earlier_until_ms,
+            )  # fmt: skip
+            self._write([rotated if other is before else other for other in known])
+        return rotated
+
     def revoke(self, name: str) -> int:
         """Let a token in no more; how many are left. When none is, nobody is let in.
 
@@ -196,13 +217,17 @@ class TokenFile:
             known = self.read()
             left = [token for token in known if token.name != name]
             if len(left) == len(known):
-                names = ", ".join(token.name for token in known) or "none"
-                raise NotFound("there is no such token", kind="token_not_found", token=name, hint=f"there is: {names}")
+                raise _no_token(name, known)
             self._write(left)
         return len(left)
 
     def _write(self, tokens: Iterable[TokenSetting]) -> None:
         write_file_atomically(self.path, to_json(list(tokens), indent=1), mode=_OWNER_ONLY)
+
+
+def _no_token(name: str, known: Iterable[TokenSetting]) -> NotFound:
+    names = ", ".join(token.name for token in known) or "none"
+    return NotFound("there is no such token", kind="token_not_found", token=name, hint=f"there is: {names}")
 
 
 def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]]) -> TokenSetting:
@@ -218,14 +243,15 @@ class Tokens:
     """The tokens a node takes: of its data folder, which may change while it runs, and of its settings."""
 
     def __init__(
-        self, file: TokenFile, settings: Sequence[TokenSetting], *, required: bool, everybody: bool = False
-    ) -> None:
+        self, file: TokenFile, settings: Sequence[TokenSetting], clock: Clock, *, required: bool,
+        everybody: bool = False,
+    ) -> None:  # fmt: skip
         """`required`: a token is wanted, also when there is none yet. `everybody`: none is wanted, ever."""
-        self._file, self._settings = file, tuple(settings)
+        self._file, self._settings, self._clock = file, tuple(settings), clock
         self._open, self._wanted = everybody, required or bool(settings)
         self._lock = threading.Lock()
         self._version: tuple[int, int, int] | None = None
-        self._known = tuple(_as_caller(token) for token in self._settings)
+        self._known = _secrets(self._settings)
 
     def any(self) -> bool:
         """True when there is a token at all."""
@@ -241,7 +267,8 @@ class Tokens:
     def caller(self, token: str | None) -> Caller:
         """The caller a token belongs to.
 
-        Raises: `Denied`, kinds `token_missing` and `token_unknown`; `Corrupt` and `Unavailable` as `TokenFile.read`.
+        Raises: `Denied`, kinds `token_missing`, `token_unknown` and `token_expired`; `Corrupt` and `Unavailable` as
+            `TokenFile.read`.
         """
         if not self.wanted():
             return ANYBODY
@@ -251,25 +278,47 @@ class Tokens:
             hint = way_out if known else "there is none yet, or none any more: millpond token add NAME --read '*'"
             raise Denied("this node wants a token", kind="token_missing", hint=hint)
         hashed = hash_token(token).encode()
-        found = [caller for stored, caller in known if hmac.compare_digest(stored, hashed)]
+        found = [secret for secret in known if hmac.compare_digest(secret.hashed, hashed)]
         if not found:
             raise Denied("this token is not known here", kind="token_unknown", hint="it may have been revoked")
-        return found[0]
+        now = self._clock.now_ms()
+        valid = next((secret.caller for secret in found if secret.until_ms is None or now < secret.until_ms), None)
+        if valid is None:
+            raise Denied(
+                "this token has expired", kind="token_expired", token=found[0].caller.name,
+                hint="ask who runs the node for the new one: millpond token rotate",
+            )  # fmt: skip
+        return valid
 
     def _seen(self) -> bool:
         self._wanted = self._wanted or self._file.exists()
         return self._wanted
 
-    def _current(self) -> tuple[tuple[bytes, Caller], ...]:
+    def _current(self) -> tuple[_Secret, ...]:
         version = self._file.version()
         if version != self._version:
             with self._lock:
-                self._known = tuple(_as_caller(token) for token in (*self._settings, *self._file.read()))
+                self._known = _secrets((*self._settings, *self._file.read()))
                 self._version = version
         return self._known
 
 
-def _as_caller(token: TokenSetting) -> tuple[bytes, Caller]:
-    return token.sha256.encode(), Caller(
-        token.name, {right: tuple(p.lower() for p in patterns) for right, patterns in token.rights.items()}
-    )
+@dataclass(frozen=True, slots=True)
+class _Secret:
+    """The hash of a secret, its caller, and the time until which it is valid."""
+
+    hashed: bytes
+    caller: Caller
+    until_ms: int | None
+
+
+def _secrets(tokens: Iterable[TokenSetting]) -> tuple[_Secret, ...]:
+    secrets: list[_Secret] = []
+    for token in tokens:
+        rights = {right: tuple(p.lower() for p in patterns) for right, patterns in token.rights.items()}
+        caller = Caller(token.name, rights)
+        secrets.append(_Secret(token.sha256.encode(), caller, token.expires_ms))
+        if token.earlier_sha256 is not None:
+            ends = [until for until in (token.expires_ms, token.earlier_until_ms) if until is not None]
+            secrets.append(_Secret(token.earlier_sha256.encode(), caller, min(ends, default=0)))
+    return tuple(secrets)

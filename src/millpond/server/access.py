@@ -8,19 +8,26 @@ caller may read. On a node without tokens it is `ANYBODY`.
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.nodes.tokens import ANYBODY, Caller, Tokens
-from millpond.server.route_table import On, RouteNeeds
+from millpond.errors import Unavailable
+from millpond.nodes.rate_limits import RateLimits
+from millpond.nodes.tokens import ANYBODY, Caller
+from millpond.server.route_table import On, RouteNeeds, Work
 
-__all__ = ("BEARER", "RequestCaller", "admit", "bearer_of", "caller_of")
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+
+__all__ = ("BEARER", "RequestCaller", "admit", "auditing", "bearer_of", "caller_of", "note_change", "take_turn")
 
 BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `millpond token`")
 """The scheme as the OpenAPI document shows it."""
-_CALLER = "millpond.caller"
+_CALLER, _COUNTED, _NOTES = "millpond.caller", "millpond.counted", "millpond.notes"
 
 
 def bearer_of(request: Request) -> str | None:
@@ -32,14 +39,16 @@ def bearer_of(request: Request) -> str | None:
 def admit(request: Request, needs: RouteNeeds) -> None:
     """Check the right that a route needs; nothing of the body is read. Where no right is needed, tokens are ignored.
 
-    Raises: `Denied`; as `Tokens.caller`.
+    Raises: `Denied`; as `Tokens.caller` and `take_turn`.
     """
     if needs.right is None:
         request.scope[_CALLER] = ANYBODY
         return
-    tokens: Tokens = request.app.state.node.tokens
-    caller = tokens.caller(bearer_of(request))
+    node: Node = request.app.state.node
+    caller = node.tokens.caller(bearer_of(request))
     request.scope[_CALLER] = caller
+    if needs.work is not Work.ADMINISTRATION:
+        take_turn(request.scope, caller, node.rate_limits)
     match needs.on:
         case On.POND:
             caller.need(needs.right)
@@ -53,6 +62,58 @@ def admit(request: Request, needs: RouteNeeds) -> None:
             caller.need(needs.right, request.headers["upload-map"])
         case _:
             caller.need_somewhere(needs.right)
+
+
+def take_turn(scope: Scope, caller: Caller, limits: RateLimits) -> None:
+    """Count a request towards the limit of its token, once. Callers of a node without tokens have no limit.
+
+    Raises: `Unavailable`, kind `rate_limited`, with the seconds after which it is sent again.
+    """
+    if caller is ANYBODY or scope.get(_COUNTED):
+        return
+    seconds = limits.take(caller.name)
+    if seconds > 0:
+        raise Unavailable(
+            "the token sends more requests than it may", kind="rate_limited", token=caller.name,
+            per_second=limits.per_second, retry_after=math.ceil(seconds),
+            hint="wait a moment, send several keys in one request, or raise token_requests_per_second",
+        )  # fmt: skip
+    scope[_COUNTED] = True
+
+
+def note_change(request: Request, **values: Any) -> None:
+    """Say more about a change in its line of the audit log."""
+    request.scope.setdefault(_NOTES, {}).update(values)
+
+
+def auditing(app: ASGIApp, node: Node) -> ASGIApp:
+    """The application, each of whose changes is a line of the audit log before it is answered."""
+
+    async def audited(scope: Scope, receive: Receive, send: Send) -> None:
+        answered = False
+
+        async def sending(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                _write_line(node, scope, message["status"])
+                answered = True
+            await send(message)
+
+        try:
+            await app(scope, receive, sending)
+        finally:
+            if not answered:
+                _write_line(node, scope, 499)  # the sender went away
+
+    return audited
+
+
+def _write_line(node: Node, scope: Scope, status: int) -> None:
+    needs: RouteNeeds | None = getattr(scope.get("route"), "needs", None)
+    if needs is not None and needs.audited:
+        caller: Caller | None = scope.get(_CALLER)
+        name = None if caller is None else caller.name
+        node.audit.write(name, scope["method"], scope["path"], status, **scope.get(_NOTES, {}))
 
 
 async def caller_of(request: Request) -> Caller:

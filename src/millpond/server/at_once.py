@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millpond.errors import Invalid
 from millpond.json_forms import to_json
 from millpond.nodes.fast_get import FastGet
+from millpond.server.access import take_turn
 from millpond.server.route_table import needs_of
 from millpond.server.same_map import incarnation_of
 
@@ -54,7 +55,9 @@ def _answer(scope: Scope, node: Node, cached: FastGet) -> bytes | None:
     if not path.startswith(_BEFORE) or not path.endswith(_AFTER) or not name or "/" in name:
         return None
     try:
-        node.tokens.caller(_token(scope)).need(_RIGHT, name)
+        caller = node.tokens.caller(_token(scope))
+        caller.need(_RIGHT, name)
+        take_turn(scope, caller, node.rate_limits)
         answer = cached.get(name, *request_in(scope), incarnation=incarnation_of(scope["headers"]))
     except Exception:
         return None  # the route finds it again, and tells it

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from millpond.maps.map import Map
 from millpond.nodes.node import Node
-from millpond.server.access import RequestCaller
+from millpond.server.access import RequestCaller, note_change
 from millpond.server.limits import GuardedRoute
 from millpond.server.wire import RequestBody
 
@@ -105,9 +105,10 @@ def routes(node: Node) -> APIRouter:
         return _as_json(node.pond.map(name))
 
     @router.post("", summary="Make a map", response_model=MapChanged)
-    def create_map(made: NewMap, caller: RequestCaller) -> dict[str, Any]:
+    def create_map(request: Request, made: NewMap, caller: RequestCaller) -> dict[str, Any]:
         caller.need("admin", made.name)
         node.need_primary()
+        note_change(request, map=made.name)
         opened = node.pond.create_map(**made.model_dump())
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 

@@ -74,10 +74,16 @@ class RouteNeeds:
     """The way out for a body that is too large."""
     when_ready: bool = False
     """The route answers from the rows of maps: 503 while the node is not ready."""
+    audited: bool = False
+    """True when the request changes something: it is a line of the audit log."""
 
 
 def _everybody() -> RouteNeeds:
     return RouteNeeds(None, On.NOTHING, Work.ADMINISTRATION)
+
+
+def _order(on: On) -> RouteNeeds:
+    return RouteNeeds("admin", on, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True)
 
 
 ROUTES: dict[tuple[str, str], RouteNeeds] = {
@@ -92,11 +98,11 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/openapi.json"): _everybody(),
     # -- maps
     ("GET", "/v1/maps"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
-    ("POST", "/v1/maps"): RouteNeeds("admin", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("POST", "/v1/maps"): RouteNeeds("admin", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True),
     ("GET", "/v1/maps/{name}"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
-    ("PATCH", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    ("DELETE", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION),
-    ("POST", "/v1/maps/{name}/maintenance"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("PATCH", "/v1/maps/{name}"): _order(On.MAP),
+    ("DELETE", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, audited=True),
+    ("POST", "/v1/maps/{name}/maintenance"): _order(On.MAP),
     # -- questions
     ("GET", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
     ("POST", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, ORDER_BYTES_MAX, when_ready=True),
@@ -111,12 +117,12 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/v1/maps/{name}/shard"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     # -- parts and loads
     ("GET", "/v1/parts"): RouteNeeds("read", On.QUERY_MAP, Work.SMALL),
-    ("POST", "/v1/parts/retry"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, JSON_BYTES_MAX),
+    ("POST", "/v1/parts/retry"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, JSON_BYTES_MAX, audited=True),
     ("GET", "/v1/parts/{part_id}/bundle"): RouteNeeds("read", On.OWN_PART, Work.LARGE),
     ("GET", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD),
     ("PUT", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.HEADER_MAP, Work.UPLOAD, None),
-    ("DELETE", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD),
-    ("POST", "/v1/loads"): RouteNeeds("write", On.BODY_MAPS, Work.UPLOAD, JSON_BYTES_MAX),
+    ("DELETE", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD, audited=True),
+    ("POST", "/v1/loads"): RouteNeeds("write", On.BODY_MAPS, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
     # -- the log
     ("GET", "/v1/log"): RouteNeeds("read", On.QUERY_MAP_OR_POND, Work.ADMINISTRATION),
     ("POST", "/v1/log/replication"): RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, JSON_BYTES_MAX),
@@ -127,12 +133,14 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- jobs, checks, repairs
     ("GET", "/v1/jobs"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
     ("GET", "/v1/jobs/{name}"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
-    ("POST", "/v1/jobs/{name}/run"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    ("POST", "/v1/jobs/{name}/pause"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    ("POST", "/v1/jobs/{name}/resume"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("POST", "/v1/jobs/{name}/run"): _order(On.POND),
+    ("POST", "/v1/jobs/{name}/pause"): _order(On.POND),
+    ("POST", "/v1/jobs/{name}/resume"): RouteNeeds(
+        "admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True
+    ),
     ("POST", "/v1/verify"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     ("GET", "/v1/repair"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    ("POST", "/v1/repair"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("POST", "/v1/repair"): _order(On.POND),
 }
 
 

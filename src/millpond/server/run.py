@@ -29,6 +29,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, Unavailable
 from millpond.nodes.node import Node, is_loopback
 from millpond.pond import open_pond
+from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.at_once import answering_at_once
 from millpond.server.limits import BodyBudget
@@ -112,7 +113,7 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.bodies: BodyBudget = app.state.body_budget
-        checked = checking_origin(answering_at_once(app, self.node), self.node, self.metrics)
+        checked = checking_origin(answering_at_once(auditing(app, self.node), self.node), self.node, self.metrics)
         counted = self.metrics.counting(checked, self.node.clock)
         return uvicorn.Config(
             counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
@@ -153,6 +154,7 @@ class Service:
     def close(self) -> None:
         """Close the pond and the socket."""
         self._pond.close()
+        self.node.audit.close()
         self._socket.close()
 
     def __enter__(self) -> Self:

@@ -22,7 +22,7 @@ from millpond.json_forms import plain
 from millpond.nodes.node import Node
 from millpond.nodes.uploads.receiver import UploadState
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
-from millpond.server.access import RequestCaller
+from millpond.server.access import RequestCaller, note_change
 from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
@@ -122,13 +122,14 @@ def routes(node: Node) -> APIRouter:
         return {"discarded": may and node.receiver.discard(part_id)}
 
     @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
-    def load(wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
+    def load(request: Request, wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
         node.need_primary()
         result = node.load_commit.enter(
             wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
             may=lambda name: caller.may("write", name),
         )  # fmt: skip
+        note_change(request, load=result.load, position=result.position, rows=result.maps)
         return plain(result)
 
     return router

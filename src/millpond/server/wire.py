@@ -6,7 +6,7 @@
 | `Denied` | 403 | 401 when it is not known who asks |
 | `NotFound` | 404 | |
 | `AlreadyExists`, `Conflict`, `Fenced` | 409 | 421 when another node is the primary |
-| `Unavailable`, `Uncertain`, `Closed` | 503 | 507 when the disk is full |
+| `Unavailable`, `Uncertain`, `Closed` | 503 | 507 when the disk is full, 429 when a token sends too much |
 | `Corrupt` | 500 | 422 for what was sent: see `RequestError` |
 | `Internal` | 500 | |
 """
@@ -49,7 +49,7 @@ _LOG = logging.getLogger("millpond.server")
 
 STATUS_OF_KIND = {
     "body_too_large": 413, "upload_too_large": 413, "part_too_large": 413, "token_missing": 401, "token_unknown": 401,
-    "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
+    "token_expired": 401, "rate_limited": 429, "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
 }  # fmt: skip
 RETRY_SECONDS = {
     "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "node_starting": 1, "node_stopping": 1,
@@ -110,6 +110,8 @@ def error_answer(error: MillpondError, status: int | None = None) -> JSONRespons
     headers = {}
     if error.kind in RETRY_SECONDS:
         headers["Retry-After"] = str(RETRY_SECONDS[error.kind])
+    elif error.kind == "rate_limited":
+        headers["Retry-After"] = str(error.values["retry_after"])
     status = status or status_of(error)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"

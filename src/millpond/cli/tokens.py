@@ -1,0 +1,186 @@
+"""`millpond token add`, `rotate`, `list` and `revoke`: the tokens of a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millpond import json_forms
+from millpond.cli.options import Json, comma_list, examples
+from millpond.cli.serve import ConfigFile, DataFolder
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.settings import Settings, TokenSetting
+
+__all__ = ("add", "listed", "register", "revoke", "rotate")
+
+Read = Annotated[list[str] | None, typer.Option("--read", metavar="PATTERN", help="Maps it may read, such as '*'.")]
+Write = Annotated[list[str] | None, typer.Option("--write", metavar="PATTERN", help="Maps it may load and read.")]
+Admin = Annotated[
+    list[str] | None, typer.Option("--admin", metavar="PATTERN", help="Maps it may make, drop, tend; '*': the node.")
+]
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")]
+
+
+Expires = Annotated[
+    str | None,
+    typer.Option("--expires", metavar="DURATION", help="Age at which it ends, such as 90d.", show_default="never"),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Say who may use a node: add, rotate, list and revoke tokens.", no_args_is_help=True)
+    group.command(
+        epilog=examples(
+            "millpond token add loader --write 'weather*' --read '*'",
+            "millpond token add nodes --admin '*' --expires 90d --json",
+        )
+    )(add)
+    group.command(epilog=examples("millpond token rotate loader", "millpond token rotate nodes --overlap 1d"))(rotate)
+    group.command(name="list", epilog=examples("millpond token list", "millpond token list --json"))(listed)
+    group.command(epilog=examples("millpond token revoke loader", "millpond token revoke loader --data data/pond"))(
+        revoke
+    )
+    app.add_typer(group, name="token")
+
+
+def add(
+    name: TokenName, read: Read = None, write: Write = None, admin: Admin = None, expires: Expires = None,
+    data: DataFolder = None, config: ConfigFile = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Draw a token and let in whoever shows it. It is printed once and stored only as a hash.
+
+    A running node knows it at once. For a pond of several nodes, put what `--json` prints (name, sha256, rights) into
+    `tokens` of the file of settings that they share.
+    """
+    import millpond
+    from millpond.clock import SystemClock
+    from millpond.nodes.tokens import TokenFile, draw_token
+
+    clock = SystemClock()
+    token = draw_token(clock)
+    rights = {"read": comma_list(read), "write": comma_list(write), "admin": comma_list(admin)}
+    folder = _folder(data, config)
+    if not (folder / "pond.json").is_file():
+        millpond.open(str(folder)).close()
+    made = TokenFile(folder).add(name, token, rights, expires_ms=_after(clock, expires))
+    _show(token, made, json=json)
+
+
+def rotate(
+    name: TokenName,
+    overlap: Annotated[str, typer.Option("--overlap", metavar="DURATION", help="How long both are valid.")] = "7d",
+    expires: Expires = None, data: DataFolder = None, config: ConfigFile = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Draw a new secret for a token. The one that it has stays valid for a while, so that clients can be changed.
+
+    Its rights stay, and the time at which it expires, unless `--expires` gives another. A running node knows
+    it at once.
+    """
+    from millpond.clock import SystemClock
+    from millpond.nodes.tokens import TokenFile, draw_token
+
+    clock = SystemClock()
+    token = draw_token(clock)
+    until_ms = _after(clock, overlap)
+    rotated = TokenFile(_folder(data, config)).rotate(
+        name, token, earlier_until_ms=clock.now_ms() if until_ms is None else until_ms,
+        expires_ms=_after(clock, expires),
+    )  # fmt: skip
+    _show(token, rotated, json=json)
+
+
+def _show(token: str, made: TokenSetting, *, json: bool) -> None:
+    """Print a token, for the only time."""
+    if json:
+        console.print_json({"token": token, **json_forms.plain(made)})
+    else:
+        console.say(token)
+        console.note("it is not shown again; clients take it from MILLPOND_TOKEN, or `token` in millpond.toml")
+
+
+def _after(clock: Clock, duration: str | None) -> int | None:
+    """The time that is a duration from now; None when there is none, or when it is off."""
+    from millpond.times.durations import optional_duration
+
+    age_ms = optional_duration(duration)
+    return None if age_ms is None else clock.now_ms() + age_ms
+
+
+def _time(ms: int | None) -> str | None:
+    from datetime import UTC, datetime
+
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
+    """Show who may use the node, and what for."""
+    settings = _settings(data, config)
+    from millpond.nodes.tokens import RIGHTS, TokenFile
+
+    file = TokenFile(Path(settings.data))
+    found = [(token, str(file.path)) for token in file.read()]
+    found += [(token, "settings") for token in settings.tokens]
+    if json:
+        console.print_json_list(
+            {
+                "name": token.name,
+                "rights": dict(token.rights),
+                "expires": _time(token.expires_ms),
+                "earlier_until": _time(token.earlier_until_ms),
+                "from": origin,
+            }
+            for token, origin in found
+        )
+    elif not found:
+        console.say(_nobody(wanted=file.exists(), access=settings.access))
+    else:
+        console.print_table(
+            ["token", *RIGHTS, "expires", "earlier secret until", "from"],
+            [
+                [
+                    token.name,
+                    *(", ".join(token.rights.get(right, ())) or None for right in RIGHTS),
+                    _time(token.expires_ms),
+                    _time(token.earlier_until_ms),
+                    origin,
+                ]
+                for token, origin in found
+            ],
+        )
+
+
+def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
+    """Let a token in no more. A running node knows it at once."""
+    from millpond.nodes.tokens import TokenFile
+
+    settings = _settings(data, config)
+    left = TokenFile(Path(settings.data)).revoke(name) + len(settings.tokens)
+    if json:
+        console.print_json({"token": name, "revoked": True})
+    else:
+        console.say(f"revoked {name}")
+        if not left:
+            typer.echo(_nobody(wanted=True, access=settings.access), err=True)
+
+
+def _nobody(*, wanted: bool, access: str) -> str:
+    """The sentence for a node that knows no tokens."""
+    if access == "open" or (access == "auto" and not wanted):
+        return "there are no tokens: on this machine's own address, everybody may do everything"
+    return 'there are no tokens: nobody is let in; add one, or set access = "open" for this machine\'s own address'
+
+
+def _settings(data: str | None, config: Path | None) -> Settings:
+    from millpond.settings import load_settings
+
+    return load_settings(config, data=data)
+
+
+def _folder(data: str | None, config: Path | None) -> Path:
+    return Path(_settings(data, config).data)

@@ -1,0 +1,65 @@
+"""The audit log: one line of JSON for every request that changes something, with the name of its token.
+
+    {"at": "2026-01-31T12:00:00.000Z", "token": "loader", "method": "POST", "path": "/v1/loads", "status": 200, …}
+
+Invariants:
+* a request that the node refuses is written, too, with its status; without a known token, `token` is null;
+* no secret, body or value is in it; text of a caller is JSON, so that it makes no line of its own;
+* the log takes at most `(audit_files + 1) * audit_bytes_max` bytes, and a line;
+* a line that cannot be written fails no request: the node's own log says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from millpond.clock import Clock
+from millpond.json_forms import to_json
+from millpond.settings import Settings
+from millpond.times.durations import is_off
+
+__all__ = ("AuditLog",)
+
+_LOG = logging.getLogger("millpond.server")
+
+
+class _Rotating(RotatingFileHandler):
+    """The file of the log. It is opened with the first line; errors go to the node's own log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        _LOG.error("the audit log %s cannot be written to", self.baseFilename, exc_info=True)
+
+
+class AuditLog:
+    """The audit log of one node. A path that is not absolute is one of the data folder."""
+
+    def __init__(self, folder: Path, settings: Settings, clock: Clock) -> None:
+        self._clock = clock
+        self._file: _Rotating | None = None
+        if settings.audit_log and not is_off(settings.audit_log):
+            self._file = _Rotating(
+                folder / settings.audit_log, maxBytes=settings.audit_bytes_max, backupCount=settings.audit_files,
+                encoding="utf-8", delay=True,
+            )  # fmt: skip
+
+    def write(self, token: str | None, method: str, path: str, status: int, **values: Any) -> None:
+        """Write one line; `values` say more about the change, such as the load that was entered."""
+        if self._file is None:
+            return
+        row = {"at": _in_iso(self._clock.now_ms()), "token": token, "method": method, "path": path,
+               "status": status, **values}  # fmt: skip
+        text = to_json(row).decode()
+        self._file.handle(logging.LogRecord("millpond.audit", logging.INFO, "", 0, text, None, None))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _in_iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

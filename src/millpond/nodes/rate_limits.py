@@ -1,0 +1,60 @@
+"""Limits on the requests of each token: a bucket that fills with time, and from which every request takes one.
+
+Invariants:
+* within any span of s seconds, at most `burst + s * per_second` requests of a token are let through;
+* a bucket holds at most `burst`; a name that has not come for so long that its bucket is full again takes no memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from millpond.clock import Clock
+
+__all__ = ("RateLimits",)
+
+_NAMES_MAX = 1024
+"""Names beside each other before full buckets are looked for."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The requests that a name has left, as of an instant of monotonic time."""
+
+    left: float
+    at: float
+
+
+class RateLimits:
+    """The buckets of all tokens of one node. With `per_second` 0 nothing is limited."""
+
+    def __init__(self, per_second: int, burst: int, clock: Clock) -> None:
+        self.per_second, self.burst = per_second, max(burst, 1)
+        self._clock = clock
+        self._buckets: dict[str, _Bucket] = {}
+        self._lock = threading.Lock()
+
+    def take(self, name: str) -> float:
+        """Take one request from the bucket of a name: 0.0, or the seconds until there is one."""
+        if not self.per_second:
+            return 0.0
+        now = self._clock.monotonic()
+        with self._lock:
+            bucket = self._buckets.get(name)
+            if bucket is None:
+                self._forget_full(now)
+                bucket = self._buckets[name] = _Bucket(self.burst, now)
+            bucket.left, bucket.at = self._left(bucket, now), now
+            if bucket.left >= 1:
+                bucket.left -= 1
+                return 0.0
+            return (1 - bucket.left) / self.per_second
+
+    def _left(self, bucket: _Bucket, now: float) -> float:
+        return min(self.burst, bucket.left + (now - bucket.at) * self.per_second)
+
+    def _forget_full(self, now: float) -> None:
+        if len(self._buckets) >= _NAMES_MAX:
+            left = {name: bucket for name, bucket in self._buckets.items() if self._left(bucket, now) < self.burst}
+            self._buckets = left
