@@ -137,6 +137,8 @@ INPUT = [
 
 LOADS = [
     constant("rows of a part", "maps.parts.part.PART_ROWS_MAX", "the writer seals the part and begins another"),
+    constant("rows of a part that is handed over", "maps.parts.validate.ROWS_MAX",
+             "`part_manifest`: write smaller parts"),
     constant("bytes of a part while it is written", "maps.parts.part.PART_BYTES_MAX",
              "the same: a writer holds so much in memory, and sorts it"),
     constant("parts remembered, so that a repeat changes nothing", "maps.log.queue.PARTS_REMEMBERED_MAX",

@@ -11,9 +11,10 @@ import pytest
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt
 from millpond.kernel.steps import listening
+from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts import part as parts_module
-from millpond.maps.parts.part import PartWriter
-from millpond.maps.parts.summed import SummedParts
+from millpond.maps.parts.accepted import AcceptedParts
+from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
@@ -58,8 +59,8 @@ def test_a_load_moves_its_part_once_and_syncs_little(
         assert len(syncs) == sum(SYNCS.values())
         moved = [name for name in renames if "/part-" in name and not Path(name).name.startswith(".")]
         assert len(moved) == 1, renames
-        assert sorted(Path(name).name for name in sums) == ["data.mdb", "touched.arrow", "touched.arrow"], (
-            "the keys are summed when they are written; both are summed when the part comes in, and not again"
+        assert sorted(Path(name).name for name in sums) == ["touched.arrow"], (
+            "both files are summed when they are written, and not again by the process that wrote them"
         )
 
 
@@ -90,21 +91,35 @@ def sealed(tmp_path: Path) -> Path:
 
 
 def test_a_part_is_summed_again_when_somebody_wrote_to_it(sealed: Path) -> None:
-    summed = SummedParts()
-    assert summed.verify(sealed) == summed.verify(sealed)
+    accepted, definition = AcceptedParts(), definition_of(sealed)
+    assert accepted.verify(sealed, definition) == accepted.verify(sealed, definition)
     moved = sealed.rename(sealed.parent / "elsewhere")
-    assert summed.verify(moved).rows == 1
+    assert accepted.verify(moved, definition).rows == 1
     flip_byte(moved / "data.mdb", -1)
-    with pytest.raises(Corrupt, match="damaged"):
-        summed.verify(moved)
-    with pytest.raises(Corrupt, match="damaged"):
-        summed.verify(moved)
+    for _ in range(2):
+        with pytest.raises(Corrupt, match="damaged"):
+            accepted.verify(moved, definition)
 
 
 def test_a_part_without_a_file_is_never_taken_for_summed(sealed: Path) -> None:
-    summed = SummedParts()
-    summed.verify(sealed)
+    accepted, definition = AcceptedParts(), definition_of(sealed)
+    manifest = accepted.verify(sealed, definition)
     (sealed / "touched.arrow").unlink()
     with pytest.raises(Corrupt, match="missing"):
-        summed.verify(sealed)
-    summed.note("x", sealed)
+        accepted.verify(sealed, definition)
+    accepted.note_sealed([PartFile(str(sealed), manifest)])
+    with pytest.raises(Corrupt, match="missing"):
+        accepted.verify(sealed, definition)
+
+
+def test_a_part_that_this_process_sealed_is_not_read_again(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = AcceptedParts()
+    accepted.note_sealed([PartFile(str(sealed), read_manifest(sealed))])
+    sums: list[str] = []
+    counting(monkeypatch, parts_module, "checksum_file", sums)
+    assert accepted.verify(sealed, definition_of(sealed)).rows == 1
+    assert sums == []
+
+
+def definition_of(part: Path) -> MapDefinition:
+    return MapDefinition.from_dict(read_manifest(part).definition)

@@ -22,7 +22,7 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u32, load_u64, multiply_fold, swap_u64
 from millpond.errors import Invalid
 
-__all__ = ("ByteColumn", "byte_column", "fold32", "hash_key", "hash_keys")
+__all__ = ("ByteColumn", "byte_column", "fold32", "hash_key", "hash_keys", "hash_spans")
 
 KERNEL_BYTES_MAX = 240  # XXH3 changes its algorithm here; longer keys are rare and left to the package
 
@@ -142,6 +142,19 @@ def _hash_array(array: pa.Array, bits: int) -> npt.NDArray[np.uint64]:
     return out
 
 
+def hash_spans(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], *, bits: int = 64
+) -> npt.NDArray[np.uint64]:
+    """The hash of each stretch `[start, stop)` of some bytes, as `hash_keys` gives it for a column."""
+    out = np.empty(len(starts), np.uint64)
+    if _hash_spans(data.ctypes.data, starts, stops, out):
+        for row in np.flatnonzero(stops - starts > KERNEL_BYTES_MAX):
+            out[row] = xxhash.xxh3_64_intdigest(data[starts[row] : stops[row]].data)
+    if bits < 64:
+        out &= np.uint64((1 << bits) - 1)
+    return out
+
+
 def _lengths(column: ByteColumn) -> npt.NDArray[Any]:
     offsets = np.frombuffer(column.owner.buffers()[1], np.int64 if column.wide else np.int32)
     return np.diff(offsets[column.owner.offset : column.owner.offset + column.count + 1])
@@ -225,4 +238,16 @@ def _hash_column(offsets, wide, data, count, out):  # type: ignore[no-untyped-de
             longer += 1
         else:
             out[row] = _hash_at(data + start, stop - start)
+    return longer
+
+
+@kernel
+def _hash_spans(memory, starts, stops, out):  # type: ignore[no-untyped-def]
+    """As `_hash_column`, of stretches."""
+    longer = 0
+    for row in range(len(starts)):
+        if stops[row] - starts[row] > KERNEL_BYTES_MAX:
+            longer += 1
+        else:
+            out[row] = _hash_at(memory + starts[row], stops[row] - starts[row])
     return longer

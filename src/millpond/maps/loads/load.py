@@ -219,6 +219,7 @@ def load_data(
             definition, data, folder, columns=columns, max_rejects=max_rejects, rejects=rejects,
             times=time_form(zone, time_unit), source=source, salt=salt,
         )  # fmt: skip
+        loading.loads.accepted.note_sealed(parts)
         result = commit_load(loading, parts, source=source, rejected=rejected)
     finally:
         remove_tree(folder)

@@ -112,6 +112,7 @@ def load_files(
         sealed = seal_files(
             files, reading, folder, max_rejects=max_rejects, rejects=rejects, source=source, salt=salt, advance=advance
         )
+        loading.loads.accepted.note_sealed(sealed.parts)
         result = commit_load(loading, sealed.parts, source=source, rejected=sealed.rejected)
     finally:
         remove_tree(folder)

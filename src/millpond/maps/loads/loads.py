@@ -23,10 +23,12 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -46,10 +48,10 @@ from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
 from millpond.maps.log.remembered import RememberedLoad, check_epoch, remembered
-from millpond.maps.model.catalogue import find_map
+from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
-from millpond.maps.parts.part import PartFile, PartManifest, read_manifest
-from millpond.maps.parts.summed import SummedParts
+from millpond.maps.parts.accepted import AcceptedParts
+from millpond.maps.parts.part import PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
 from millpond.stores.files import move, remove_tree, sweep_leftovers, write_file_atomically
 from millpond.stores.locks import alone, together
 from millpond.stores.shared_sync import SharedSync
@@ -77,7 +79,7 @@ class Loads:
     def __init__(self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0) -> None:
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
         self.queue, self.places = PartQueue(space), PartFolders(folder)
-        self.summed, self.merging = SummedParts(), set[str]()
+        self.accepted, self.merging = AcceptedParts(), set[str]()
         self._parts_sync = SharedSync(folder / "parts")
         self._uncertain: set[str] = set()
         self.changed = threading.Condition()
@@ -127,7 +129,7 @@ class Loads:
         """Enter all parts as one load, or none. Their folders are taken: moved, or removed when they are known.
 
         Raises:
-            Corrupt: a part is damaged; its file is named.
+            Corrupt: a part is damaged, or holds what its map cannot have.
             Conflict: a part was written for a map that was dropped or has another shape now.
             Invalid: the load id is no name; or the epoch of the stream is far ahead of the last one.
             Uncertain: the answer of the commit was lost, and the space cannot be asked. Commit them again under its id.
@@ -145,11 +147,7 @@ class Loads:
         if stream is not None:
             with self.space.read() as tx:
                 check_epoch(tx, stream)
-        for part, place in places.items():
-            self.summed.verify(self._brought(part, place))
-        with self.space.read() as tx:
-            self._check_maps(tx, [part.manifest for part in parts])
-        manifests = [part.manifest for part in parts]
+        manifests = self._validated(parts, places)
 
         def enter(tx: Transaction) -> Committed:
             return self._enter(tx, load, manifests, source, rejected, stream)
@@ -163,6 +161,26 @@ class Loads:
             committed = self._adopted(load, places, maps, enter, entered)
         self.announce()
         return committed
+
+    def _validated(self, parts: Sequence[PartFile], places: Mapping[str, Path]) -> list[PartManifest]:
+        """The manifests of parts, as they lie on the disk, when each is whole and of its map."""
+        with self.space.read() as tx:
+            self._check_maps(tx, [part.manifest for part in parts])
+            definitions = {part.manifest.map: find_map(tx, part.manifest.map) for part in parts}
+
+        def validate(part: PartFile) -> PartManifest:
+            folder = self._brought(part.manifest.id, places[part.manifest.id])
+            manifest = self.accepted.verify(folder, definitions[part.manifest.map])
+            if manifest.id != part.manifest.id:
+                raise Corrupt("it is another part", kind="part_other", folder=folder, wanted=part.manifest.id)
+            if manifest.format != PART_FORMAT:
+                raise unknown_format(folder, manifest.format)
+            return manifest
+
+        if len(parts) <= 1:
+            return [validate(part) for part in parts]
+        with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1), "validate") as pool:
+            return list(pool.map(validate, parts))
 
     def _brought(self, part: str, place: Path) -> Path:
         """The folder of a part that is handed over: an attempt whose outcome is not known may have moved it."""
@@ -206,8 +224,9 @@ class Loads:
         with self.space.read() as tx:
             if queued_part(tx, name, part) is not None or tx.get(RETAINED.pack(part)) is not None:
                 return True
+            definition = known_map(tx, name)
         with suppress(Corrupt):
-            return self.summed.verify(place).id == part
+            return definition is not None and self.accepted.verify(place, definition).id == part
         return False
 
     def _certainly(

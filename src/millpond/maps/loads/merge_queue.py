@@ -4,6 +4,7 @@ Invariants:
 * who works on a map holds its lock from the moment it looks at what waits until that waits no more;
 * several small loads are folded into one change of the shard, with the same result as one after another;
 * a part that cannot be merged goes to `quarantine/` with its reason, alone, and never blocks those behind it;
+* a part that ended the process `ATTEMPTS_MAX` times while it was merged goes there as well (`attempts.py`);
 * a full disk stops the merge; the parts stay queued and are merged next time.
 """
 
@@ -16,7 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from millpond.errors import Conflict, Corrupt, MillpondError, NotFound, Unavailable
+from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
+from millpond.maps.loads.attempts import ATTEMPTS_MAX, MergeAttempts
 from millpond.maps.loads.loads import Loads
 from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows
 from millpond.maps.log.queue import (
@@ -121,18 +123,20 @@ def _next(loads: Loads, shard: Shard) -> MaintenanceOrder | list[Queued] | None:
         if known is None or known.incarnation != shard.definition.incarnation:
             return None
         order, parts = next(maintenance_orders(tx, name), None), queued_parts(tx, name)
-        fold = _fold(shard, parts, None if order is None else order.position)
+        suspected = bool(MergeAttempts(shard.folder).counts())
+        fold = _fold(shard, parts, None if order is None else order.position, alone=suspected)
     return fold or order
 
 
-def _fold(shard: Shard, parts: Iterator[Queued], before: int | None) -> list[Queued]:
+def _fold(shard: Shard, parts: Iterator[Queued], before: int | None, *, alone: bool) -> list[Queued]:
+    """The parts of the next load, and unless it is to be `alone`, of those that are folded together with it."""
     fold: list[Queued] = []
     rows = 0
     for queued in parts:
         another = not fold or fold[-1].load_number != queued.load_number
         full = (rows >= FOLD_ROWS or len(fold) >= FOLD_PARTS) and not queued.again
         if (before is not None and queued.position >= before) or (
-            fold and another and (full or _tracks(shard, queued) != _tracks(shard, fold[0]))
+            fold and another and (alone or full or _tracks(shard, queued) != _tracks(shard, fold[0]))
         ):
             break
         fold.append(queued)
@@ -180,16 +184,33 @@ def _carry_out(loads: Loads, shard: Shard, order: MaintenanceOrder, merged: Merg
 
 
 def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> None:
+    attempts = MergeAttempts(shard.folder)
+    parts = _without_fatal(loads, attempts, parts, merged)
     taken = {queued.part for queued in parts}
     loads.merging.update(taken)
+    attempts.begin(taken)
     try:
         _merge_taken(loads, shard, parts, merged)
     finally:
+        attempts.ended(taken)
         loads.merging.difference_update(taken)
 
 
+def _without_fatal(
+    loads: Loads, attempts: MergeAttempts, parts: Sequence[Queued], merged: Merged
+) -> Sequence[Queued]:  # fmt: skip
+    """Quarantine the parts that ended the process before; the others."""
+    counts = attempts.counts()
+    fatal = [queued for queued in parts if counts.get(queued.part, 0) >= ATTEMPTS_MAX]
+    for queued in fatal:
+        reason = f"the process ended {counts[queued.part]} times while the part was merged"
+        merged.quarantined.append(loads.quarantine(queued, reason))
+    attempts.ended(queued.part for queued in fatal)
+    return [queued for queued in parts if queued not in fatal]
+
+
 def _merge_taken(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> None:
-    whole = _checked(loads, parts, merged)
+    whole = _checked(loads, shard, parts, merged)
     while whole:
         try:
             rows = _merge_whole(loads, shard, whole)
@@ -224,7 +245,7 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
     return report.rows
 
 
-def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
+def _checked(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
     """The parts that are whole, taken to be merged; the others are quarantined."""
     whole = []
     for queued in parts:
@@ -232,10 +253,14 @@ def _checked(loads: Loads, parts: Sequence[Queued], merged: Merged) -> list[tupl
             folder = loads.take(queued)
             adopted = not (folder / "data.mdb").exists()
             # A part whose file already became the shard is distinguished from a damaged one by the merge.
-            manifest = read_manifest(folder) if adopted else loads.summed.verify(folder)
+            manifest = read_manifest(folder) if adopted else loads.accepted.verify(folder, shard.definition)
             whole.append((queued, Received(folder, manifest)))
-        except Corrupt as error:
+        except (Unavailable, Conflict, OSError):
+            raise
+        except MillpondError as error:
             merged.quarantined.append(loads.quarantine(queued, str(error.without("folder"))))
+        except Exception as error:
+            merged.quarantined.append(loads.quarantine(queued, str(error) or repr(error)))
     return whole
 
 

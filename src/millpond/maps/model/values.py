@@ -37,20 +37,23 @@ from millpond.maps.model.columns import MOMENT, scalar_arrow, value_arrow
 from millpond.maps.model.definition import ScalarType, ValueType
 
 __all__ = (
-    "NULL", "TYPE_NAMES", "decode_values", "encode_mixed", "encode_values", "present_values", "python_value",
+    "CODES", "NULL", "STRUCT", "TYPE_NAMES", "WIDTHS", "XML", "decode_values", "encode_mixed", "encode_values",
+    "present_values", "python_value",
 )  # fmt: skip
 
 NULL = b"\x00"
-_STRUCT = 66
-_CODES: dict[ScalarType, int] = {
+STRUCT = 66
+CODES: dict[ScalarType, int] = {
     ScalarType.BOOLEAN: 1, ScalarType.DOUBLE: 3, ScalarType.LONG: 5, ScalarType.TIMESTAMP: 6,
     ScalarType.STRING: 7, ScalarType.BINARY: 64, ScalarType.JSON: 65,
 }  # fmt: skip
+"""The type byte of each scalar."""
 XML = 13
-TYPE_NAMES: dict[int, str] = {0: "null", 13: "xml", _STRUCT: "struct"} | {c: str(s) for s, c in _CODES.items()}
-_WIDTHS: dict[ScalarType, int] = {
+TYPE_NAMES: dict[int, str] = {0: "null", 13: "xml", STRUCT: "struct"} | {c: str(s) for s, c in CODES.items()}
+WIDTHS: dict[ScalarType, int] = {
     ScalarType.BOOLEAN: 1, ScalarType.DOUBLE: 8, ScalarType.LONG: 8, ScalarType.TIMESTAMP: 8,
 }  # fmt: skip
+"""The bytes of scalars of one size."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -64,7 +67,7 @@ def encode_values(array: pa.Array, value: ValueType | None) -> Bytes:
     if value is None:
         return bytes_of(array)
     valid = _valid(array)
-    code = _STRUCT if value.scalar is None else _CODES[value.scalar]
+    code = STRUCT if value.scalar is None else CODES[value.scalar]
     codes = fixed_piece(np.where(valid, np.uint8(code), np.uint8(0)))
     if value.scalar is not None:
         return join(len(array), [codes, _scalar_piece(array, value.scalar, valid)])
@@ -80,7 +83,7 @@ def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 def _scalar_piece(array: pa.Array, scalar: ScalarType, valid: npt.NDArray[np.bool_]) -> Piece:
     mask = None if valid.all() else valid
-    if scalar not in _WIDTHS:
+    if scalar not in WIDTHS:
         return var_piece(bytes_of(array), mask)
     return fixed_piece(_fixed_values(array, scalar), mask)
 
@@ -99,7 +102,7 @@ def _struct_pieces(array: pa.Array, value: ValueType, valid: npt.NDArray[np.bool
     presence = [_valid(child) & valid for child in children]
     pieces = [fixed_piece(np.stack(presence, axis=1).astype(np.uint8), valid)]
     for child, (_, scalar), there in zip(children, value.fields, presence, strict=True):
-        if scalar not in _WIDTHS:
+        if scalar not in WIDTHS:
             pieces.append(fixed_piece(bytes_of(child).lengths.astype(">u4"), there))
         pieces.append(_scalar_piece(child, scalar, there))
     return pieces
@@ -151,7 +154,7 @@ def decode_values(column: Bytes, value: ValueType | None) -> pa.Array:
     starts = column.offsets[:-1]
     tags = column.data[starts] if len(column) else np.zeros(0, np.uint8)
     valid = tags != 0
-    code = _STRUCT if value.scalar is None else _CODES[value.scalar]
+    code = STRUCT if value.scalar is None else CODES[value.scalar]
     if not bool(np.all(tags[valid] == code)):
         wrong = int(tags[valid][tags[valid] != code][0])
         raise Corrupt("stored value has another type than its map", kind="value_type_stored", found=wrong, wanted=code)
@@ -165,7 +168,7 @@ def _scalar_column(
     valid: npt.NDArray[np.bool_], scalar: ScalarType,
 ) -> pa.Array:  # fmt: skip
     arrow = scalar_arrow(scalar)
-    width = _WIDTHS.get(scalar, 0)
+    width = WIDTHS.get(scalar, 0)
     if width:
         raw = np.zeros((len(starts), width), np.uint8)
         _copy_fixed(raw, data, starts, valid)
@@ -204,7 +207,7 @@ def _copy_var(out, offsets, data, starts):  # type: ignore[no-untyped-def]
 
 def _struct_column(column: Bytes, value: ValueType, valid: npt.NDArray[np.bool_]) -> pa.Array:
     count, fields = len(column), len(value.fields)
-    widths = np.array([_WIDTHS.get(scalar, 0) for _, scalar in value.fields], np.int64)
+    widths = np.array([WIDTHS.get(scalar, 0) for _, scalar in value.fields], np.int64)
     starts = np.zeros((fields, count), np.int64)
     lengths = np.zeros((fields, count), np.int64)
     there = np.zeros((fields, count), np.bool_)
@@ -262,8 +265,8 @@ def present_values(encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _as_text(column: Bytes, code: int, chosen: npt.NDArray[np.bool_]) -> pa.Array:
-    scalar = next((known for known, number in _CODES.items() if number == code), ScalarType.STRING)
-    if code == _STRUCT:
+    scalar = next((known for known, number in CODES.items() if number == code), ScalarType.STRING)
+    if code == STRUCT:
         raise Corrupt("a struct value is stored in a map without a declared type", kind="value_type_stored")
     starts, lengths = column.offsets[:-1][chosen] + 1, column.lengths[chosen] - 1
     there = np.ones(len(starts), np.bool_)
@@ -281,12 +284,12 @@ def python_value(encoded: bytes, value: ValueType | None) -> Any:
     code, payload = encoded[0], encoded[1:]
     if code == 0:
         return None
-    if code == _STRUCT:
+    if code == STRUCT:
         assert value is not None and value.fields, "structs are stored only in maps that declare them"
         return _python_struct(payload, value)
     if code == XML:
         return payload.decode()
-    for scalar, number in _CODES.items():
+    for scalar, number in CODES.items():
         if number == code:
             return _python_scalar(payload, scalar)
     raise Corrupt("stored value has an unknown type byte", kind="value_type_stored", found=code)
@@ -315,7 +318,7 @@ def _python_struct(payload: bytes, value: ValueType) -> dict[str, Any]:
         if not payload[index]:
             fields[name] = None
             continue
-        width = _WIDTHS.get(scalar, 0)
+        width = WIDTHS.get(scalar, 0)
         if not width:
             width = int.from_bytes(payload[at : at + 4], "big")
             at += 4

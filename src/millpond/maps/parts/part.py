@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
-import numpy as np
 import pyarrow as pa
 import xxhash
 
@@ -30,6 +29,7 @@ from millpond.kernel.steps import step
 from millpond.maps.model.address import long_column
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.data_file import write_data
 from millpond.maps.parts.rows import part_rows_of
 from millpond.maps.shard.layouts import TableRows
@@ -38,17 +38,21 @@ from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync,
 __all__ = (
     "MANIFEST",
     "PART_FORMAT",
+    "UNSALTED_FORMAT",
     "PartFile",
     "PartManifest",
     "PartWriter",
     "open_part",
     "read_manifest",
+    "unknown_format",
     "verify_part",
 )
 
 MANIFEST = "manifest.json"
-PART_FORMAT = 2
+PART_FORMAT = 3
 """The files of a part, and so of the bundle that a part travels in."""
+UNSALTED_FORMAT = 2
+"""The format before: its manifest names no salt. What was queued in it is merged; no part of it is accepted."""
 PART_ROWS_MAX = 4_000_000
 """More rows in one part need more memory to sort; fewer make more parts to merge."""
 PART_BYTES_MAX = 512 << 20
@@ -72,6 +76,7 @@ class PartManifest:
     data_bytes: int
     data_checksum: str
     touched_checksum: str
+    salt: str = ""
 
 
 _MANIFEST = JsonForm(PartManifest)
@@ -93,12 +98,8 @@ def read_manifest(folder: Path) -> PartManifest:
     try:
         data = (folder / MANIFEST).read_bytes()
         number = format_of(data)
-        if number != PART_FORMAT:
-            raise Corrupt(
-                "the part has a format this version does not know", kind="part_format", file=MANIFEST,
-                folder=folder, found=number, known=PART_FORMAT,
-                hint="write it anew with this version, or load it with the version that wrote it",
-            )  # fmt: skip
+        if number not in (PART_FORMAT, UNSALTED_FORMAT):
+            raise unknown_format(folder, number)
         payload = parse_object(data)
         wanted = payload.pop("checksum", None)
         manifest = _MANIFEST.build(payload)
@@ -118,6 +119,15 @@ def _damaged(folder: Path, name: str, found: str, wanted: object) -> Corrupt:
     return Corrupt(
         "a file of the part is damaged", kind="part_damaged", file=name, folder=folder, found=found, wanted=wanted
     )
+
+
+def unknown_format(folder: Path, found: object) -> Corrupt:
+    """The error of a part that another version wrote."""
+    return Corrupt(
+        "the part has a format this version does not know", kind="part_format", file=MANIFEST, folder=folder,
+        found=found, known=PART_FORMAT,
+        hint="write it anew with this version, or load it with the version that wrote it",
+    )  # fmt: skip
 
 
 def _checksum(payload: dict[str, Any]) -> str:
@@ -228,12 +238,12 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
     _write_touched(folder / "touched.arrow", sealed.touched)
     longs = _bounds(definition, rows)
     manifest = PartManifest(
-        format=PART_FORMAT, id=_content_id(definition, sealed.tables, salt), map=definition.name,
+        format=PART_FORMAT, id=_id_of(definition, sealed.tables, salt), map=definition.name,
         incarnation=definition.incarnation, definition=definition.to_dict(), rows=sealed.count,
         tables={table.table: len(table.keys) for table in sealed.tables}, least=longs[0], greatest=longs[1],
         longest_session=_longest(definition, rows), source=source,
         data_bytes=data_bytes, data_checksum=data_checksum,
-        touched_checksum=checksum_file(folder / "touched.arrow"),
+        touched_checksum=checksum_file(folder / "touched.arrow"), salt=salt,
     )  # fmt: skip
     payload = _MANIFEST.plain(manifest)
     signed = to_json({**payload, "checksum": _checksum(payload)}, indent=1)
@@ -263,12 +273,11 @@ def _longest(definition: MapDefinition, rows: pa.RecordBatch) -> int:
     return int((long_column(rows, "end") - long_column(rows, "start")).max())
 
 
-def _content_id(definition: MapDefinition, tables: Sequence[TableRows], salt: str) -> str:
-    summed = xxhash.xxh3_128()
-    summed.update(f"{definition.name}\n{definition.incarnation}\n{salt}\n".encode())
+def _id_of(definition: MapDefinition, tables: Sequence[TableRows], salt: str) -> str:
+    content = ContentId(definition, salt)
     for table in tables:
-        summed.update(f"{table.table}\n{len(table.keys)}\n".encode())
+        content.begin_table(table.table, len(table.keys))
         for column in (table.keys, table.values):
-            summed.update(column.offsets.tobytes())
-            summed.update(np.ascontiguousarray(column.data).data)
-    return summed.hexdigest()
+            content.add(column.offsets)
+            content.add(column.data)
+    return content.hexdigest()

@@ -29,7 +29,7 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.log.queue import series_of
-from millpond.maps.model.catalogue import find_map, list_maps
+from millpond.maps.model.catalogue import find_map, known_map, list_maps
 from millpond.maps.parts.bundle import Apart, PartName, unpack_bundle
 from millpond.maps.parts.part import read_manifest
 from millpond.nodes.uploads.partial_file import SUFFIXES, bytes_come
@@ -277,8 +277,12 @@ class Receiver:
         manifest = unpack_bundle(bundle, unpacking, self._settings.max_part_bytes, apart=apart)
         step("receive.unpacked")
         self._admit(PartName(manifest.id, manifest.map, manifest.incarnation), offer)
+        with self._space.read() as tx:
+            definition = known_map(tx, manifest.map)
+        # A node that follows another may learn of the map later: it validates the part before it merges it.
+        if definition is not None and definition.incarnation == manifest.incarnation:
+            self._pond.loads.accepted.accept(unpacking, manifest, definition)
         unpacking.rename(part)
-        self._pond.loads.summed.note(manifest.id, part)
         sync(place)
         sync(self.folder)
         step("receive.here")

@@ -1,0 +1,88 @@
+"""Parts that this process has accepted: they are not checked again while their files are as they were.
+
+A part is validated where it comes in, and what lies in a folder is validated before it is merged, unless this process
+did so before and nobody wrote to the files since. A part that this process sealed is accepted by that: what its writer
+wrote need not be read again to know it. Every other part is read, also one that a task wrote on a disk that is shared.
+
+Invariant: a stamp is taken before the files are read, so a file that changes meanwhile does not match it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.part import PartFile, PartManifest, read_manifest, verify_part
+from millpond.maps.parts.validate import validate_part
+
+__all__ = ("AcceptedParts",)
+
+PARTS_MAX = 10_000
+_FILES = ("manifest.json", "data.mdb", "touched.arrow")
+
+_Stamp: TypeAlias = "tuple[tuple[int, int, int, int], ...]"
+
+
+class AcceptedParts:
+    """The parts that were accepted, by id; threads may share it."""
+
+    def __init__(self) -> None:
+        self._stamps: OrderedDict[str, _Stamp] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def verify(self, folder: Path, definition: MapDefinition) -> PartManifest:
+        """The manifest of a part of a map, whose files are whole and hold what it states.
+
+        Raises: `Corrupt` naming the fault.
+        """
+        stamp = _stamp(folder)
+        if stamp is not None:
+            manifest = read_manifest(folder)
+            if self._is_known(manifest, stamp, definition):
+                return manifest
+        manifest = verify_part(folder)
+        validate_part(folder, manifest, definition)
+        self._remember(manifest.id, stamp)
+        return manifest
+
+    def accept(self, folder: Path, manifest: PartManifest, definition: MapDefinition) -> None:
+        """Validate a part whose files were compared with their checksums while they came.
+
+        Raises: `Corrupt` naming the fault.
+        """
+        stamp = _stamp(folder)
+        validate_part(folder, manifest, definition)
+        self._remember(manifest.id, stamp)
+
+    def note_sealed(self, parts: Iterable[PartFile]) -> None:
+        """Accept parts that this process sealed a moment ago."""
+        for part in parts:
+            self._remember(part.manifest.id, _stamp(Path(part.folder)))
+
+    def _is_known(self, manifest: PartManifest, stamp: _Stamp, definition: MapDefinition) -> bool:
+        """True for the same files, of the same map: other rows may be sound for another one."""
+        with self._lock:
+            same = self._stamps.get(manifest.id) == stamp
+        return same and (manifest.map, manifest.incarnation) == (definition.name, definition.incarnation)
+
+    def _remember(self, part: str, stamp: _Stamp | None) -> None:
+        if stamp is None:
+            return
+        with self._lock:
+            self._stamps[part] = stamp
+            self._stamps.move_to_end(part)
+            while len(self._stamps) > PARTS_MAX:
+                self._stamps.popitem(last=False)
+
+
+def _stamp(folder: Path) -> _Stamp | None:
+    """The files as the system knows them, wherever their folder is moved; None when one is missing."""
+    try:
+        found = [(folder / name).stat() for name in _FILES]
+    except OSError:
+        return None
+    return tuple((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) for status in found)

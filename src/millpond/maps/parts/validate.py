@@ -1,0 +1,215 @@
+"""Validating a part: it comes from a writer, and is merged on every node, so it is trusted only after this.
+
+    structure      LMDB can read `data.mdb` and write on in it: `stores/lmdb/page_check.py`
+    rows           each is a row of the map, in its one form: `row_check.py`
+    id             it is made of these rows, and of no others
+    touched.arrow  names the keys of these rows, each once
+    manifest       its counts and bounds are those of the rows
+
+Without the third, a writer of one map could use up the id of a part of another, whose load would then seem to be there.
+The rows are read once for their keys and once for their values, in pieces of some megabytes. LMDB itself opens the file
+only when it has several rows under one key, and only after its structure was checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.arrays.byte_columns import Bytes
+from millpond.arrays.xxh3 import hash_keys
+from millpond.errors import Corrupt, MillpondError
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.content_id import ContentId
+from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, PartManifest, open_part
+from millpond.maps.parts.row_check import CheckedRows, RowCheck
+from millpond.maps.shard.layouts import HASHED, row_tables
+from millpond.stores.lmdb.page_check import CheckedFile, CheckedTable, check_file
+
+__all__ = ("validate_part",)
+
+ROWS_MAX = 2 * PART_ROWS_MAX
+"""The most rows of a part: a writer seals it when it has `PART_ROWS_MAX`. Validating takes some 40 bytes for each."""
+PIECE_BYTES = 1 << 20
+_TOUCHED_SPARE_BYTES = 64 << 10
+_TOUCHED = pa.schema([pa.field("key", pa.binary())])
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+
+def validate_part(folder: Path, manifest: PartManifest, definition: MapDefinition) -> None:
+    """Check what a part of a map holds, see above; its files have the checksums of its manifest.
+
+    Raises: `Corrupt`, kind `part_damaged`, `part_rows`, `part_manifest` or `part_other`.
+    """
+    _check_manifest(folder, manifest, definition)
+    tables = row_tables(definition)
+    file = check_file(folder / "data.mdb", {table: table == HASHED for table in tables})
+    _same(folder, "tables", {table.name: table.rows for table in file.tables}, manifest.tables)
+    found = _Found(definition, manifest)
+    ordered = {table.name: table for table in file.tables}
+    for name in manifest.tables:
+        found.read(folder, file, ordered[name])
+    _same(folder, "rows", found.rows, manifest.rows)
+    _same(folder, "least", found.least, manifest.least)
+    _same(folder, "greatest", found.greatest, manifest.greatest)
+    _same(folder, "longest_session", found.longest, manifest.longest_session)
+    if manifest.format == PART_FORMAT and found.id.hexdigest() != manifest.id:
+        raise Corrupt(
+            "the part has an id that its rows do not make", kind="part_other", part=manifest.id, map=manifest.map,
+            found=found.id.hexdigest(), hint="seal its rows again",
+        )  # fmt: skip
+    _check_touched(folder, found.key_hashes)
+
+
+def _same(folder: Path, name: str, found: object, stated: object) -> None:
+    if found != stated:
+        raise Corrupt(
+            "the part's manifest states what its rows are not", kind="part_manifest", file=MANIFEST, folder=folder,
+            field=name, stated=stated, found=found,
+        )  # fmt: skip
+
+
+def _check_manifest(folder: Path, manifest: PartManifest, definition: MapDefinition) -> None:
+    """Check what can be checked before any row is read."""
+    try:
+        written = MapDefinition.from_dict(manifest.definition)
+        sound = written.same_shape(definition) and written.incarnation == definition.incarnation
+    except (MillpondError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Corrupt(
+            "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder, reason=error
+        ) from error
+    _same(folder, "map", definition.name, manifest.map)
+    _same(folder, "incarnation", definition.incarnation, manifest.incarnation)
+    if not sound:
+        raise Corrupt(
+            "the part was written for a map of another shape", kind="part_manifest", file=MANIFEST, folder=folder,
+            map=definition.name,
+        )  # fmt: skip
+    _same(folder, "data_bytes", (folder / "data.mdb").stat().st_size, manifest.data_bytes)
+    if not 0 < manifest.rows <= ROWS_MAX:
+        raise Corrupt(
+            "the part has no rows, or too many", kind="part_manifest", file=MANIFEST, folder=folder,
+            rows=manifest.rows, rows_max=ROWS_MAX,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Found:
+    """The facts that the rows of a part make."""
+
+    definition: MapDefinition
+    manifest: PartManifest
+    rows: int = 0
+    least: list[int] | None = None
+    greatest: list[int] | None = None
+    longest: int = 0
+    key_hashes: list[U64] = field(default_factory=list)
+    id: ContentId = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.id = ContentId(self.definition, self.manifest.salt)
+
+    def read(self, folder: Path, file: CheckedFile, table: CheckedTable) -> None:
+        """Read a table, all of it."""
+        self.rows += table.rows
+        self.id.begin_table(table.name, table.rows)
+        if not table.rows:
+            raise Corrupt("a table of the part is empty", kind="part_damaged", file="data.mdb", folder=folder)
+        check = RowCheck(self.definition, table.name)
+        if table.several:
+            self._add_columns(check, *_by_cursor(folder, table))
+            return
+        self.id.add(table.key_offsets)
+        for start, stop in _pieces(table.key_offsets):
+            self.id.add(file.keys(table, start, stop)[1])
+        self.id.add(table.value_offsets)
+        for start, stop in _pieces(table.key_offsets + table.value_offsets):
+            # The last row of the piece before shows how the first one of this follows it.
+            repeated = int(start > 0)
+            keys = Bytes(*file.keys(table, start - repeated, stop))
+            values = Bytes(*file.values(table, start - repeated, stop))
+            self.id.add(values.data[values.offsets[repeated] :])
+            self._note(check.check(keys, values, repeated))
+
+    def _add_columns(self, check: RowCheck, keys: Bytes, values: Bytes) -> None:
+        for column in (keys, values):
+            self.id.add(column.offsets)
+            self.id.add(column.data)
+        self._note(check.check(keys, values, 0))
+
+    def _note(self, rows: CheckedRows) -> None:
+        self.key_hashes.append(rows.key_hashes)
+        self.longest = max(self.longest, rows.longest)
+        if rows.least:
+            known = self.least or rows.least, self.greatest or rows.greatest
+            self.least = [min(pair) for pair in zip(known[0], rows.least, strict=True)]
+            self.greatest = [max(pair) for pair in zip(known[1], rows.greatest, strict=True)]
+
+
+def _pieces(offsets: I64) -> Iterator[tuple[int, int]]:
+    """Rows of some megabytes, `[start, stop)`."""
+    start, rows = 0, len(offsets) - 1
+    while start < rows:
+        stop = int(np.searchsorted(offsets, offsets[start] + PIECE_BYTES, side="right")) - 1
+        stop = min(max(stop, start + 1), start + PIECE_BYTES // 16, rows)
+        yield start, stop
+        start = stop
+
+
+def _by_cursor(folder: Path, table: CheckedTable) -> tuple[Bytes, Bytes]:
+    """The columns of a table whose structure was checked, by LMDB's own cursor."""
+    with open_part(folder) as env:
+        db = env.open_db(table.name.encode(), create=False)
+        with env.begin(db=db) as tx:
+            keys, values = zip(*tx.cursor(), strict=True)
+    return _column(keys), _column(values)
+
+
+def _column(rows: tuple[bytes, ...]) -> Bytes:
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
+    return Bytes(offsets, np.frombuffer(b"".join(rows), np.uint8))
+
+
+def _check_touched(folder: Path, pieces: list[U64]) -> None:
+    """Check that `touched.arrow` names the keys with these hashes, each once, in any order."""
+    file = folder / "touched.arrow"
+    wanted = np.concatenate(pieces)
+    found = hash_keys(_touched_keys(file))
+    if np.array_equal(found, wanted):
+        return
+    # Rows of several tables, or of clashing keys, are not in the order of their keys.
+    if not np.array_equal(np.sort(found), np.unique(wanted)):
+        raise _touched_wrong(file, "it does not name the keys of the rows, each once")
+
+
+def _touched_keys(file: Path) -> pa.ChunkedArray:
+    try:
+        with pa.memory_map(str(file)) as source:
+            reader = pa.ipc.open_file(pa.BufferReader(source.read_buffer()))
+            if reader.schema != _TOUCHED or reader.num_record_batches != 1:
+                raise _touched_wrong(file, "it is not one batch of the column key")
+            batch = reader.get_batch(0)
+        if batch.nbytes > file.stat().st_size + _TOUCHED_SPARE_BYTES or batch.num_columns != 1:
+            raise _touched_wrong(file, "it is compressed")
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, IndexError, KeyError) as error:
+        if isinstance(error, MillpondError):
+            raise
+        raise _touched_wrong(file, str(error)) from error
+    if batch.column(0).null_count:
+        raise _touched_wrong(file, "a key is null")
+    return batch.column(0)
+
+
+def _touched_wrong(file: Path, reason: str) -> Corrupt:
+    return Corrupt(
+        "a file of the part is damaged", kind="part_damaged", file=file.name, folder=file.parent, reason=reason
+    )

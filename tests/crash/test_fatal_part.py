@@ -1,0 +1,84 @@
+"""A part that ends the process while it is merged: tried twice, then quarantined; the others are merged."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import millpond
+from millpond.clock import ManualClock
+from millpond.maps.loads.attempts import MergeAttempts
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millpond import Pond
+
+LOADS = ("before", "fatal", "after")
+
+
+def queue(pond: Pond, load: str) -> None:
+    """Enter a load of two parts and merge nothing."""
+    parts = []
+    for piece in ("one", "two"):
+        writer = pond.part_writer("m")
+        writer.write(canonical_of(pond.map("m").definition, [((f"{load}-{piece}",), load)]))
+        parts += writer.finish()
+    pond.commit_load(parts, load_id=load, wait=False)
+
+
+def answers(pond: Pond) -> dict[str, object]:
+    return {load: pond.map("m").get(f"{load}-two") for load in LOADS}
+
+
+def merge_in_child(folder: Path) -> int:
+    command = [sys.executable, "-m", "tests.crash.fatal_child", str(folder), "fatal"]
+    return subprocess.run(command, check=False).returncode
+
+
+def test_a_part_that_ends_the_process_twice_is_quarantined(tmp_path: Path) -> None:
+    folder = tmp_path / "pond"
+    with millpond.open(folder, clock=ManualClock(now=1), part_retention="7d") as pond:
+        made = pond.create_map("m", kind="state", value="string")
+        pond.create_map("other", kind="state", value="string").load({"key": ["k"], "value": ["v"]})
+        made.load({"key": ["first"], "value": ["v"]})
+        for load in LOADS:
+            queue(pond, load)
+    # The first time all three loads are merged together; from then on one at a time, to see which of them it is.
+    assert merge_in_child(folder) == -signal.SIGKILL
+    assert merge_in_child(folder) == -signal.SIGKILL
+    assert merge_in_child(folder) == 0
+    with millpond.open(folder, clock=ManualClock(now=9)) as pond:
+        assert answers(pond) == {"before": "before", "fatal": None, "after": "after"}
+        quarantined = pond.parts.quarantined()
+        assert [part.queued.load for part in quarantined if part.queued] == ["fatal", "fatal"]
+        assert {part.reason for part in quarantined} == {"the process ended 2 times while the part was merged"}
+        assert MergeAttempts(pond.map("m").shard.folder).counts() == {}
+        # Who mended what was wrong takes them again.
+        assert [part.state for part in pond.parts.retry()] == ["retained", "retained"]
+        assert answers(pond)["fatal"] == "fatal"
+
+
+def test_a_merge_that_returns_leaves_no_attempt(tmp_path: Path) -> None:
+    with millpond.open(tmp_path / "pond", clock=ManualClock(now=1)) as pond:
+        made = pond.create_map("m", kind="state", value="string")
+        made.load({"key": ["k"], "value": ["v"]})
+        made.load({"key": ["k"], "value": ["w"]})
+        assert not list(made.shard.folder.glob("attempts*"))
+
+
+def test_an_unreadable_count_of_attempts_counts_as_none(tmp_path: Path) -> None:
+    part, other = "a" * 32, "b" * 32
+    attempts = MergeAttempts(tmp_path)
+    attempts.begin([part, other])
+    attempts.begin([part])
+    assert attempts.counts() == {part: 2, other: 1}
+    attempts.ended([part])
+    assert attempts.counts() == {other: 1}
+    (tmp_path / "attempts").write_bytes(b"\xff" * 7 + other.encode() + b" 1")
+    assert attempts.counts() == {}
+    attempts.ended([other])
+    assert not (tmp_path / "attempts").exists()
