@@ -37,6 +37,7 @@ from millpond.cli import (
 )
 from millpond.cli.enrich import command
 from millpond.cli.terminal import exits
+from millpond.maps.shard.open_shards import raise_file_limit
 
 __all__ = ("app", "main")
 
@@ -146,6 +147,7 @@ for _noun in (
 
 def main() -> None:
     """The entry point of the `millpond` command."""
+    raise_file_limit()
     app(prog_name="millpond")
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = (
     "DISK_FULL",
+    "is_out_of_files",
+    "out_of_files",
     "checksum_file",
     "disk_errors",
     "move",
@@ -42,6 +44,7 @@ __all__ = (
 _BUFFER_BYTES = 1 << 20
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Error numbers of a disk, a quota or a limit that is full."""
+_NO_FILES = (errno.EMFILE, errno.ENFILE)
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 _NUMBERS = itertools.count()
 """Of this process's temporary names: they make a collision rare, and making each name exclusively rules it out."""
@@ -58,7 +61,22 @@ def disk_errors(place: Path) -> Iterator[None]:
             raise Unavailable(
                 "no space is left on the disk", kind="disk_full", file=place, hint="free some space and try again"
             ) from error
+        if is_out_of_files(error):
+            raise out_of_files(place, error) from error
         raise
+
+
+def is_out_of_files(error: Exception) -> bool:
+    """True when the process, or the system, may open no more files."""
+    return getattr(error, "kind", "") == "limit_reached" or getattr(error, "errno", None) in _NO_FILES
+
+
+def out_of_files(place: Path, error: OSError) -> Unavailable:
+    """The error of a process that may open no more files."""
+    return Unavailable(
+        "the process may open no more files", kind="limit_reached", path=place, reason=error.strerror,
+        hint="raise the limit on open files (ulimit -n, LimitNOFILE)",
+    )  # fmt: skip
 
 
 def sync(place: Path) -> None:

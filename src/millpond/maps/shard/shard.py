@@ -35,10 +35,11 @@ from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.interned_tables import InternedStore
+from millpond.maps.shard.open_shards import OPEN_SHARDS
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.row_batches import decoded, whole_table
 from millpond.maps.shard.update_times import UpdateTimes, tracks_updates
-from millpond.stores.files import remove_tree, write_file_atomically
+from millpond.stores.files import is_out_of_files, out_of_files, remove_tree, write_file_atomically
 from millpond.stores.lmdb.environment import Environment, Limits
 from millpond.stores.locks import alone
 
@@ -122,6 +123,8 @@ class Shard:
         self._pointer = -1
         self._changing: tuple[int, Generation] | None = None
         self._seen: tuple[Generation | None, int, int] = (None, -1, 0)
+        self._writers = 0
+        self.recent = False
 
     @property
     def store(self) -> PlainStore | InternedStore:
@@ -160,6 +163,7 @@ class Shard:
         # Asked with every question. The pointer is replaced, never changed: while the file that was read still has a
         # name, it is the one that counts. The lock keeps another thread from closing that file meanwhile.
         with self._lock:
+            self.recent = True
             if self._pointer < 0 or not os.fstat(self._pointer).st_nlink:
                 return self._reopen()
             if self._generation.info is None:
@@ -171,18 +175,40 @@ class Shard:
         while self._pointer < 0 or not os.fstat(self._pointer).st_nlink:
             self.close()
             try:
-                pointer = os.open(self.folder / "current", os.O_RDONLY)
+                pointer, opened = self._open_current()
             except FileNotFoundError:
                 self._missing()
                 return None
-            try:
-                opened = self._follow(pointer)
-            except BaseException:
-                os.close(pointer)
-                raise
             # What was opened counts only if it is current still, else it may have been removed already.
             self._generation, self._pointer = opened, pointer
         return self._generation
+
+    def _open_current(self) -> tuple[int, Generation]:
+        """The pointer to the current generation, and the generation; other shards make room for its files."""
+        OPEN_SHARDS.opening(self)
+        try:
+            return self._open_pointer()
+        except (OSError, Unavailable) as error:
+            OPEN_SHARDS.closed(self)
+            if not is_out_of_files(error):
+                raise
+        OPEN_SHARDS.close_some(0)  # somebody else has the files that were meant for shards
+        OPEN_SHARDS.opening(self)
+        try:
+            return self._open_pointer()
+        except OSError as error:
+            OPEN_SHARDS.closed(self)
+            if is_out_of_files(error):
+                raise out_of_files(self.folder, error) from error
+            raise
+
+    def _open_pointer(self) -> tuple[int, Generation]:
+        pointer = os.open(self.folder / "current", os.O_RDONLY)
+        try:
+            return pointer, self._follow(pointer)
+        except BaseException:
+            os.close(pointer)
+            raise
 
     def _follow(self, pointer: int) -> Generation:
         """The generation that the open pointer names; the unopened one when it counts no more, and is gone."""
@@ -204,8 +230,20 @@ class Shard:
             raise
         return opened
 
+    def let_go(self) -> bool:
+        """Close the file unless the shard is being opened or changed; it opens again by itself. True: it is closed."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if not self._writers:
+                self.close()
+            return not self._writers
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
         """Let go of the file."""
+        OPEN_SHARDS.closed(self)
         with self._lock:
             env, pointer = self._generation.env, self._pointer
             self._generation, self._pointer = self._unopened, -1
@@ -328,8 +366,19 @@ class Shard:
             "somebody else is changing the map", kind="map_busy", map=self.definition.name,
             hint="wait until the running load or maintenance is done",
         )  # fmt: skip
-        with alone(self.folder / "write.lock", wait_seconds, busy):
+        with alone(self.folder / "write.lock", wait_seconds, busy), self._written():
             yield
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        """The shard is being changed: `let_go` leaves it open."""
+        with self._lock:
+            self._writers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writers -= 1
 
     def change(
         self, act: Callable[[lmdb.Transaction], Result], touched: pa.Array | None, *,

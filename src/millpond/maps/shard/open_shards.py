@@ -1,0 +1,100 @@
+"""The shards that this process has open, at most so many: the system limits the files of a process.
+
+An open shard takes `FILES_PER_SHARD` files. When one more is opened than the limit allows, one that was not used lately
+is closed; it opens by itself when it is used again. The limit is half of the files that the process may have: the other
+half is for loads, snapshots and connections.
+
+Invariants:
+* a shard that is being changed stays open; so does one that a transaction reads, until that ends;
+* nobody waits here for the lock of another shard: what is busy is passed over.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Protocol
+from weakref import ref
+
+__all__ = ("FILES_PER_SHARD", "OPEN_SHARDS", "SHARDS_MAX", "Closable", "OpenShards", "raise_file_limit", "shards_max")
+
+FILES_PER_SHARD = 4
+"""The pointer to the current generation; the data file, twice; its lock."""
+SHARDS_MAX = 4096
+"""The most shards open at once, whatever the system allows: each reserves 16 GiB of 128 TiB of address space."""
+_SHARDS_MIN = 8
+_FILES_MAX = 1 << 16
+"""The files that `raise_file_limit` asks for: more are of no use."""
+
+
+class Closable(Protocol):
+    """A shard, as far as it matters here."""
+
+    recent: bool
+    """True when it was used since it was last looked at."""
+
+    def let_go(self) -> bool:
+        """Close it unless it is busy; True when it is closed."""
+
+
+def raise_file_limit() -> int:
+    """Let this process have as many files as the system allows it; how many.
+
+    For processes that are Millpond's own: a program that uses Millpond as a library decides for itself.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return soft
+
+
+def shards_max() -> int:
+    """The number of shards that may be open at once under the limit of files that holds now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return SHARDS_MAX
+    return max(_SHARDS_MIN, min(SHARDS_MAX, soft // 2 // FILES_PER_SHARD))
+
+
+class OpenShards:
+    """Open shards in the order in which they were opened, or were last found to be in use; threads may share it."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, ref[Closable]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def opening(self, shard: Closable) -> None:
+        """Make room for a shard, which is about to open."""
+        self.close_some(shards_max() - 1)
+        with self._lock:
+            self._open[id(shard)] = ref(shard)
+
+    def closed(self, shard: Closable) -> None:
+        """A shard has no files open any more."""
+        with self._lock:
+            self._open.pop(id(shard), None)
+
+    def close_some(self, left: int) -> None:
+        """Close shards until so many are left, those first that were not used lately; busy ones stay."""
+        for _ in range(2 * len(self._open)):
+            with self._lock:
+                if len(self._open) <= left:
+                    return
+                number, reference = self._open.popitem(last=False)
+                shard = reference()
+                if shard is None:
+                    continue
+                self._open[number] = reference
+            if shard.recent:
+                shard.recent = False
+            else:
+                shard.let_go()
+
+
+OPEN_SHARDS = OpenShards()
+"""Those of this process: the limit is the process's, however many ponds it has open."""
