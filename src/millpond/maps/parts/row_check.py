@@ -49,7 +49,7 @@ _ANY, _ONE_BYTE, _MOMENT, _TEXT, _NONE = 0, 1, 2, 3, -1
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """What checked rows are about: hashes of their keys, one for a run of equal ones, and the bounds of their longs."""
+    """Facts of checked rows: hashes of their keys, one for a run of equal ones, and the bounds of their longs."""
 
     key_hashes: npt.NDArray[np.uint64]
     least: list[int]
@@ -58,7 +58,7 @@ class CheckedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class _Spans:
     """Keys as stretches `[start, stop)` of bytes that hold more than keys."""
 
     data: npt.NDArray[np.uint8]
@@ -66,15 +66,15 @@ class Spans:
     stops: I64
 
 
-def _ranges_of(keys: Bytes) -> Spans:
-    return Spans(keys.data, keys.offsets[:-1], keys.offsets[:-1] + 16)
+def _ranges_of(keys: Bytes) -> _Spans:
+    return _Spans(keys.data, keys.offsets[:-1], keys.offsets[:-1] + 16)
 
 
-def _ordered_ranges(longs: list[I64]) -> Spans:
+def _ordered_ranges(longs: list[I64]) -> _Spans:
     """Ranges in the form in which `touched.arrow` names them, where the table has another."""
     data = np.stack([ordered_long(column) for column in longs[:2]], axis=1).astype(">u8").reshape(-1).view(np.uint8)
     starts = np.arange(len(longs[0])) * 16
-    return Spans(data, starts, starts + 16)
+    return _Spans(data, starts, starts + 16)
 
 
 class RowCheck:
@@ -113,7 +113,7 @@ class RowCheck:
             int((longs[1] - longs[0]).max()) if self.kind is Kind.SESSION else 0,
         )  # fmt: skip
 
-    def _distinct(self, key: Spans, repeated: int) -> npt.NDArray[np.uint64]:
+    def _distinct(self, key: _Spans, repeated: int) -> npt.NDArray[np.uint64]:
         """The hashes of keys, one for a run of equal ones."""
         if self.table in (DIRECT, RANGES) and self.kind in (Kind.STATE, Kind.RANGED_STATE):
             fresh = np.arange(repeated, len(key.starts))  # the keys of the table ascend
@@ -144,20 +144,20 @@ class RowCheck:
         if (ranged or self.kind is Kind.SESSION) and bool(np.any(longs[0] > longs[1])):
             raise self._wrong("a range or session ends before it starts")
 
-    def _check_escaped(self, keys: Bytes, tail: int) -> Spans:
+    def _check_escaped(self, keys: Bytes, tail: int) -> _Spans:
         fault, escapes = _escaped(
             keys.offsets, keys.data, keys.data.ctypes.data, tail, direct_bytes_max(self.definition)
         )
         if fault:
             raise self._wrong(_KEY_FAULTS[fault])
         if not escapes:
-            return Spans(keys.data, keys.offsets[:-1], keys.offsets[1:] - tail - 1)
+            return _Spans(keys.data, keys.offsets[:-1], keys.offsets[1:] - tail - 1)
         key = unescape(keys, tail)
-        return Spans(key.data, key.offsets[:-1], key.offsets[1:])
+        return _Spans(key.data, key.offsets[:-1], key.offsets[1:])
 
     # -- a key beside its value -----------------------------------------------------------------------
 
-    def _check_stored(self, keys: Bytes, values: Bytes, repeated: int) -> Spans:
+    def _check_stored(self, keys: Bytes, values: Bytes, repeated: int) -> _Spans:
         """Check keys of `hashed` and `overflow`, which lie beside their values."""
         starts, stops = values.offsets[:-1], values.offsets[1:]
         if self.kind is not Kind.SESSION:
@@ -170,14 +170,14 @@ class RowCheck:
         fault = _texts(values.data, values.data.ctypes.data, starts, stops, KEY_BYTES_MAX)
         if fault:
             raise self._wrong(_KEY_FAULTS[fault])
-        key = Spans(values.data, starts, stops)
+        key = _Spans(values.data, starts, stops)
         self._check_table(key, values)
         self._check_hashes(keys, key)
         if not _clashes(keys.offsets, keys.data, starts, stops, values.data, self.table == OVERFLOW, repeated):
             raise self._wrong("rows with one hash and time are not of different keys, in order")
         return key
 
-    def _check_table(self, key: Spans, values: Bytes) -> None:
+    def _check_table(self, key: _Spans, values: Bytes) -> None:
         if plain_longs(self.definition):
             fits = (values.lengths >= 1) & (values.lengths <= LMDB_BYTES_MAX)
             wrong = ~fits if self.table == HASHED else fits
@@ -186,7 +186,7 @@ class RowCheck:
         if bool(np.any(wrong)):
             raise self._wrong("a row belongs into another table")
 
-    def _check_hashes(self, keys: Bytes, key: Spans) -> None:
+    def _check_hashes(self, keys: Bytes, key: _Spans) -> None:
         hashes = hash_spans(key.data, key.starts, key.stops, bits=self.definition.hash_bits)
         width = self.definition.hash_bytes if self.table == HASHED else 8
         if width == 4:
