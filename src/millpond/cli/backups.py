@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
     from millpond.nodes.backups.layout import Backup
+    from millpond.nodes.replication.source import PondSource
     from millpond.settings import Settings
     from millpond.stores.objects import ObjectStore
 
@@ -184,21 +185,26 @@ def _place(where: str) -> tuple[Settings, ObjectStore]:
     return settings, open_objects(place.where, **place.config)
 
 
-@contextmanager
-def _source(pond: str, settings: Settings) -> Iterator[Any]:
+def _source(pond: str, settings: Settings) -> AbstractContextManager[PondSource]:
     """The pond as a source of backups: the first of its nodes, or a folder that no node serves."""
     from millpond.client.connections import node_urls
-    from millpond.client.location import FolderLocation, parse_location
+    from millpond.client.location import parse_location
     from millpond.client.transport import Connection
-    from millpond.clock import SystemClock
-    from millpond.nodes.backups.source import FolderSource
     from millpond.nodes.replication.peer import Peer
 
-    location = parse_location(pond)
-    if not isinstance(location, FolderLocation):
-        yield Peer(Connection(node_urls(pond)[0], settings))
-        return
-    with location.open_existing() as opened:
+    def of_node(urls: str) -> AbstractContextManager[PondSource]:
+        return nullcontext(Peer(Connection(node_urls(urls)[0], settings)))
+
+    return parse_location(pond).either(_folder_source, of_node)
+
+
+@contextmanager
+def _folder_source(folder: Path) -> Iterator[PondSource]:
+    from millpond.client.location import FolderLocation
+    from millpond.clock import SystemClock
+    from millpond.nodes.backups.source import FolderSource
+
+    with FolderLocation(folder).open_existing() as opened:
         yield FolderSource(opened, SystemClock())
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -110,25 +111,27 @@ def _switch(name: str, act: str, deed: str, pond: str | None, everywhere: bool, 
 
 @contextmanager
 def _nodes(pond: str | None, everywhere: bool) -> Iterator[Nodes]:
-    from millpond.client.location import FolderLocation, parse_location
+    from millpond.client.location import parse_location
     from millpond.client.transport import Nodes
-    from millpond.errors import Invalid
     from millpond.settings import load_settings
 
     settings = load_settings()
-    place = pond or settings.own_url()
-    if isinstance(parse_location(place), FolderLocation):
-        raise Invalid(
-            "jobs run on nodes, and this is a folder", kind="jobs_folder", pond=place,
-            hint="name the node that serves it: --pond http://localhost:7433",
-        )  # fmt: skip
-    nodes = Nodes(place, settings)
+    nodes = parse_location(pond or settings.own_url()).either(_no_jobs, lambda urls: Nodes(urls, settings))
     try:
         if everywhere:
             nodes.learn()
         yield nodes
     finally:
         nodes.close()
+
+
+def _no_jobs(folder: Path) -> NoReturn:
+    from millpond.errors import Invalid
+
+    raise Invalid(
+        "jobs run on nodes, and this is a folder", kind="jobs_folder", pond=folder,
+        hint="name the node that serves it: --pond http://localhost:7433",
+    )  # fmt: skip
 
 
 def _run(node: Connection, name: str, *, wait: bool) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from millpond.cli.options import Json, PondPlace, examples, existing_pond
 from millpond.cli.terminal import console, exits
 
 if TYPE_CHECKING:
-    from millpond.maps.protocols import PondLike
     from millpond.nodes.replication.agreement import Agreement
 
 __all__ = ("register", "verify")
@@ -39,12 +38,14 @@ def verify(
     Damaged parts and snapshots are quarantined; each problem says what was done, or what to do. Of a pond on nodes,
     each node checks itself, and the rows of every map are compared between them.
     """
+    from millpond.client.location import parse_location
+
     with existing_pond(pond) as opened:
         with console.progress("verifying", quiet=json):
             report = opened.verify(full=full)
         problems = [str(problem) for problem in report.problems]
         with console.progress("comparing nodes", quiet=json):
-            compared = _compare(opened, wait, problems)
+            compared = parse_location(pond).either(lambda _folder: None, lambda urls: _compared(urls, wait, problems))
     if json:
         result = {"pond": str(pond), "checked": report.checked, "counts": dict(report.counts), "problems": problems}
         console.print_json(result if compared is None else result | {"agreement": compared.to_dict()})
@@ -54,20 +55,26 @@ def verify(
         raise typer.Exit(exits.EXIT_NO_ANSWER)
 
 
-def _compare(opened: PondLike, wait: int, problems: list[str]) -> Agreement | None:
-    """The comparison of a pond's nodes; None for a pond in a folder, or when the nodes cannot be compared."""
-    from millpond.client.pond import RemotePond
+def _compared(urls: str, wait: int, problems: list[str]) -> Agreement | None:
+    """The comparison of a pond's nodes; None for a node that is alone, or when the nodes cannot be compared."""
+    from millpond.client.transport import Nodes
+    from millpond.clock import SystemClock
     from millpond.errors import MillpondError
     from millpond.nodes.replication.agreement import agreement
     from millpond.nodes.replication.peer import Peer
+    from millpond.settings import load_settings
 
-    if not isinstance(opened, RemotePond) or len(opened.nodes.connections) < 2:
-        return None
+    nodes = Nodes(urls, load_settings())
     try:
-        return agreement([Peer(connection) for connection in opened.nodes.connections], opened.clock, seconds=wait)
+        nodes.learn()
+        if len(nodes.connections) < 2:
+            return None
+        return agreement([Peer(connection) for connection in nodes.connections], SystemClock(), seconds=wait)
     except MillpondError as error:
         problems.append(f"the nodes cannot be compared: {exits.sentence(error)}")
         return None
+    finally:
+        nodes.close()
 
 
 def _show(checked: int, problems: list[str], compared: Agreement | None) -> None:

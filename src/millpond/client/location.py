@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millpond.client.pond import RemotePond
     from millpond.clock import Clock
     from millpond.pond import Pond
 
 __all__ = ("FolderLocation", "NodesLocation", "PondLocation", "parse_location")
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,10 @@ class FolderLocation:
         from millpond.pond import open_pond
 
         return open_pond(self.folder, create=create, clock=clock, **settings)
+
+    def either(self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T]) -> T:
+        """The result of the function for a folder."""
+        return of_folder(self.folder)
 
     def open_existing(self, **_settings: Any) -> Pond:
         """Open the pond; the settings are those of clients, and a folder has none.
@@ -54,6 +63,10 @@ class NodesLocation:
         from millpond.client.pond import open_nodes
 
         return open_nodes(self.urls, clock=clock, **settings)
+
+    def either(self, of_folder: Callable[[Path], T], of_nodes: Callable[[str], T]) -> T:
+        """The result of the function for nodes, given their addresses."""
+        return of_nodes(self.urls)
 
     def open_existing(self, **settings: Any) -> RemotePond:
         """Open the pond.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pyspark.sql import SparkSession
 
-from millpond.client.location import FolderLocation, parse_location
+from millpond.client.location import parse_location
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
 from millpond.maps.loads.load import writer_folder
@@ -204,7 +204,7 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Plac
             "no pond is named", kind="pond_unnamed", hint=f"pass pond=…, or set {POND}; sources take option('pond', …)"
         )
     if isinstance(place, Pond):
-        return FolderPlace(str(place.folder.absolute()))
+        return _folder_place(place.folder)
     if not isinstance(place, str | os.PathLike):
         return NodesPlace(place.nodes.where, Rights(place.settings.token, place.settings.tls_ca or ""))
     return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
@@ -220,15 +220,20 @@ def place_named(place: str, rights: Rights) -> Place:
 
     Raises: `Invalid` for URLs that are not understood.
     """
-    location = parse_location(place)
-    if isinstance(location, FolderLocation):
-        return FolderPlace(str(location.folder.absolute()))  # executors work elsewhere than the driver
+    return parse_location(place).either(_folder_place, lambda urls: _nodes_place(urls, rights))
+
+
+def _folder_place(folder: Path) -> Place:
+    return FolderPlace(str(folder.absolute()))  # executors work elsewhere than the driver
+
+
+def _nodes_place(urls: str, rights: Rights) -> Place:
     from millpond.client.connections import node_urls
     from millpond.settings import load_settings
 
     ours = load_settings()
     rights = Rights(rights.token or ours.token, rights.tls_ca or ours.tls_ca or "")
-    return NodesPlace(",".join(node_urls(location.urls)), rights)
+    return NodesPlace(",".join(node_urls(urls)), rights)
 
 
 @contextmanager
