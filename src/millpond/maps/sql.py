@@ -230,7 +230,11 @@ class _MapTable(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return presented_schema(self._map.definition)
 
     def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _MapScan:
-        reader = self._map.scan(filter, columns)
+        try:
+            reader = self._map.scan(filter, columns)
+        except Exception as error:
+            self._run.failures.append(error)  # as it was: DuckDB would call it a wrong query
+            raise
         batches = self._run.noting(iter(reader))
         return _MapScan(pa.RecordBatchReader.from_batches(reader.schema, batches))
 

@@ -23,7 +23,17 @@ from millpond.server.route_table import On, RouteNeeds, Work
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("BEARER", "RequestCaller", "admit", "auditing", "bearer_of", "caller_of", "note_change", "take_turn")
+__all__ = (
+    "BEARER",
+    "RequestCaller",
+    "admit",
+    "auditing",
+    "bearer_of",
+    "caller_of",
+    "may_read_all",
+    "note_change",
+    "take_turn",
+)
 
 BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `millpond token`")
 """The scheme as the OpenAPI document shows it."""
@@ -114,6 +124,12 @@ def _write_line(node: Node, scope: Scope, status: int) -> None:
         caller: Caller | None = scope.get(_CALLER)
         name = None if caller is None else caller.name
         node.audit.write(name, scope["method"], scope["path"], status, **scope.get(_NOTES, {}))
+
+
+def may_read_all(request: Request) -> bool:
+    """True when the caller of a request is known and may read every map."""
+    caller: Caller | None = request.scope.get(_CALLER)
+    return caller is not None and caller.may("read")
 
 
 async def caller_of(request: Request) -> Caller:

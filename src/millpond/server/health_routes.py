@@ -46,14 +46,14 @@ class NodeResponse(BaseModel):
 class PeerStatus(BaseModel):
     """The status that a peer sends, and is answered with."""
 
-    url: str
+    url: str = Field(max_length=1024)
     pond: str
-    position: int
+    position: int = Field(ge=0, lt=1 << 63)
     chain: str
     sound: bool = Field(description="it has every load that was acknowledged")
     clock_ms: int
     nodes: list[str] = []
-    remembers: int = Field(0, description="the position that the receiver once confirmed")
+    remembers: int = Field(0, ge=0, lt=1 << 63, description="the position that the receiver once confirmed")
 
 
 def routes(node: Node) -> APIRouter:

@@ -25,7 +25,7 @@ from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
-from millpond.server.wire import RequestBody
+from millpond.server.wire import RequestBody, relative
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -189,7 +189,8 @@ def _add_parts(router: APIRouter, node: Node) -> None:
     def list_parts(caller: RequestCaller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
         name = None if map is None else node.pond.map(map).name
         found = node.pond.parts.list(name, state)
-        return {"parts": [plain(part) for part in found if caller.may("read", part.map)]}
+        # The reason for which a part was quarantined may name its file.
+        return {"parts": [relative(plain(part), node.pond.folder) for part in found if caller.may("read", part.map)]}
 
     @router.post("/parts/retry", summary="Merge once more what was quarantined", response_model=Parts, tags=["parts"])
     def retry_parts(retry: Retry) -> dict[str, Any]:

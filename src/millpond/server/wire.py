@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -32,6 +33,7 @@ from millpond.errors import (
     NotFound,
     Unavailable,
 )
+from millpond.server.access import may_read_all
 from millpond.server.limits import GuardedRoute
 from millpond.stores.files import DISK_FULL
 
@@ -118,6 +120,35 @@ def error_answer(error: MillpondError, status: int | None = None) -> JSONRespons
     return JSONResponse(to_wire(error), status, headers)
 
 
+def shown_to(request: Request, error: MillpondError) -> MillpondError:
+    """An error as its caller may see it: without places on the node's disk, and without names of maps of others."""
+    folder = request.app.state.node.pond.folder
+    hint = relative(error.hint, folder)
+    if error.kind == "map_not_found" and not may_read_all(request):
+        hint = "GET /v1/maps lists the maps that the token may read"
+    return type(error)(
+        relative(error.message, folder), kind=error.kind, hint=hint,
+        **{name: relative(value, folder) for name, value in error.values.items()},
+    )  # fmt: skip
+
+
+def relative(value: Any, folder: Path) -> Any:
+    """A value whose texts name places in the data folder from there on; of a file elsewhere, only its name is left.
+
+    >>> relative(["cannot read '/srv/pond/parts/1'", Path("/etc/passwd")], Path("/srv/pond"))
+    ["cannot read 'parts/1'", 'passwd']
+    """
+    if isinstance(value, dict):
+        return {name: relative(inner, folder) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [relative(inner, folder) for inner in value]
+    if isinstance(value, Path) and not value.is_relative_to(folder):
+        return value.name
+    if isinstance(value, str | Path | BaseException):
+        return str(value).replace(f"{folder}/", "").replace(str(folder), ".")
+    return value
+
+
 def add_error_handlers(app: FastAPI) -> None:
     """Let every error leave the node in one form."""
 
@@ -128,11 +159,11 @@ def add_error_handlers(app: FastAPI) -> None:
         status = status_of(reported)
         if status in REFUSED:
             request.app.state.metrics.refused.labels(reported.kind).inc()
-        return error_answer(reported, status)
+        return error_answer(shown_to(request, reported), status)
 
-    async def refusal(_request: Request, error: Exception) -> JSONResponse:
+    async def refusal(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestError)
-        return error_answer(error.error, error.status)
+        return error_answer(shown_to(request, error.error), error.status)
 
     async def gone(_request: Request, _error: Exception) -> Response:
         return Response(status_code=499)  # nobody is there to read it
