@@ -50,12 +50,13 @@ lint: $(READY) ## style, types, and the arrows between the parts
 
 check: lint test ## what CI runs, with examples drawn anew
 
-docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, keyspaces, reference/, charts/; what `millpond warm` compiles
+docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, routes.md, keyspaces, reference/, charts/; what `millpond warm` compiles
 	@$(BIN)/python tools/cli_reference.py --write
 	@$(BIN)/python tools/error_reference.py --write
 	@$(BIN)/python tools/keyspaces.py --write
 	@$(BIN)/python tools/api_reference.py --write
 	@$(BIN)/python tools/limits_page.py --write
+	@$(BIN)/python tools/routes_page.py --write
 	@PYTHONPATH=. $(BIN)/python tools/charts.py --write
 	@$(BIN)/python tools/kernels.py --write
 

@@ -43,6 +43,8 @@ __all__ = (
     "RequestError",
     "add_error_handlers",
     "error_answer",
+    "relative",
+    "shown_to",
     "status_of",
     "understood",
 )

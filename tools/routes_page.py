@@ -1,0 +1,59 @@
+"""Writes docs/routes.md from the table of routes in the code: `make docs`. A test compares the two.
+
+python tools/routes_page.py            prints the page
+python tools/routes_page.py --write    writes docs/routes.md
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from millpond.server.route_table import ROUTES, On, RouteNeeds
+from millpond.settings import size_in_words
+
+PAGE = Path(__file__).parents[1] / "docs" / "routes.md"
+OPENING = """\
+# Routes of a node
+
+<!-- written by `make docs` from the table of routes in the code -->
+
+What each route needs. `/docs` on a node shows parameters, bodies and responses.
+
+* *Right*: the right that the [token](nodes.md#access) needs, and on what. It is decided before a body is read; a map
+  that only the body names is checked when it was read. On a node without tokens everybody has every right.
+* *Body*: the largest body; a larger one is answered with 413 `body_too_large`.
+* *Audited*: the request is a line of the audit log.
+
+| route | right | body | class of work | audited |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The page."""
+    return OPENING + "".join(_row(method, path, needs) for (method, path), needs in ROUTES.items())
+
+
+def _row(method: str, path: str, needs: RouteNeeds) -> str:
+    cells = (_right(needs), _body(needs.body_bytes_max), needs.work.value, "yes" if needs.audited else "")
+    return f"| `{method} {path.replace(':path}', '}')}` | {' | '.join(cells)} |\n"
+
+
+def _body(bytes_max: int | None) -> str:
+    if bytes_max is None:
+        return "to the disk"
+    return size_in_words(bytes_max) if bytes_max else "none"
+
+
+def _right(needs: RouteNeeds) -> str:
+    if needs.right is None:
+        return "none"
+    return f"{needs.right} on {'`*`' if needs.on is On.POND else needs.on.value.replace('*', '`*`')}"
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        sys.stdout.write(page())
