@@ -149,6 +149,14 @@ class Settings(BaseSettings):
     url: str = Field("", description="the node's own address, as it stands in `nodes`; by default of host and port")
     nodes: Names = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
 
+    write_to: str = Field(
+        "all", pattern="^(all|majority)$",
+        description="the nodes that must have a load before it is acknowledged: all, or most; then those that lag, or "
+        "do not hear from the primary, answer nothing. All nodes set the same",
+    )  # fmt: skip
+    lag_limit: Duration = Field(
+        15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard'
+    )
     serve_without_peers: bool = Field(
         False, description="whether a node that has asked its peers serves though some do not answer; it may then give "
         "old answers, and a primary may enter what forks the log"

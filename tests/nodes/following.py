@@ -54,4 +54,5 @@ def until(true: Callable[[], object], seconds: float = SECONDS) -> None:
 def served_again(serve: Callable[..., Served], cluster: ClusterHere, number: int, folder: Path | None = None) -> Served:
     """A node that was closed, started anew, perhaps from another folder."""
     settings = cluster[number].node.settings
-    return serve(port=settings.port, nodes=list(settings.nodes), data=str(folder or settings.data))
+    same = {name: getattr(settings, name) for name in ("write_to", "lag_limit")}
+    return serve(port=settings.port, nodes=list(settings.nodes), data=str(folder or settings.data), **same)

@@ -52,7 +52,8 @@ def name_first(story: Story, *order: int) -> None:
     for number in running:
         story.cluster.stop(number)
     story.cluster.order = list(order)
-    story.cluster.start(*running)
+    # A primary waits for a node that is listed and does not run.
+    story.cluster.start(*running, wait=set(order) <= set(running))
     story.pond.close()
     story.pond = millpond.open(story.cluster.url)
 
@@ -87,6 +88,7 @@ def test_a_primary_that_comes_back_with_an_entry_nobody_heard_of_is_forked_and_m
     story.cluster.start(OLD, wait=False)
     wait_for(lambda: story.cluster.nodes[OLD].runs and answers(story, OLD), "the old primary to answer")
     wait_for(lambda: is_forked(story, OLD), "the old primary to say that its log is another one")
+    story.cluster.wait_ready(NEW)
     assert fetch_json(story.cluster, OLD, "/v1/node")["role"] == "replica"
     with pytest.raises(Unavailable) as caught:
         story.load("lost", 3)
@@ -119,9 +121,11 @@ def test_a_new_primary_takes_what_only_the_old_one_has_while_it_applied_nothing_
     if not late:
         story.cluster.stop(NEW)
     name_first(story, NEW, OLD, OTHER)
-    story.cluster.start(OLD)
+    story.cluster.start(OLD, wait=False)
     if not late:
-        story.cluster.start(NEW)
+        story.cluster.start(NEW, wait=False)
+    for number in (OLD, NEW, OTHER):
+        story.cluster.wait_ready(number)
     assert roles_of(story, OLD, NEW, OTHER) == ["replica", "primary", "replica"]
     story.put("retained", rows_of(story.definition("retained").kind, 1))
     wait_for(lambda: len({position_of(story.cluster, number) for number in range(3)}) == 1, "one log on all nodes")

@@ -63,7 +63,7 @@ def test_a_client_goes_on_to_the_sound_node(cluster: ClusterHere, serve: Serve, 
     cluster[1].close()
 
     emptied = served_again(serve, cluster, 1, tmp_path / "fresh")
-    emptied.node.follower.pause.set(True)  # it copies nothing meanwhile
+    emptied.node.scheduler.pause("replicate")  # it copies nothing meanwhile
     with millpond.open(",".join([cluster.urls[1], cluster.urls[2]]), send_part_attempts=1) as pond:
         assert pond.map("m").get("a") == 1
         assert pond.map("m").lookup(["a"]).to_pylist() == [1]
@@ -161,7 +161,7 @@ def test_an_empty_node_is_no_source_of_a_repair(cluster: ClusterHere, serve: Ser
     cluster[0].close()
     cluster[2].close()
     emptied = served_again(serve, cluster, 2, tmp_path / "fresh")
-    emptied.node.follower.pause.set(True)
+    emptied.node.scheduler.pause("replicate")
     if emptied.pond.log.position()[0] == 0:
         cluster[1].post("/v1/repair", {"source": emptied.url, "over": True})
         until(lambda: cluster[1].get("/v1/repair").json()["state"] == "failed")

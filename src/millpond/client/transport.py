@@ -332,6 +332,7 @@ class Nodes:
         self._named = (*named, *settings.nodes)
         self.connections = [self._connection(url) for url in named]
         self._avoided: dict[str, float] = {}
+        self.majority = settings.write_to == "majority"
 
     def _connection(self, url: str) -> Connection:
         named = may_have_token(url, self._named)
@@ -353,6 +354,7 @@ class Nodes:
         Raises: `Unavailable` naming each, when none is reachable.
         """
         status: dict[str, Any] = self.first(lambda node: node.request("GET", "/v1/node")).json()
+        self.majority = status.get("write_to", self.settings.write_to) == "majority"
         urls = node_urls(status.get("nodes") or ()) if status.get("nodes") else (self.urls[0],)
         known = {connection.url: connection for connection in self.connections}
         self.connections = [known.get(url) or self._connection(url) for url in urls]

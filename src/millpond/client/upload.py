@@ -44,6 +44,8 @@ ANSWER_SECONDS = 20.0
 PAUSE_SECONDS = 0.05
 MERGED_SECONDS_MAX = 3600.0
 """The time limit of `synchronise`; what takes longer is merged all the same."""
+ACKNOWLEDGED_SECONDS = 300.0
+"""The time limit for the primary to be sure that nodes that lag answer nothing."""
 _STILL_WORKING = ("merge_slow", "node_behind")
 _NOT_HEARD_OF_IT = ("map_not_found", "map_incarnation")
 """The kinds of error with which a node refuses a part of a map that was made while it was away."""
@@ -59,6 +61,8 @@ class _Stopped(Exception):
 def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | None = None) -> None:
     """Bring every part to every node.
 
+    Of a pond with `write_to = "majority"`, the primary and most nodes are enough: the others fetch the parts from them.
+
     Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what is wrong with the parts
     themselves, or with the right to bring them, is raised as that.
     """
@@ -67,6 +71,11 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
     progress = _Progress(advance, sum(bundle.size for bundle in bundles) * len(nodes.connections))
 
     def bring(node: Connection) -> bool:
+        # A node that may be missing does not stop the others.
+        optional = nodes.majority and node.url != nodes.primary().url
+        return bring_to(node.once, threading.Event()) if optional else bring_to(node, stop)
+
+    def bring_to(node: Connection, stop: threading.Event) -> bool:
         connection = node.until(stop)
 
         def send(bundle: _Bundle) -> bool:
@@ -83,9 +92,17 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
         return _send_all(send, bundles, stop)
 
     outcomes = nodes.all(bring, stop=stop)
-    if any(outcome.error is not None for outcome in outcomes):
+    if any(outcome.error is not None for outcome in outcomes) and not _enough(nodes, outcomes):
         raise _not_everywhere(outcomes)
     step("upload.everywhere")
+
+
+def _enough(nodes: Nodes, outcomes: Sequence[Outcome[Any]]) -> bool:
+    """True when the primary and most nodes succeeded, and the others could not be reached or are not ready."""
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    lost = all(isinstance(outcome.error, Unavailable) for outcome in failed)
+    primary = all(outcome.node != nodes.primary().url for outcome in failed)
+    return nodes.majority and lost and primary and 2 * len(failed) < len(outcomes)
 
 
 def _send_all(send: Callable[[_Bundle], bool], bundles: Sequence[_Bundle], stop: threading.Event) -> bool:
@@ -300,12 +317,19 @@ def enter_load(
 def _everywhere(
     nodes: Nodes, response: dict[str, Any], clock: Clock, maps: Sequence[str], *, there: str, synchronise: bool
 ) -> None:
-    outcomes = come_up_to(nodes, response["position"], clock, applied=synchronise, maps=maps, there=there)
+    outcomes = come_up_to(
+        nodes, response["position"], clock, applied=synchronise, maps=maps, there=there, patient=not nodes.majority
+    )
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for outcome in failed:
         if outcome.error is not None and outcome.error.kind == "part_quarantined":
             raise outcome.error
-    if failed:
+    if failed and _enough(nodes, outcomes):
+        lagging = {"position": response["position"], "without": [outcome.node for outcome in failed]}
+        nodes.on_primary(
+            lambda node: node.request("POST", "/v1/log/acknowledgement", json=lagging, timeout=ACKNOWLEDGED_SECONDS)
+        )
+    elif failed:
         entered = ", ".join(outcome.node for outcome in outcomes if outcome.error is None)
         raise Unavailable(
             "the load is entered, but not every node has it yet", kind="load_behind", load=response["load"],

@@ -171,7 +171,7 @@ class Node:
         return {
             "id": self.pond.log.pond_id, "url": self.url, "version": version("millpond"), "pond": self.pond.log.pond_id,
             "role": self.role, "nodes": list(self.nodes), "primary": self.primary, "position": position,
-            "chain": chain, "clock_ms": self.clock.now_ms(),
+            "write_to": self.settings.write_to, "chain": chain, "clock_ms": self.clock.now_ms(),
         }  # fmt: skip
 
     def disk_free(self) -> int:

@@ -37,6 +37,7 @@ class NodeResponse(BaseModel):
     pond: str = Field(description="drawn once for a pond; all its nodes tell the same")
     role: str = Field(description="primary, replica, or alone")
     nodes: list[str]
+    write_to: str = Field(description="the nodes that must have a load: all, or majority")
     primary: str
     position: int = Field(description="the last position of its log")
     chain: str = Field(description="the hash of everything up to there")
@@ -54,6 +55,7 @@ class PeerStatus(BaseModel):
     clock_ms: int
     nodes: list[str] = []
     remembers: int = Field(0, ge=0, lt=1 << 63, description="the position that the receiver once confirmed")
+    lease: bool = Field(False, description="the receiver may answer for `lag_limit`")
 
 
 def routes(node: Node) -> APIRouter:

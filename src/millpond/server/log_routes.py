@@ -5,6 +5,7 @@
 | `GET /v1/log?after&limit&wait` | entries after a position; waits up to 30 s for one |
 | `GET /v1/log?…&map=m` | those about one map, with nothing of others in them |
 | `POST /v1/log/replication` | when this node has entered (and applied) what others have |
+| `POST /v1/log/acknowledgement` | write | when a load may be acknowledged without some nodes |
 | `GET /v1/log/state`, `/v1/log/quarantine` | what a clone takes of the space |
 | `GET /v1/maps/{m}/digest` | rows and content digest, at a position |
 | `GET /v1/maps/{m}/shard` | a compact copy of the shard |
@@ -30,6 +31,7 @@ from millpond.json_forms import plain
 from millpond.maps.log.log import Entry, first_position
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartManifest, read_manifest
+from millpond.nodes.acknowledgement import acknowledge
 from millpond.nodes.replication.copies import Copy
 from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
@@ -55,6 +57,7 @@ def routes(node: Node) -> APIRouter:
     """The routes of one node."""
     router = APIRouter(route_class=GuardedRoute, prefix="/v1")
     _add_log(router, node)
+    _add_acknowledgement(router, node)
     _add_copies(router, node)
     _add_checks(router, node)
     return router
@@ -97,6 +100,18 @@ def _add_log(router: APIRouter, node: Node) -> None:
         if maps is None and applied and not caller.may("write"):
             maps = [pond_map.name for pond_map in node.pond.maps() if caller.may("write", pond_map.name)]
         return await in_thread(request, _replicate, node, position, timeout, applied=applied, maps=maps)
+
+
+def _add_acknowledgement(router: APIRouter, node: Node) -> None:
+    @router.post("/log/acknowledgement", tags=["nodes"], summary="Wait until a load may be acknowledged without nodes")
+    async def acknowledgement(
+        request: Request,
+        position: Annotated[int, Body(ge=0, description="of the load")],
+        without: Annotated[list[str], Body(description="the nodes that do not have it")],
+    ) -> dict[str, int]:
+        """With `write_to = "majority"`: answers when those nodes answer no question, or have the load. Primary only."""
+        await in_thread(request, acknowledge, node, position, without)
+        return {"position": position}
 
 
 def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> dict[str, Any]:

@@ -126,6 +126,7 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- the log
     ("GET", "/v1/log"): RouteNeeds("read", On.QUERY_MAP_OR_POND, Work.ADMINISTRATION),
     ("POST", "/v1/log/replication"): RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, JSON_BYTES_MAX),
+    ("POST", "/v1/log/acknowledgement"): RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     ("GET", "/v1/log/state"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("GET", "/v1/log/quarantine"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     # -- nodes

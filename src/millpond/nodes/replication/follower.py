@@ -97,13 +97,11 @@ class Follower:
         self.pause = Pause(self._nudge)
         self.members = Members(settings, clock, stop=self._stopping)
         self.soundness = Soundness(
-            pond, self.members, clock, serve_without_peers=settings.serve_without_peers,
-            paused=lambda: not self.pause.going,
+            pond, self.members, clock, settings, paused=lambda: not self.pause.going
         )  # fmt: skip
         self.survey = Survey(
-            pond.space, self.peers, self.soundness.readiness, clock, own=self.soundness.own_status,
-            seconds=self._poll_seconds(), after=self._surveyed,
-        )  # fmt: skip
+            pond.space, self.members, self.soundness, clock, seconds=self._poll_seconds(), after=self._surveyed
+        )
         self.sources = PartSources(pond.folder, settings, receiver, self.peers)
         self.healer = Healer(pond, self.sources, self.peers, clock)
         self._applier = LogApplier(pond, self.sources, clock, stopping=self._stopping, report=self._applied)

@@ -48,11 +48,16 @@ class Hearing:
 class Readiness:
     """The readiness of one node. Threads may share it."""
 
-    def __init__(self, peers: Sequence[str], *, leads: bool, serve_without_peers: bool = False) -> None:
+    def __init__(
+        self, peers: Sequence[str], *, leads: bool, serve_without_peers: bool = False, majority: bool = False,
+        position: int = 0,
+    ) -> None:  # fmt: skip
+        """`majority`: a load needs only most nodes; `position` is where the log ended when the node started."""
         self._lock = threading.RLock()
         self._serve_without_peers = serve_without_peers
         self._peers = tuple(peers)
         self._leads = leads
+        self._majority, self._began_at = majority, position
         self._sound = self._appends = self._surveyed = False
         self._first: dict[str, int] = {}
         self._first_sound: dict[str, int] = {}
@@ -118,7 +123,14 @@ class Readiness:
             return max(*self._first.values(), self._remembered, 0)
 
     def _enough(self) -> bool:
-        return not self.unheard() or (self._serve_without_peers and self._surveyed)
+        """True when no peer that is not heard can have what matters.
+
+        A primary whose disk is whole has every entry. With `majority` it must only be sure that it still is one.
+        """
+        if not self.unheard() or (self._serve_without_peers and self._surveyed):
+            return True
+        whole = self._leads and 0 < self._began_at >= max(self._remembered, *self._first.values(), 0)
+        return self._majority and whole and 2 * (len(self._first) + 1) > len(self._peers) + 1
 
     def richest(self) -> str | None:
         """The peer with the largest position, a sound one first; None while none was heard."""

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
+from millpond.nodes.replication.leases import Leases
 from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.readiness import Readiness
 from millpond.nodes.replication.status import NodeStatus
 from millpond.pond import Pond
+from millpond.settings import Settings
 
 __all__ = ("Soundness", "not_ready")
 
@@ -26,12 +28,15 @@ class Soundness:
     """The judgement of one node about itself. `fork` is the error of a log that went its own way, None without."""
 
     def __init__(
-        self, pond: Pond, members: Members, clock: Clock, *, serve_without_peers: bool, paused: Callable[[], bool]
+        self, pond: Pond, members: Members, clock: Clock, settings: Settings, *, paused: Callable[[], bool]
     ) -> None:
         self._pond, self._members, self._clock, self._paused = pond, members, clock, paused
         self.readiness = Readiness(
-            members.others, leads=members.role != "replica", serve_without_peers=serve_without_peers
-        )
+            members.others, leads=members.role != "replica", serve_without_peers=settings.serve_without_peers,
+            majority=settings.write_to == "majority", position=pond.log.position()[0],
+        )  # fmt: skip
+        self.leases = Leases(clock, settings.lag_limit / 1000, majority=settings.write_to == "majority")
+        self._without_peers = settings.serve_without_peers
         self.fork: MillpondError | None = None
         self.cloning = False
 
@@ -46,11 +51,17 @@ class Soundness:
     @property
     def answers(self) -> bool:
         """True when the node was found to be sound, is no fork, and is not being replaced; costs nothing."""
-        return self.readiness.sound and self.fork is None and not self.cloning
+        return self.readiness.sound and self.fork is None and not self.cloning and self.leased()
+
+    def leased(self) -> bool:
+        """True while others have shown lately that nothing is acknowledged without this node."""
+        if self._members.role == "replica":
+            return self._without_peers or self.leases.held()
+        return self._without_peers or self.leases.most_heard(self._members.others)
 
     def sound(self) -> bool:
         """True when the node has every load that was acknowledged, and its log is no fork."""
-        return self.fork is None and self._judged()
+        return self.fork is None and self._judged() and self.leased()
 
     def appends(self) -> bool:
         """True when this primary may append to the log."""
@@ -60,7 +71,10 @@ class Soundness:
         """The error to answer questions with; None while the node may answer them."""
         if self.fork is not None:
             return not_ready(self._members.own, str(self.fork))
-        if self._judged() and not self.cloning:
+        judged = self._judged()
+        if judged and not self.cloning and not self.leased():
+            return not_ready(self._members.own, self._unleased())
+        if judged and not self.cloning:
             return None
         reason = self.readiness.reason(self._pond.log.position()[0])
         if self.cloning:
@@ -68,6 +82,14 @@ class Soundness:
         elif self._paused():
             reason = f"{reason}; replication is paused: millpond jobs resume replicate"
         return not_ready(self._members.own, reason)
+
+    def _unleased(self) -> str:
+        if self._members.role == "primary":
+            return "it has not heard from most nodes for lag_limit: they may have another primary"
+        return (
+            f"it lags, or has not heard from the primary {self._members.primary} for lag_limit: loads may have been "
+            "acknowledged without it"
+        )
 
     def _judged(self) -> bool:
         return self.readiness.sound or self.readiness.judge(self._pond.log.position()[0], self._merged)

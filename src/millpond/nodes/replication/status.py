@@ -14,7 +14,10 @@ __all__ = ("NodeStatus",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """The status of a node. `remembers` is the position that the receiver of the status once confirmed to it."""
+    """The status of a node. `remembers` is the position that the receiver of the status once confirmed to it.
+
+    `lease` lets the receiver, a replica, answer for `lag_limit`: see `leases.py`.
+    """
 
     url: str
     pond: str
@@ -24,6 +27,7 @@ class NodeStatus:
     clock_ms: int
     nodes: tuple[str, ...] = ()
     remembers: int = 0
+    lease: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, read back by `from_dict`."""

@@ -16,16 +16,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from millpond.client.stopping import wait_ended
 from millpond.clock import Clock
 from millpond.errors import MillpondError
 from millpond.kernel.space import Space, Transaction
 from millpond.maps.model.keyspaces import CONFIRMED
+from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.peer import Peer
-from millpond.nodes.replication.readiness import Hearing, Readiness
+from millpond.nodes.replication.readiness import Hearing
+from millpond.nodes.replication.soundness import Soundness
 from millpond.nodes.replication.status import NodeStatus
 
 __all__ = ("Survey",)
@@ -36,14 +39,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class Survey:
-    """The exchanges of one node. `own` is called for its status; `after` is called after each round."""
+    """The exchanges of one node. `after` is called after each round."""
 
     def __init__(
-        self, space: Space, peers: Callable[[], Sequence[Peer]], readiness: Readiness, clock: Clock, *,
-        own: Callable[[], NodeStatus], seconds: float, after: Callable[[], None],
+        self, space: Space, members: Members, soundness: Soundness, clock: Clock, *, seconds: float,
+        after: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._space, self._peers, self._readiness, self._clock = space, peers, readiness, clock
-        self._own, self._seconds, self._after = own, seconds, after
+        self._space, self._members, self._soundness, self._clock = space, members, soundness, clock
+        self._readiness, self._leases = soundness.readiness, soundness.leases
+        self._seconds, self._after = seconds, after
         self._wake, self._stopping = threading.Event(), False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -79,7 +83,7 @@ class Survey:
                 self.ask_all()
             except Exception:
                 _LOG.exception("asking the peers failed unexpectedly")
-            settled = not self.failures and not self._readiness.unheard() and self._own().sound
+            settled = not self.failures and not self._readiness.unheard() and self._soundness.sound()
             pause = self._seconds if settled else min(self._seconds, UNSETTLED_SECONDS)
             self._clock.wait(self._wake, self._clock.monotonic() + pause)
             if not self._stopping:
@@ -89,7 +93,7 @@ class Survey:
 
     def ask_all(self) -> None:
         """Exchange status with every peer, once."""
-        peers = self._peers()
+        peers = self._members.peers
         if peers:
             with ThreadPoolExecutor(len(peers), "ask-peer") as pool:
                 list(pool.map(self._ask, peers))
@@ -97,7 +101,7 @@ class Survey:
         self._after()
 
     def _ask(self, peer: Peer) -> None:
-        began_ms = self._clock.now_ms()
+        began_ms, sent = self._clock.now_ms(), self._clock.monotonic()
         try:
             status = peer.exchange(self._status_for(peer.url))
         except MillpondError as error:
@@ -112,6 +116,8 @@ class Survey:
             self.failures.pop(peer.url, None)
             self.skews_ms[peer.url] = _skew(status.clock_ms, began_ms, ended_ms)
         self._note(peer.url, status)
+        if status.lease and peer.url == self._members.primary:
+            self._leases.extend(sent)
 
     def receive(self, status: NodeStatus) -> NodeStatus:
         """Note the status that a peer sent; the one to answer with."""
@@ -119,19 +125,19 @@ class Survey:
         with self._lock:
             if self.failures.pop(status.url, None) is not None:
                 self._wake.set()
-        return self._status_for(status.url)
+        own = self._status_for(status.url)
+        if self._members.role != "primary" or not self._soundness.appends():
+            return own
+        return replace(own, lease=self._leases.grant(status.url, status.position, own=own.position))
 
     def _status_for(self, url: str) -> NodeStatus:
-        own = self._own()
         with self._lock:
             remembers = self._confirmed.get(url, 0)
-        return NodeStatus(
-            url=own.url, pond=own.pond, position=own.position, chain=own.chain, sound=own.sound,
-            clock_ms=own.clock_ms, nodes=own.nodes, remembers=remembers,
-        )  # fmt: skip
+        return replace(self._soundness.own_status(), remembers=remembers)
 
     def _note(self, url: str, status: NodeStatus) -> None:
         self._readiness.hear(url, Hearing(position=status.position, sound=status.sound, remembers=status.remembers))
+        self._leases.hear(url, status.position)
         with self._lock:
             self._heard_at[url] = self._clock.monotonic()
             before = self._confirmed.get(url, 0)
