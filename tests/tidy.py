@@ -25,7 +25,7 @@ LARGE_CLASSES = {
     "ObjectStore": (13, "one verb for each thing a store of objects does, reading and writing; its drivers have them"),
     "BucketObjects": (14, "an object store, and the one that signs addresses"),
     "Pond": (13, "one way to each part"),
-    "Repository": (15, "its branches, tags and settings; comparing two refs"),
+    "Repository": (16, "its branches, tags and settings; comparing two refs"),
     "Shard": (20, "one file, its tables and its change log; a writer for what needs an open change is to be cut out"),
 }
 
@@ -113,7 +113,6 @@ RESERVED = {
     "kernel/registers.py:swap_bytes": "versions: a staged entry is set if it is what the client saw",
     "kernel/segments.py:Manifest": "versions: staging token, sealed tokens, compacted index; events: days of a stream",
     "kernel/space.py:CountedSpace": "the protocol by which readers know that nothing changed",
-    "versions/graph/commits.py:read_commits": "garbage collection",
     "versions/graph/history.py:is_ancestor": "checks of histories",
     "versions/objects/entries.py:batch_of": "tables of entries that are staged",
     "versions/objects/uploads.py:physical_address": "the HTTP API of versions",

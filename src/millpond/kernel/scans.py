@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol, cast
 
 from millpond.kernel.keys import KeyRange
 
@@ -12,7 +13,22 @@ if TYPE_CHECKING:
     from millpond.kernel.keys import Part, Prefix
     from millpond.kernel.space import ReadTransaction
 
-__all__ = ("first_parts",)
+__all__ = ("first_parts", "first_rows")
+
+
+class BlockReads(Protocol):
+    """A transaction that reads many rows for less than a scan of them costs."""
+
+    def first_rows(self, keys: KeyRange, limit: int, *, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+        """As the function of this name."""
+
+
+def first_rows(tx: ReadTransaction, keys: KeyRange, limit: int, *, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+    """The first rows of a scan, up to a limit; by the driver's own means, where it has some."""
+    own = getattr(tx, "first_rows", None)
+    if own is not None:
+        return cast("BlockReads", tx).first_rows(keys, limit, reverse=reverse)
+    return list(islice(tx.scan(keys, reverse=reverse), limit))
 
 
 def first_parts(tx: ReadTransaction, prefix: Prefix) -> Iterator[Part]:

@@ -27,7 +27,7 @@ import pyarrow as pa
 from millpond.ranges.canonical import equal_rows
 from millpond.ranges.diff import Difference
 from millpond.ranges.key_columns import key_column, upper_bound
-from millpond.ranges.merge import match_keys
+from millpond.ranges.merge import match_keys, rows_at
 from millpond.ranges.spans import NO_SPANS, Spans
 from millpond.ranges.walk import Cursor
 from millpond.ranges.writer import RangeWriter
@@ -111,8 +111,8 @@ class _Compared:
             gone &= ~put
         both = np.flatnonzero(here & put)
         equal = equal_rows(
-            self.base.take(pa.array(self.base_rows[both])).select(list(same)),
-            self.puts.take(pa.array(self.put_rows[both])).select(list(same)),
+            rows_at(self.base, self.base_rows[both]).select(list(same)),
+            rows_at(self.puts, self.put_rows[both]).select(list(same)),
         )
         self.added = put & ~here
         self.changed = np.zeros(len(here), np.bool_)
@@ -124,15 +124,17 @@ class _Compared:
         """The rows that there are afterwards."""
         present = self.stays | self.added | self.changed
         rows = np.where(self.stays, self.base_rows, self.put_rows + self.base.num_rows)[present]
-        return pa.concat_batches([self.base, self.puts]).take(pa.array(rows))
+        if not self.puts.num_rows:
+            return rows_at(self.base, rows)
+        return rows_at(pa.concat_batches([self.base, self.puts]), rows)
 
     def difference(self) -> Difference:
         """The keys whose fate is not to stay."""
         return Difference(
-            removed=self.base.take(pa.array(self.base_rows[self.removed])),
-            added=self.puts.take(pa.array(self.put_rows[self.added])),
-            before=self.base.take(pa.array(self.base_rows[self.changed])),
-            after=self.puts.take(pa.array(self.put_rows[self.changed])),
+            removed=rows_at(self.base, self.base_rows[self.removed]),
+            added=rows_at(self.puts, self.put_rows[self.added]),
+            before=rows_at(self.base, self.base_rows[self.changed]),
+            after=rows_at(self.puts, self.put_rows[self.changed]),
         )
 
 

@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.ranges.canonical import equal_rows
-from millpond.ranges.merge import match_keys
+from millpond.ranges.merge import match_keys, rows_at
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 from millpond.ranges.writer import RangeWriter
 
@@ -238,7 +238,7 @@ def _same(a: Side, b: Side, same: Sequence[str] | None) -> npt.NDArray[np.bool_]
     out = ~a.present & ~b.present
     both = np.flatnonzero(a.present & b.present)
     left, right = (side.batch if same is None else side.batch.select(list(same)) for side in (a, b))
-    out[both] = equal_rows(left.take(pa.array(a.rows[both])), right.take(pa.array(b.rows[both])))
+    out[both] = equal_rows(rows_at(left, a.rows[both]), rows_at(right, b.rows[both]))
     return out
 
 
@@ -254,7 +254,19 @@ def _places(sides: list[Side], chosen: npt.NDArray[np.integer]) -> _I64:
 
 
 def _picked(batches: list[pa.RecordBatch], rows: _I64) -> pa.RecordBatch:
-    return pa.concat_batches(batches).take(pa.array(rows))
+    """Rows of batches that are counted one behind the other; a batch of which none is wanted is not copied."""
+    used, places, before, shift = [], rows, 0, 0
+    for batch in batches:
+        mine = (rows >= before) & (rows < before + batch.num_rows)
+        if mine.any():
+            used.append(batch)
+            places = np.where(mine, rows - shift, places)
+        else:
+            shift += batch.num_rows
+        before += batch.num_rows
+    if not used:
+        return batches[0].slice(0, 0)
+    return rows_at(used[0] if len(used) == 1 else pa.concat_batches(used), places)
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ("RangeWriter", "write")
 
 _WRITING_MAX = 4  # ranges written at once: a disk or a bucket makes each wait, and they may wait together
+_ROWS_THREADED_MIN = 1 << 10  # a thread costs more than storing fewer
 _LEVEL = 1  # of zstd: higher ones cost more time than they save bytes
 
 
@@ -140,6 +141,9 @@ class RangeWriter:
 
     def _end_range(self) -> None:
         pieces, self._pending = self._pending, []
+        if sum(piece.num_rows for piece in pieces) < _ROWS_THREADED_MIN:
+            self._entries.append(self._store(pieces))
+            return
         pending = [entry for entry in self._entries[-_WRITING_MAX:] if isinstance(entry, Future)]
         if len(pending) == _WRITING_MAX:
             pending[0].result()  # its error, if any, is ours now
@@ -162,7 +166,9 @@ class RangeWriter:
     def finish(self) -> Index:
         """End the last range, wait until all are stored, and write the index."""
         if self._pending:
-            self._end_range()
+            # The last range is stored in this thread, which waits for it anyway: most indexes have but one that is new.
+            self._entries.append(self._store(self._pending))
+            self._pending = []
         entries = [entry.result() if isinstance(entry, Future) else entry for entry in self._entries]
         self.close()
         step("ranges.written")

@@ -27,6 +27,7 @@ from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference
 from millpond.versions.resets import reset_all, reset_hard, reset_path, restore_prefix
 from millpond.versions.staging.branches import BranchRecord, get_branch
+from millpond.versions.staging.publishing import collections
 from millpond.versions.staging.reads import at, view_of
 from millpond.versions.staging.segments import normal_batch, push_segment, sorted_changes, write_segment
 from millpond.versions.staging.writes import (
@@ -210,10 +211,10 @@ class Staging:
 
         Raises: `Invalid` for columns, paths or an order that is wrong: nothing is staged then.
         """
-        now = self.site.seconds()
+        now, count = self.site.seconds(), collections(self.site)
         index = write_segment(self.site, (normal_batch(batch, mtime=now) for batch in batches))
         if index.count:
-            push_segment(self.site, self.name, index, force=force)
+            push_segment(self.site, self.name, index, count, force=force)
         return index.count
 
     def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int:

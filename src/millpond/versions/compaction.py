@@ -19,6 +19,7 @@ from millpond.versions.graph.commits import get_commit
 from millpond.versions.site import CompactionRules, read_setting
 from millpond.versions.staging.branches import drop_tokens, get_branch, put_branch, sealed
 from millpond.versions.staging.heads import Moving, sweep_tokens
+from millpond.versions.staging.publishing import collections, publish
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
@@ -43,6 +44,7 @@ def compact(site: Site, branch: str, *, paused: bool = False) -> Compacted:
     Raises: `NotFound`; `Unavailable`.
     """
     started = site.clock.monotonic()
+    count = collections(site)
     moving = site.space.write(lambda tx: _begin(site, tx, branch, site.clock.random_id(), paused=paused))
     step("compaction.sealed")
     if moving is None:
@@ -52,7 +54,7 @@ def compact(site: Site, branch: str, *, paused: bool = False) -> Compacted:
         return Compacted(False, "nothing is staged")
     index = fold_view(site, moving.view).index.id
     step("compaction.folded")
-    switched = site.space.write(lambda tx: _switch(site, tx, branch, moving, index))
+    switched = publish(site, [index], count, lambda tx: _switch(site, tx, branch, moving, index))
     step("compaction.switched")
     ms = round(1000 * (site.clock.monotonic() - started))
     if not switched:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from millpond.kernel.keyspace import REGISTRY, Scope
 
-__all__ = ("BRANCH", "CLEARED", "COMMIT", "DELETED", "DROPPED", "REPOSITORY", "SETTING", "STAGED", "TAG", "TURN")
+__all__ = (
+    "BRANCH",
+    "CLEARED",
+    "COLLECTION",
+    "COMMIT",
+    "DELETED",
+    "DROPPED",
+    "REPOSITORY",
+    "SETTING",
+    "STAGED",
+    "TAG",
+    "TURN",
+)
 
 # A clone copies maps; the repositories of a folder stay with the folder, as the objects in it do.
 _FOLDER = Scope.FOLDER
@@ -39,6 +51,10 @@ DROPPED = REGISTRY.register(
 )  # fmt: skip
 DELETED = REGISTRY.register(
     "versions", "deleted", ("repository uid",), _FOLDER, "nothing", "a repository that was deleted: its rows are to go"
+)  # fmt: skip
+COLLECTION = REGISTRY.register(
+    "versions", "collection", ("repository uid",), _FOLDER, "JSON",
+    "the number of garbage collections of a repository, and until when one may delete",
 )  # fmt: skip
 TURN = REGISTRY.register(
     "versions", "turn", ("repository uid", "branch"), _FOLDER, "JSON",

@@ -19,7 +19,7 @@ from millpond.errors import AlreadyExists, Conflict, Invalid, MillpondError
 from millpond.json_forms import to_json
 from millpond.kernel.keys import KeyRange, starting, text_prefix
 from millpond.kernel.steps import step
-from millpond.ranges import CachedObjects
+from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
 from millpond.versions.compaction import compact
 from millpond.versions.graph.commits import Commit, put_commit
 from millpond.versions.graph.names import check_branch, check_repository
@@ -81,17 +81,19 @@ def _quietly(act: Callable[[], object]) -> None:
 class Repositories:
     """All repositories of a space.
 
-    `open_store` opens the place that a namespace names. `after` runs maintenance; by default at once.
+    `open_store` opens the place that a namespace names. `after` runs maintenance; by default at once. `boundaries` are
+    those of new repositories: they are part of the ids of trees.
     """
 
     def __init__(
         self, space: Space, clock: Clock, open_store: Callable[[str], ObjectStore], *,
-        after: Callable[[Callable[[], object]], None] = _quietly,
+        after: Callable[[Callable[[], object]], None] = _quietly, boundaries: Boundaries = DEFAULT_BOUNDARIES,
     ) -> None:  # fmt: skip
         self.space = space
         self.clock = clock
         self._open_store = open_store
         self._after = after
+        self._boundaries = boundaries
         self._turns = Turns(space, clock)
         self.sensor = Sensor(self._offered)
         self._stores: dict[str, tuple[ObjectStore, CachedObjects]] = {}
@@ -201,6 +203,7 @@ class Repositories:
         return Site(
             record.name, record.uid, record.namespace, self.space, self.clock, data, ranges,
             graph_of(record.uid, head), self._turns, self.sensor, self._after, self._open_store,
+            self._boundaries,
         )  # fmt: skip
 
     def _store(self, namespace: str) -> tuple[ObjectStore, CachedObjects]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from millpond.errors import AlreadyExists, Conflict, Denied, NotFound
 from millpond.kernel.keys import KeyRange, starting, text_prefix
 from millpond.versions.branch import Branch
+from millpond.versions.collect import GRACE_MS, Garbage, collect
 from millpond.versions.diffs import Change, change_page, change_rows, three_dot, two_dot
 from millpond.versions.graph.commits import Commit, find_commit
 from millpond.versions.graph.names import check_branch, check_tag, is_commit_id
@@ -231,6 +232,13 @@ class Repository:
         with self.site.space.read() as tx:
             ours, theirs = (self.site.graph.commit(tx, ref) for ref in (left, right))
         return common_base(self.site, ours.id, theirs.id), ours, theirs
+
+    def collect(self, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
+        """Delete objects, ranges and indexes that nothing needs, or count them.
+
+        Raises: `Conflict` when another collection deletes.
+        """
+        return collect(self.site, grace_ms=grace_ms, dry_run=dry_run)
 
     # -- settings -------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from millpond.versions.objects.staged_rows import TOMBSTONE, encode_entry
 from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch, sealed
 from millpond.versions.staging.heads import Built, Moving, move_head, sweep_tokens
 from millpond.versions.staging.layers import difference_blocks
+from millpond.versions.staging.publishing import collections, publish
 from millpond.versions.staging.reads import View, is_cleared, uncommitted
 from millpond.versions.staging.segments import write_segment
 from millpond.versions.staging.writes import Below, shown, write_below
@@ -84,6 +85,7 @@ def restore_prefix(site: Site, branch: str, prefix: str, ref: str | None = None,
     when others change the branch again and again.
     """
     for _ in range(_TRIES_MAX):
+        count = collections(site)
         moving = _seal(site, branch, force=force, checked=ref is not None)
         tree = moving.head.tree
         if ref is not None:
@@ -98,7 +100,7 @@ def restore_prefix(site: Site, branch: str, prefix: str, ref: str | None = None,
                 yield from difference_blocks(_inverse(found))
 
         index = write_segment(site, blocks())
-        if counted[0] == 0 or _insert(site, branch, moving, Layer(site.clock.random_id(), index.id)):
+        if counted[0] == 0 or _insert(site, branch, moving, Layer(site.clock.random_id(), index.id), count):
             return counted[0]
     raise Conflict("the branch changes too often", kind="branch_moved", branch=branch, hint="try again")
 
@@ -121,7 +123,7 @@ def _seal(site: Site, branch: str, *, force: bool, checked: bool) -> Moving:
     return site.space.write(seal)
 
 
-def _insert(site: Site, branch: str, moving: Moving, segment: Layer) -> bool:
+def _insert(site: Site, branch: str, moving: Moving, segment: Layer, count: int) -> bool:
     """Put a segment right above the layers that it was made from; False when they are not what they were."""
 
     def change(tx: Transaction) -> bool:
@@ -134,7 +136,7 @@ def _insert(site: Site, branch: str, moving: Moving, segment: Layer) -> bool:
         put_branch(tx, site.uid, branch, replace(found, sealed=layers))
         return True
 
-    return site.space.write(change)
+    return bool(publish(site, [segment.index or ""], count, change))
 
 
 def reset_hard(site: Site, branch: str, ref: str, *, force: bool = False) -> Commit:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.json_forms import FormError, JsonForm
-from millpond.ranges import Boundaries, CachedObjects, Index, load_index, write
+from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects, Index, load_index, write
 from millpond.versions.graph.resolve import Graph
 from millpond.versions.keyspaces import COMMIT, REPOSITORY, SETTING, TAG
 from millpond.versions.objects.entries import ENTRIES
@@ -31,7 +31,6 @@ __all__ = (
 )  # fmt: skip
 
 COMPRESSION = "zstd"
-BOUNDARIES = Boundaries()
 T = TypeVar("T")
 
 
@@ -168,6 +167,8 @@ class Site:
     """Runs maintenance that nobody waits for."""
     open_store: Callable[[str], ObjectStore]
     """Opens another place, for objects that were linked from there."""
+    boundaries: Boundaries = DEFAULT_BOUNDARIES
+    """The rule for the ends of ranges."""
 
     def seconds(self) -> int:
         """The time of day in whole seconds."""
@@ -182,7 +183,7 @@ class Site:
 
     def empty_index(self) -> Index:
         """The index of no entries."""
-        return write(self.ranges, (), BOUNDARIES, schema=ENTRIES, compression=COMPRESSION)
+        return write(self.ranges, (), self.boundaries, schema=ENTRIES, compression=COMPRESSION)
 
     def elsewhere(self, address: str) -> tuple[ObjectStore, str]:
         """The place and the name of an object by its whole URL."""

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
@@ -87,6 +88,26 @@ class LmdbTransaction:
     def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         self._refuse_over()
         return self._scan(keys, reverse, lmdb.Cursor.value)
+
+    def first_rows(self, keys: KeyRange, limit: int, *, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+        """The first rows of a scan, up to a limit: the loop over them is LMDB's binding's, not ours.
+
+        Long keys need the scan itself; so whatever meets one is read by it.
+        """
+        self._refuse_over()
+        try:
+            cursor = self._transaction.cursor()
+            if not (_seek_last(cursor, keys.stop) if reverse else _seek_first(cursor, keys.start)):
+                return []
+            rows = list(islice(cursor.iterprev() if reverse else cursor.iternext(), limit))
+        except lmdb.Error as error:
+            raise translated(error, self._path) from error
+        if any(len(key) >= GROUP_BYTES for key, _ in rows):
+            return list(islice(self.scan(keys, reverse=reverse), limit))
+        if rows and not keys.holds(rows[-1][0]):
+            inside = bisect_left(rows, True, key=lambda row: not keys.holds(row[0]))
+            del rows[inside:]
+        return rows
 
     def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
         self._refuse_over()

@@ -97,6 +97,8 @@ def decode_block(prefix: Prefix, keys: Sequence[bytes], values: Sequence[bytes])
     kinds = data[starts[:-1]] if count else np.zeros(0, np.uint8)
     if not np.array_equal(kinds == 1, live) or (lengths[live] < _FIELDS.itemsize).any():
         raise _damaged(repr(keys[0]))
+    if not live.any():
+        return _tombstones(_paths(prefix, keys))
     headers = np.zeros(count, _FIELDS)
     rows = starts[:-1][live]
     headers[live] = data[rows[:, None] + np.arange(_FIELDS.itemsize)].reshape(-1).view(_FIELDS)
@@ -114,6 +116,16 @@ def decode_block(prefix: Prefix, keys: Sequence[bytes], values: Sequence[bytes])
         metadata, pa.array(~live),
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=CHANGES)
+
+
+def _tombstones(paths: pa.Array) -> pa.RecordBatch:
+    """Deletions of paths."""
+    count = len(paths)
+    fills = [
+        pa.repeat(pa.scalar(0 if field.type == pa.int64() else field.type == pa.bool_() or "", field.type), count)
+        for field in list(CHANGES)[1:]
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays([paths, *fills], schema=CHANGES)
 
 
 def _slices(data: npt.NDArray[np.uint8], places: _I64, column: int) -> pa.Array:

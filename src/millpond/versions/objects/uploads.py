@@ -6,6 +6,7 @@ data/<day>/<id>      below the namespace; the physical address is the namespace,
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,11 +17,15 @@ from millpond.kernel.steps import step
 if TYPE_CHECKING:
     from millpond.stores.objects import ObjectStore
 
-__all__ = ("CHUNK_BYTES", "DATA", "Upload", "data_name", "is_full_address", "physical_address", "read_bytes", "upload")
+__all__ = (
+    "CHUNK_BYTES", "DATA", "Upload", "data_name", "is_full_address", "physical_address", "read_bytes",
+    "relative_address", "time_of", "upload",
+)  # fmt: skip
 
 DATA = "data"
 CHUNK_BYTES = 1 << 20
 _DAY_MS = 86_400_000
+_NAME = re.compile(rf"{DATA}/[0-9]{{6,}}/([0-9a-f]{{12,}})-[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,18 @@ class Upload:
 
 def data_name(now_ms: int, id_: str) -> str:
     """A new name for bytes; those of one day share a folder."""
-    return f"{DATA}/{now_ms // _DAY_MS:06d}/{id_}"
+    return f"{DATA}/{now_ms // _DAY_MS:06d}/{now_ms:012x}-{id_}"
+
+
+def time_of(name: str) -> int | None:
+    """The milliseconds since 1970 that a name of ours tells; None for a name of somebody else."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else int(found[1], 16)
+
+
+def relative_address(namespace: str, address: str) -> str:
+    """The name below a namespace of a physical address; an address elsewhere is left whole."""
+    return address.removeprefix(namespace.rstrip("/") + "/")
 
 
 def upload(store: ObjectStore, name: str, body: bytes | memoryview | Iterable[bytes | memoryview]) -> Upload:

@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
@@ -23,6 +24,7 @@ from millpond.kernel.steps import step
 from millpond.versions.graph.commits import Commit, get_commit, put_commit
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
 from millpond.versions.staging.branches import BranchRecord, Layer, drop_tokens, get_branch, put_branch, sealed, without
+from millpond.versions.staging.publishing import LOOK_SECONDS, Collected, check_published, collections
 from millpond.versions.staging.reads import View, is_dirty
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ def move_head(
                     record = put_branch(tx, site.uid, branch, record)
                 return Moving(record, get_commit(tx, site.graph.commits, record.commit_id))
 
+            count = collections(site)
             moving = cast("Moving", site.turns.write(turn, seal))
             step("versions.sealed")
             if clean and is_dirty(site, site.space.read, moving.view):
@@ -96,15 +99,19 @@ def move_head(
             built = build(moving)
             step("versions.built")
 
-            def swap(tx: Transaction, moving: Moving = moving, built: Built = built) -> bool:
+            def swap(tx: Transaction, moving: Moving = moving, built: Built = built, count: int = count) -> bool:
+                check_published(site, tx, count)
                 site.check_writable(tx, branch if act else None, act or "", force=force)
                 done = _swap(site, tx, branch, moving, built)
                 if done:
                     turn.give_back(tx)
                 return done
 
-            if site.turns.write(turn, swap):
-                break
+            try:
+                if site.turns.write(turn, swap):
+                    break
+            except Collected:  # what was built may be gone: build again
+                site.clock.wait(threading.Event(), site.clock.monotonic() + LOOK_SECONDS)
     step("versions.moved")
     site.sensor.forget(site.uid, branch)
     site.after(lambda: sweep_tokens(site.space))

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.kernel.keys import KeyRange, starting
+from millpond.kernel.scans import first_rows
 from millpond.ranges import CachedObjects, Difference, Index, Spans, diff, load_index, open_range
 from millpond.ranges.key_columns import key_column, lower_bound, upper_bound
 from millpond.ranges.merge import match_keys
@@ -98,7 +98,7 @@ def _token_blocks(reading: Reading, token: str, bounds: Bounds) -> Iterator[pa.R
     )
     for count in bounds.block_rows():
         with reading() as tx:
-            rows = list(islice(tx.scan(keys, reverse=bounds.reverse), count))
+            rows = first_rows(tx, keys, count, reverse=bounds.reverse)
         if not rows:
             return
         last = rows[-1][0]

@@ -30,14 +30,15 @@ from millpond.versions.objects.entries import (
     Entry,
     entry_at,
 )
-from millpond.versions.site import BOUNDARIES, COMPRESSION, Site
+from millpond.versions.site import COMPRESSION, Site
 from millpond.versions.staging.branches import Layer, get_branch, put_branch, sealed
+from millpond.versions.staging.publishing import publish
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
     from millpond.ranges import Index
 
-__all__ = ("find_rows", "normal_batch", "push_segment", "sorted_changes", "write_segment")
+__all__ = ("find_presence", "find_rows", "normal_batch", "push_segment", "sorted_changes", "write_segment")
 
 _FILLS = {"address": "", "size": 0, "mtime": 0, "checksum": "", "content_type": DEFAULT_CONTENT_TYPE, "metadata": ""}
 
@@ -135,14 +136,14 @@ def write_segment(site: Site, batches: Iterable[pa.RecordBatch]) -> Index:
         yield from rest
 
     if plain and (second := next(rest, None)) is None:
-        return write(site.ranges, [ahead[0].select(ENTRIES.names)], BOUNDARIES, compression=COMPRESSION)
+        return write(site.ranges, [ahead[0].select(ENTRIES.names)], site.boundaries, compression=COMPRESSION)
     if plain:
         ahead.append(second)
-    return write(site.ranges, rows(), BOUNDARIES, schema=CHANGES, compression=COMPRESSION)
+    return write(site.ranges, rows(), site.boundaries, schema=CHANGES, compression=COMPRESSION)
 
 
-def push_segment(site: Site, branch: str, index: Index, *, force: bool = False) -> None:
-    """Put a segment under a branch, above all that was staged before.
+def push_segment(site: Site, branch: str, index: Index, count: int, *, force: bool = False) -> None:
+    """Put a segment, built since `count`, under a branch, above all that was staged before.
 
     Raises: `NotFound`, `Denied`.
     """
@@ -155,8 +156,25 @@ def push_segment(site: Site, branch: str, index: Index, *, force: bool = False) 
         put_branch(tx, site.uid, branch, replace(record, sealed=(segment, *record.sealed)))
 
     step("versions.segment_written")
-    site.space.write(change)
+    publish(site, [index.id], count, change)
     step("versions.segment_pushed")
+
+
+def find_presence(site: Site, index: str, paths: Sequence[str]) -> list[int]:
+    """Of each path 1 when an index shows it, 0 when it has a tombstone there, -1 when it has nothing.
+
+    Raises: `NotFound`, `Corrupt`.
+    """
+    reader = RangeReader(site.ranges, site.index(index))
+    numbers, rows = reader.find(pa.array([path.encode() for path in paths], pa.binary()))
+    shows = np.where(numbers >= 0, 1, -1)
+    if "deleted" in reader.index.schema.names:
+        for number in np.unique(numbers[numbers >= 0]).tolist():
+            here = np.flatnonzero(numbers == number)
+            gone = reader.batch(number).column("deleted").take(pa.array(rows[here])).to_numpy(zero_copy_only=False)
+            shows[here[gone]] = 0
+    found: list[int] = shows.tolist()
+    return found
 
 
 def find_rows(site: Site, index: str, paths: Sequence[str]) -> dict[str, Entry | None]:

@@ -29,7 +29,7 @@ from millpond.versions.objects.staged_rows import TOMBSTONE, decode_entry, encod
 from millpond.versions.site import CompactionRules, Site, read_setting
 from millpond.versions.staging.branches import BranchRecord, Layer, get_branch, put_branch
 from millpond.versions.staging.reads import is_cleared
-from millpond.versions.staging.segments import find_rows
+from millpond.versions.staging.segments import find_presence, find_rows
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
@@ -68,9 +68,10 @@ class Condition:
 class _MoreFiles(Exception):
     """Ends a transaction that needs a file that was not read before it."""
 
-    def __init__(self, index: str) -> None:
+    def __init__(self, index: str, *, presence: bool = False) -> None:
         super().__init__(index)
         self.index = index
+        self.presence = presence
 
 
 @dataclass(slots=True)
@@ -80,10 +81,20 @@ class Below:
     site: Site
     paths: Sequence[str]
     found: dict[str, dict[str, Entry | None]] = field(default_factory=dict)
+    shows: dict[str, list[int]] = field(default_factory=dict)
 
-    def read(self, index: str) -> None:
-        """Read what an index holds at the paths; an entry of None is a tombstone."""
-        self.found[index] = find_rows(self.site, index, self.paths)
+    def read(self, more: _MoreFiles) -> None:
+        """Read what an index holds at the paths."""
+        if more.presence:
+            self.shows[more.index] = find_presence(self.site, more.index, self.paths)
+        else:
+            self.found[more.index] = find_rows(self.site, more.index, self.paths)
+
+    def presence(self, index: str) -> list[int]:
+        """Of each path 1 when an index shows it, 0 when it has a tombstone there, -1 when it has nothing."""
+        if index not in self.shows:
+            raise _MoreFiles(index, presence=True)
+        return self.shows[index]
 
     def at(self, index: str) -> dict[str, Entry | None]:
         """The entries of an index at the paths."""
@@ -98,7 +109,7 @@ def write_below(site: Site, below: Below, change: Callable[[Transaction], T]) ->
         try:
             return site.space.write(change)
         except _MoreFiles as more:
-            below.read(more.index)
+            below.read(more)
 
 
 def shown(
@@ -180,21 +191,48 @@ def delete_paths(site: Site, branch: str, paths: Sequence[str], *, force: bool =
 
 
 def _delete(site: Site, tx: Transaction, record: BranchRecord, below: Below) -> tuple[int, str, int]:
-    token = record.staging_token
-    keys = [STAGED[token].pack(path) for path in below.paths]
+    token, paths = record.staging_token, below.paths
+    keys = [STAGED[token].pack(path) for path in paths]
+    rows = tx.get_many(keys)
+    hidden = _clears(tx, token)
+    under = _present(site, tx, record, below, [at for at, path in enumerate(paths) if not hidden(path)])
     present = tombstones = 0
-    for path, key, row in zip(below.paths, keys, tx.get_many(keys), strict=True):
+    for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
         if row == TOMBSTONE:
             continue
-        hidden = is_cleared(tx, token, path)
-        under = None if hidden else shown(site, tx, record, record.sealed, below, path)
-        if under is not None:
+        if at in under:
             tx.put(key, TOMBSTONE)
             tombstones += 1
         elif row is not None:
             tx.delete(key)
-        present += row is not None or under is not None
+        present += row is not None or at in under
     return present, token, tombstones
+
+
+def _clears(tx: ReadTransaction, token: str) -> Callable[[str], bool]:
+    """True for the paths that a range tombstone of the token hides."""
+    if next(tx.keys(CLEARED[token].range()), None) is None:
+        return lambda _: False
+    return lambda path: is_cleared(tx, token, path)
+
+
+def _present(site: Site, tx: ReadTransaction, record: BranchRecord, below: Below, places: Sequence[int]) -> set[int]:
+    """The places among the paths that the layers below the staging token show something at."""
+    found: set[int] = set()
+    rest = list(places)
+    for layer in record.sealed:
+        if layer.index is not None:
+            shows = below.presence(layer.index)
+            found.update(at for at in rest if shows[at] > 0)
+            rest = [at for at in rest if shows[at] < 0]
+            continue
+        rows = tx.get_many([STAGED[layer.id].pack(below.paths[at]) for at in rest])
+        hidden = _clears(tx, layer.id)
+        found.update(at for at, row in zip(rest, rows, strict=True) if row is not None and row != TOMBSTONE)
+        rest = [at for at, row in zip(rest, rows, strict=True) if row is None and not hidden(below.paths[at])]
+    shows = below.presence(record.compacted_index or get_commit(tx, site.graph.commits, record.commit_id).tree)
+    found.update(at for at in rest if shows[at] > 0)
+    return found
 
 
 def delete_prefix(site: Site, branch: str, prefix: str, *, fresh_token: str, force: bool = False) -> None:

@@ -1,0 +1,272 @@
+"""Garbage collection of one repository: objects, ranges and indexes that nothing needs any more.
+
+    needed objects   named by an active commit, a staged entry, a segment or a compacted index
+    needed ranges    of every commit, active or not, of segments and compacted indexes
+
+A commit is *active* while the one that took its place on a branch is younger than the branch's retention; heads, tagged
+commits, and, while they are young, commits without children are active. Without rules all commits are.
+
+Invariants:
+* An object younger than the grace time stays: its entry may not be staged yet. Its name tells its time.
+* What becomes needed while the collection runs stays (`staging/publishing.py`).
+* Objects outside of `data/`, or with names that tell no time, are never deleted. Nor is anything by a dry run.
+* Memory: eight bytes for each needed object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.arrays.xxh3 import hash_keys
+from millpond.errors import Conflict
+from millpond.kernel.steps import step
+from millpond.ranges import index_name, open_range, range_name
+from millpond.versions.graph.commits import Commit, read_commits
+from millpond.versions.keyspaces import BRANCH, TAG
+from millpond.versions.objects.uploads import DATA, relative_address, time_of
+from millpond.versions.site import Retention, read_setting
+from millpond.versions.staging.branches import BranchRecord, Layer, parse_branch
+from millpond.versions.staging.layers import Bounds, token_stream
+from millpond.versions.staging.publishing import begin_collecting, end_collecting
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from millpond.kernel.space import ReadTransaction
+    from millpond.stores.objects import ObjectInfo
+    from millpond.versions.site import Site
+
+__all__ = ("GRACE_MS", "Garbage", "active_commits", "collect")
+
+GRACE_MS = 24 * 3_600_000
+DAY_SECONDS = 86_400
+NAMES_A_BLOCK = 10_000
+PASSES_MAX = 50
+
+
+@dataclass(slots=True)
+class Garbage:
+    """The outcome of a collection: how much was deleted, or, in a dry run, would be."""
+
+    dry_run: bool
+    active_commits: int = 0
+    expired_commits: int = 0
+    objects: int = 0
+    object_bytes: int = 0
+    ranges: int = 0
+    indexes: int = 0
+    names: list[str] = field(default_factory=list)
+    """The first of the names, below the namespace."""
+
+    def add(self, name: str) -> None:
+        """Show a name, unless there are many."""
+        if len(self.names) < 1_000:
+            self.names.append(name)
+
+
+@dataclass(slots=True)
+class _State:
+    """The commits, branches and tags of a repository at one moment."""
+
+    commits: dict[str, Commit]
+    branches: dict[str, BranchRecord]
+    tags: set[str]
+    rules: Retention | None
+
+    @classmethod
+    def read(cls, site: Site) -> _State:
+        with site.space.read() as tx:
+            return cls(
+                {commit.id: commit for commit in read_commits(tx, site.graph.commits)}, _branches(tx, site.uid),
+                {row.decode() for _, row in tx.scan(TAG[site.uid].range())}, read_setting(tx, site.uid, Retention)[0],
+            )  # fmt: skip
+
+    @property
+    def staged_trees(self) -> set[str]:
+        """The indexes of segments, and the compacted ones."""
+        layers = (layer for record in self.branches.values() for layer in record.sealed)
+        compacted = (record.compacted_index for record in self.branches.values())
+        return {id_ for id_ in (*(layer.index for layer in layers), *compacted) if id_ is not None}
+
+    @property
+    def trees(self) -> set[str]:
+        """Every index that a row names."""
+        return self.staged_trees | {commit.tree for commit in self.commits.values()}
+
+
+def _branches(tx: ReadTransaction, uid: str) -> dict[str, BranchRecord]:
+    prefix = BRANCH[uid]
+    names = ((str(prefix.unpack(key)[0]), row) for key, row in tx.scan(prefix.range()))
+    return {name: parse_branch(row, name) for name, row in names}
+
+
+def active_commits(
+    commits: dict[str, Commit], heads: dict[str, str], tags: Iterable[str], rules: Retention | None, now: int
+) -> set[str]:
+    """The ids of active commits; `heads` are the branches' by name, `now` counts seconds."""
+    if rules is None:
+        return set(commits)
+    active = set(tags) & commits.keys()
+    starts = [(head, rules.days(branch)) for branch, head in heads.items()]
+    parents = {parent for commit in commits.values() for parent in commit.parents}
+    named = set(heads.values())
+    starts += [
+        (commit.id, rules.default_days)
+        for commit in commits.values()
+        if commit.id not in parents and commit.id not in named and _young(commit, rules.default_days, now)
+    ]
+    for head, days in starts:
+        commit = commits[head]
+        active.add(commit.id)
+        while commit.parents and _young(commit, days, now):
+            commit = commits[commit.parents[0]]
+            active.add(commit.id)
+    return active
+
+
+def _young(commit: Commit, days: int, now: int) -> bool:
+    return now - commit.created < days * DAY_SECONDS
+
+
+def collect(site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
+    """Delete what nothing needs, or count it.
+
+    Raises: `Conflict` when another collection deletes; `NotFound`, `Corrupt` for ranges: nothing is deleted then.
+    """
+    before = site.clock.now_ms() - grace_ms
+    state = _State.read(site)
+    heads = {name: record.commit_id for name, record in state.branches.items()}
+    active = active_commits(state.commits, heads, state.tags, state.rules, site.seconds())
+    garbage = Garbage(dry_run, len(active), len(state.commits) - len(active))
+    needed = _Needed(site)
+    needed.add_all(state, active)
+    step("collect.marked")
+    for infos in _blocks(site.data.list(DATA, prefix=f"{DATA}/")):
+        old = [info for info in infos if (time := time_of(info.name)) is not None and time < before]
+        unneeded = [info for info, there in zip(old, needed.holds([i.name for i in old]), strict=True) if not there]
+        for info in unneeded:
+            garbage.add(info.name)
+        garbage.objects += len(unneeded)
+        garbage.object_bytes += sum(info.size for info in unneeded)
+        if not dry_run and unneeded:
+            site.data.delete(*(info.name for info in unneeded))
+            step("collect.objects_deleted")
+    _collect_ranges(site, state, garbage)
+    return garbage
+
+
+class _Needed:
+    """The addresses of needed objects, as sorted hashes: one that collides with another only retains more."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._ranges: set[str] = set()
+        self._parts = [np.zeros(0, np.uint64)]
+
+    def add_all(self, state: _State, active: set[str]) -> None:
+        """Add what active commits and branches name, and what those that moved meanwhile do.
+
+        A commit takes rows out of a token. So a branch counts as read when its record is the same before and after.
+
+        Raises: `Conflict` when branches move all the time.
+        """
+        trees, branches = {state.commits[id_].tree for id_ in active} | state.staged_trees, state.branches
+        for _ in range(PASSES_MAX):
+            self._add(trees, branches)
+            later = _State.read(self._site)
+            branches = {name: record for name, record in later.branches.items() if state.branches.get(name) != record}
+            trees = {commit.tree for id_, commit in later.commits.items() if id_ not in state.commits}
+            trees |= later.staged_trees - state.staged_trees
+            if not branches and not trees:
+                return
+            state = later
+        raise Conflict("the branches move too often", kind="branch_moved", hint="collect when fewer commits are made")
+
+    def _add(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
+        for addresses in _addresses(self._site, trees, branches, self._ranges):
+            self._parts.append(np.unique(_hashes(self._site, addresses)))
+            if len(self._parts) > 64:
+                self._parts = [np.unique(np.concatenate(self._parts))]
+
+    def holds(self, names: list[str]) -> npt.NDArray[np.bool_]:
+        """The names of needed objects, as a mask."""
+        if len(self._parts) > 1:
+            self._parts = [np.unique(np.concatenate(self._parts))]
+        hashes = hash_keys(pa.array(names, pa.string()))
+        known = self._parts[0]
+        at = np.minimum(np.searchsorted(known, hashes), max(0, len(known) - 1))
+        return known[at] == hashes if len(known) else np.zeros(len(names), np.bool_)
+
+
+def _hashes(site: Site, addresses: pa.Array) -> npt.NDArray[np.uint64]:
+    whole = pc.match_substring(addresses, "://")
+    if not pc.any(whole).as_py():
+        return hash_keys(addresses)
+    names = [relative_address(site.namespace, address) for address in addresses.to_pylist()]
+    return hash_keys(pa.array(names, pa.string()))
+
+
+def _addresses(site: Site, trees: set[str], branches: dict[str, BranchRecord], seen: set[str]) -> Iterator[pa.Array]:
+    for tree in sorted(trees):
+        for entry in site.index(tree).entries:
+            if entry.id not in seen:
+                seen.add(entry.id)
+                yield open_range(site.ranges, entry).column("address")
+    for record in branches.values():
+        for layer in record.layers:
+            yield from _staged_addresses(site, layer)
+
+
+def _staged_addresses(site: Site, layer: Layer) -> Iterator[pa.Array]:
+    if layer.index is None:
+        for block in token_stream(site.space.read, layer.id, Bounds(rows=NAMES_A_BLOCK)).blocks:
+            yield block.column("address")
+
+
+def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
+    while block := list(islice(infos, NAMES_A_BLOCK)):
+        yield block
+
+
+def _collect_ranges(site: Site, state: _State, garbage: Garbage) -> None:
+    """Delete ranges and indexes that no row names; those that were named meanwhile stay."""
+    needed = _files(site, state.trees)
+    unneeded = [
+        info.name for folder in ("ranges", "indexes") for info in site.ranges.list(folder) if info.name not in needed
+    ]
+    if garbage.dry_run or not unneeded:
+        _count(garbage, unneeded)
+        return
+    until = begin_collecting(site)
+    try:
+        step("collect.deleting")
+        later = _State.read(site)
+        needed = _files(site, later.trees - state.trees)
+        for at in range(0, len(unneeded), 100):
+            if site.clock.now_ms() >= until - 1_000:
+                break  # the next collection goes on
+            names = [name for name in unneeded[at : at + 100] if name not in needed]
+            site.ranges.delete(*names)
+            _count(garbage, names)
+    finally:
+        end_collecting(site)
+    step("collect.deleted")
+
+
+def _files(site: Site, trees: set[str]) -> set[str]:
+    names = {index_name(tree) for tree in trees}
+    return names | {range_name(entry.id) for tree in trees for entry in site.index(tree).entries}
+
+
+def _count(garbage: Garbage, names: list[str]) -> None:
+    garbage.ranges += sum(name.startswith("ranges/") for name in names)
+    garbage.indexes += sum(name.startswith("indexes/") for name in names)
+    for name in names:
+        garbage.add(name)
