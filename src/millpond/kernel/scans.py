@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ("first_parts", "first_rows")
 
 
-class BlockReads(Protocol):
+class _BlockReads(Protocol):
     """A transaction that reads many rows for less than a scan of them costs."""
 
     def first_rows(self, keys: KeyRange, limit: int, *, reverse: bool = False) -> list[tuple[bytes, bytes]]:
@@ -27,7 +27,7 @@ def first_rows(tx: ReadTransaction, keys: KeyRange, limit: int, *, reverse: bool
     """The first rows of a scan, up to a limit; by the driver's own means, where it has some."""
     own = getattr(tx, "first_rows", None)
     if own is not None:
-        return cast("BlockReads", tx).first_rows(keys, limit, reverse=reverse)
+        return cast("_BlockReads", tx).first_rows(keys, limit, reverse=reverse)
     return list(islice(tx.scan(keys, reverse=reverse), limit))
 
 
