@@ -22,6 +22,7 @@ from millpond.maps.shard.generation import SHARD_FORMAT
 from millpond.maps.snapshots import manifest as snapshot_manifest
 from millpond.maps.snapshots import published
 from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.nodes.backups.layout import BACKUP_FORMAT
 from millpond.pond import POND_FORMAT, open_pond
 from millpond.ranges import ids
 from millpond.stores.memory import MemorySpace
@@ -56,7 +57,7 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
     assert rows == [
         (str(POND_FORMAT), "pond_format"), (str(SHARD_FORMAT), "shard_format"), (str(PART_FORMAT), "part_format"),
         (str(ids.FORMAT), "range_format"), (snapshots, "snapshot_format"), (str(published.FORMAT), "snapshot_format"),
-        (str(CLONE_FORMAT), "clone_format"),
+        (str(CLONE_FORMAT), "clone_format"), (str(BACKUP_FORMAT), "backup_format"),
     ]  # fmt: skip
 
 
