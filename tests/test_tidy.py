@@ -81,6 +81,15 @@ def test_naive_clocks_are_found() -> None:
     assert not problems_of(tidy.clocks_are_passed_in, "import time\ntime.time()\n", "src/millpond/clock.py")
 
 
+def test_nodes_on_the_machine_s_clock_are_found() -> None:
+    rule = tidy.nodes_in_tests_have_manual_clocks
+    assert problems_of(rule, "clone(pond, SystemClock())\n", "tests/nodes/test_thing.py")
+    assert not problems_of(rule, "clone(pond, ManualClock())\n", "tests/nodes/test_thing.py")
+    exempt = f"tests/nodes/{tidy.SYSTEM_CLOCKS[0]}"
+    assert not problems_of(rule, "clone(pond, SystemClock())\n", exempt)
+    assert problems_of(rule, "clone(pond, ManualClock())\n", exempt), "what is exempt for nothing"
+
+
 def test_prefixes_that_no_registry_knows_are_found() -> None:
     assert problems_of(tidy.keyspaces_are_registered, 'LOG = Prefix("log")\n')
     assert problems_of(tidy.keyspaces_are_registered, 'LOG = keys.Prefix("log")[1]\n')

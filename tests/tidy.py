@@ -45,6 +45,8 @@ CLOCKS = {
     "uuid.uuid4": "clock.random_id()",
     "random.random": "a seeded generator as an argument",
 }
+# Tests of nodes that need the machine's own clock: two are children, one draws tokens, one times a server's patience.
+SYSTEM_CLOCKS = ("clone_child.py", "uploading.py", "test_access.py", "test_stopping.py")
 CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", "bench/")
 
 # this -> that: as any word of a name, `told_later` as well as `told`
@@ -262,6 +264,14 @@ def clocks_are_passed_in(source: Source) -> Iterator[str]:
                 yield f"line {node.lineno}: {called}; use {CLOCKS[called]}"
 
 
+def nodes_in_tests_have_manual_clocks(source: Source) -> Iterator[str]:
+    """A node that a test runs in its own process lives on a clock that the test moves; exemptions are needed."""
+    if source.path.startswith("tests/nodes/"):
+        calls = (ast.unparse(node.func) for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+        if ("SystemClock" in calls) is not source.path.endswith(SYSTEM_CLOCKS):
+            yield "take the fixture `clock`, which millpond.testing.passing_time moves; see SYSTEM_CLOCKS"
+
+
 def keyspaces_are_registered(source: Source) -> Iterator[str]:
     """Nothing that ships makes a prefix of keys by hand: it is a registered keyspace, or lies within one."""
     if not source.shipped or source.path.startswith(PREFIX_DOORS):
@@ -363,6 +373,7 @@ PYTHON_RULES: tuple[Rule, ...] = (
     modules_are_introduced,
     doors_are_exact,
     clocks_are_passed_in,
+    nodes_in_tests_have_manual_clocks,
     keyspaces_are_registered,
     json_has_one_codec,
     names_are_the_fields,

@@ -9,13 +9,15 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import ceil
 from typing import Protocol
 
 __all__ = ("Clock", "ManualClock", "SystemClock", "thread_seconds")
 
-LOOK_SECONDS = 0.002
+LOOK_SECONDS = 0.004
 """The real time after which a thread that waits on a manual clock looks at it again."""
 
 
@@ -72,13 +74,18 @@ class SystemClock:
 class ManualClock:
     """A clock that stands still until it is moved; its ids count up, and its chance is always the same.
 
-    To set `now` is to set the time of day, forwards or back; the monotonic time is moved by `advance` alone.
+    To set `now` is to set the time of day, forwards or back; the monotonic time is moved by `advance` and `jump` alone.
+    Threads may share it: it knows for what times they wait, and counts in `turns` the waits that began and ended, so a
+    test moves it when they have nothing else to do.
     """
 
     now: int = 0
     ids: int = 0
     passed_ms: int = 0
     share: float = 0.5
+    turns: int = field(default=0, repr=False, compare=False)
+    _dues: list[float | None] = field(default_factory=list, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def now_ms(self) -> int:
         return self.now
@@ -87,24 +94,51 @@ class ManualClock:
         return self.passed_ms / 1000
 
     def wait(self, event: threading.Event, due: float | None) -> bool:
-        while not event.is_set() and (due is None or self.monotonic() < due):
-            event.wait(LOOK_SECONDS)
+        with self._listed(due):
+            while not event.is_set() and (due is None or self.monotonic() < due):
+                event.wait(LOOK_SECONDS)
         return event.is_set()
 
     def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
-        while not predicate() and (due is None or self.monotonic() < due):
-            condition.wait(LOOK_SECONDS)
+        with self._listed(due):
+            while not predicate() and (due is None or self.monotonic() < due):
+                condition.wait(LOOK_SECONDS)
         return predicate()
+
+    @contextmanager
+    def _listed(self, due: float | None) -> Iterator[None]:
+        with self._lock:
+            self._dues.append(due)
+            self.turns += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._dues.remove(due)
+                self.turns += 1
 
     def chance(self) -> float:
         return self.share
 
     def random_id(self) -> str:
-        self.ids += 1
-        return f"{self.ids:016x}"
+        with self._lock:
+            self.ids += 1
+            return f"{self.ids:016x}"
 
     def advance(self, ms: int) -> None:
         """Move the clock forward by `ms` milliseconds."""
         assert ms >= 0
-        self.now += ms
-        self.passed_ms += ms
+        with self._lock:
+            self.now += ms
+            self.passed_ms += ms
+
+    def jump(self, ms_max: int) -> bool:
+        """Move the clock to the next time that a thread waits for, at most by `ms_max`.
+
+        False when no thread waits for a time, or one whose time has come has not gone on yet.
+        """
+        with self._lock:
+            dues = [due for due in self._dues if due is not None]
+        left_ms = ceil(1000 * (min(dues) - self.monotonic())) if dues else 0
+        self.advance(min(max(left_ms, 0), ms_max))
+        return left_ms > 0

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import millpond
+from millpond.clock import ManualClock
 from millpond.testing.contracts.ponds import PondContract
-from tests.nodes.conftest import Served, free_ports
+from tests.nodes.conftest import BEGIN, Served, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ class TestNode(PondContract):
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
         folder = tmp_path_factory.mktemp("node")
         with ExitStack() as nodes:
-            node = served(nodes, data=str(folder / "pond"), port=0)
+            node = served(nodes, ManualClock(BEGIN), data=str(folder / "pond"), port=0)
             with millpond.open(node.url, **client(folder)) as pond:
                 yield pond
 
@@ -42,16 +43,16 @@ class TestCluster(PondContract):
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
         folder = tmp_path_factory.mktemp("cluster")
         with ExitStack() as nodes:
-            ports = free_ports(3)
+            ports, clock = free_ports(3), ManualClock(BEGIN)
             urls = [f"http://127.0.0.1:{port}" for port in ports]
             for port in ports:
-                served(nodes, data=str(folder / str(port)), port=port, nodes=urls)
+                served(nodes, clock, data=str(folder / str(port)), port=port, nodes=urls)
             with millpond.open(urls[1], **client(folder)) as pond:
                 yield pond
 
 
-def served(until: ExitStack, **settings: Any) -> Served:
-    node = Served(**settings)
+def served(until: ExitStack, clock: ManualClock, **settings: Any) -> Served:
+    node = Served(clock, **settings)
     until.callback(node.close)
     return node
 

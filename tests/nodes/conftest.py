@@ -22,16 +22,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import urllib3
 
-from millpond.clock import Clock, SystemClock
+from millpond.clock import ManualClock
 from millpond.nodes.node import Node
 from millpond.pond import Pond
 from millpond.server.run import Service
 from millpond.settings import load_settings
+from millpond.testing.passing_time import until, while_time_passes
+
+T = TypeVar("T")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,10 +64,15 @@ class Answer:
         return json.loads(self.body)
 
 
-class Served:
-    """A node that is served in this process."""
+BEGIN = 1_767_225_600_000
+"""2026-01-01, the time of day at which tests begin."""
 
-    def __init__(self, *, clock: Clock | None = None, **settings: Any) -> None:
+
+class Served:
+    """A node that is served in this process, on a clock that stands still until its test lets time pass."""
+
+    def __init__(self, clock: ManualClock, **settings: Any) -> None:
+        self.clock = clock
         self.service = Service(load_settings(**{**QUICK, **settings}), clock=clock)
         self.pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=60))
         self._ready = threading.Event()
@@ -116,19 +124,22 @@ class Served:
     def delete(self, path: str, **options: Any) -> Answer:
         return self.request("DELETE", path, **options)
 
-    def wait_ready(self, seconds: float = 30.0) -> None:
-        """Wait until the node says that it is ready."""
-        clock, pause = SystemClock(), threading.Event()
-        until = clock.monotonic() + seconds
-        while reasons := self.node.reasons():
-            assert clock.monotonic() < until, reasons
-            pause.wait(0.01)
+    def wait_ready(self) -> None:
+        """Let time pass until the node says that it is ready."""
+        self.until(lambda: not self.node.reasons())
+
+    def until(self, true: Callable[[], object]) -> None:
+        """Let time pass until something is true."""
+        until(self.clock, true)
+
+    def while_time_passes(self, act: Callable[[], T]) -> T:
+        """Do something that may need time to pass; its result."""
+        return while_time_passes(self.clock, act)
 
     def close(self) -> None:
         """Stop as SIGTERM does; the folder may be served again then."""
         self.service.stop()
-        self._thread.join(30)
-        assert not self._thread.is_alive(), "the node did not stop"
+        self.until(lambda: not self._thread.is_alive())
         self.pool.clear()
 
 
@@ -159,14 +170,20 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.fixture
-def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
+def clock() -> ManualClock:
+    """The clock of all nodes of a test."""
+    return ManualClock(BEGIN)
+
+
+@pytest.fixture
+def serve(clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
     """Serve nodes with settings; all are closed at the end. `data` is a fresh folder by default."""
     monkeypatch.chdir(tmp_path)  # no millpond.toml of whoever runs the tests
     made: list[Served] = []
 
     def start(**settings: Any) -> Served:
         options = {"data": str(tmp_path / f"served{len(made)}"), "port": 0, **settings}
-        made.append(Served(**options))
+        made.append(Served(clock, **options))
         return made[-1]
 
     yield start

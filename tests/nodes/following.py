@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,14 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.client.transport import Connection
-from millpond.clock import SystemClock
 from millpond.nodes.replication.agreement import Agreement, agreement
 from millpond.nodes.replication.peer import Peer
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
-SECONDS = 30.0
+SECONDS = 600.0
+"""Of the nodes' clock, which passes quickly."""
 
 
 def rows(*keys: str, value: int = 1) -> pa.Table:
@@ -33,22 +32,14 @@ def load(node: Served, *keys: str, value: int = 1) -> int:
 
 
 def caught_up(node: Served, position: int) -> None:
-    node.node.follower.pull(position, SECONDS)
-    node.pond.log.wait_applied(position, timeout=SECONDS)
+    node.while_time_passes(lambda: node.node.follower.pull(position, SECONDS))
+    node.while_time_passes(lambda: node.pond.log.wait_applied(position, timeout=SECONDS))
 
 
 def compared(*nodes: Served, seconds: float = SECONDS) -> Agreement:
-    return agreement(
-        [Peer(Connection(served.url, served.node.settings)) for served in nodes], SystemClock(), seconds=seconds
-    )
-
-
-def until(true: Callable[[], object], seconds: float = SECONDS) -> None:
-    pause, clock = threading.Event(), SystemClock()
-    end = clock.monotonic() + seconds
-    while not true():
-        assert clock.monotonic() < end, "it did not happen in time"
-        pause.wait(0.02)
+    clock = nodes[0].clock
+    peers = [Peer(Connection(served.url, served.node.settings, clock=clock)) for served in nodes]
+    return nodes[0].while_time_passes(lambda: agreement(peers, clock, seconds=seconds))
 
 
 def served_again(serve: Callable[..., Served], cluster: ClusterHere, number: int, folder: Path | None = None) -> Served:

@@ -10,21 +10,20 @@ from typer.testing import CliRunner
 
 from millpond.cli.main import app
 from millpond.client.transport import Connection
-from millpond.clock import SystemClock
+from millpond.clock import ManualClock
 from millpond.errors import Denied, NotFound, Unavailable
 from millpond.kernel.steps import listening
 from millpond.nodes.replication.agreement import agreement
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import open_pond
+from millpond.testing.passing_time import while_time_passes
+from tests.nodes.following import SECONDS, caught_up
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.nodes.conftest import ClusterHere, Served
-
-SECONDS = 30.0
-CLOCK = SystemClock()
 
 
 # -- by the answers alone -----------------------------------------------------------------------------
@@ -55,7 +54,8 @@ class Answers:
 
 
 def states(*nodes: Answers, seconds: float = 0.0) -> dict[tuple[str, str], str]:
-    found = agreement(list(nodes), CLOCK, seconds=seconds)
+    clock = ManualClock()
+    found = while_time_passes(clock, lambda: agreement(list(nodes), clock, seconds=seconds))
     return {(finding.map, finding.node): finding.state for finding in found.findings}
 
 
@@ -84,7 +84,8 @@ def test_a_node_that_is_ahead_is_compared_when_the_primary_is_there() -> None:
 
 def test_a_node_that_stays_behind_is_reported_with_its_lag() -> None:
     one, two = Answers("one", {"m": [(5, 3, 10, "aa")]}), Answers("two", {"m": [slow(2)]})
-    [_, finding] = agreement([one, two], CLOCK, seconds=0.3).findings
+    clock = ManualClock()
+    [_, finding] = while_time_passes(clock, lambda: agreement([one, two], clock, seconds=30.0)).findings
     assert (finding.state, finding.behind, finding.position) == ("behind", 3, 2)
     assert len(two.requests) > 1
     catching_up = Answers("two", {"m": [slow(2), slow(4), (5, 3, 10, "aa")]})
@@ -110,7 +111,7 @@ def test_maps_that_only_one_node_has() -> None:
 
 def test_rows_in_the_middle_of_maintenance_are_not_reported(tmp_path: Path) -> None:
     with open_pond(tmp_path) as pond:
-        local_peer = LocalPeer(pond, CLOCK, "http://local")
+        local_peer = LocalPeer(pond, ManualClock(), "http://local")
         filled(pond)
         before = local_peer.digest("t")
         digests: list[dict[str, Any]] = []
@@ -119,7 +120,7 @@ def test_rows_in_the_middle_of_maintenance_are_not_reported(tmp_path: Path) -> N
         def ask(step: str) -> None:
             if step == "condense.batch_committed":
                 try:
-                    digests.append(local_peer.digest("t", seconds=0.2))
+                    digests.append(local_peer.digest("t"))
                 except Unavailable as error:
                     refused.append(error.kind)
 
@@ -148,8 +149,7 @@ def load(cluster: ClusterHere, *keys: str, name: str = "m") -> int:
         pond.create_map(name, kind="state", value="long")
     position = pond.map(name).load(pa.table({"key": list(keys), "value": [1] * len(keys)})).position
     for node in cluster.nodes:
-        node.node.follower.pull(position, SECONDS)
-        node.pond.log.wait_applied(position, timeout=SECONDS)
+        caught_up(node, position)
     return position
 
 
@@ -160,8 +160,9 @@ def lose_a_row(node: Served, name: str = "m") -> None:
     shard.change(lambda tx: shard.delete_rows(tx, rows.slice(0, 1)), None)
 
 
-def shell(*words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(app, list(words), prog_name="millpond")
+def shell(clock: ManualClock, *words: str, code: int = 0) -> str:
+    run = CliRunner().invoke
+    done = while_time_passes(clock, lambda: run(app, list(words), prog_name="millpond"))
     assert done.exit_code == code, f"{words} ended with {done.exit_code}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -169,23 +170,23 @@ def shell(*words: str, code: int = 0) -> str:
 def test_a_map_that_differs_is_found_and_repaired(cluster: ClusterHere) -> None:
     load(cluster, "a", "b", "c")
     load(cluster, "x", name="n")
-    report = json.loads(shell("verify", "--pond", cluster[1].url, "--json"))
+    report = json.loads(shell(cluster[0].clock, "verify", "--pond", cluster[1].url, "--json"))
     assert report["agreement"]["agrees"]
     assert len(report["agreement"]["findings"]) == 6
     assert report["problems"] == []
     lose_a_row(cluster[2])
-    report = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    report = json.loads(shell(cluster[0].clock, "verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
     differing = [finding for finding in report["agreement"]["findings"] if finding["state"] != "agrees"]
     assert [(finding["map"], finding["node"], finding["state"], finding["rows"]) for finding in differing] == [
         ("m", cluster[2].url, "differs", 2)
     ]
-    assert "differs" in shell("verify", "--pond", cluster.url, "--wait", "5", code=1)
-    report = json.loads(shell("repair", cluster[2].url, "--json"))
+    assert "differs" in shell(cluster[0].clock, "verify", "--pond", cluster.url, "--wait", "5", code=1)
+    report = json.loads(shell(cluster[0].clock, "repair", cluster[2].url, "--json"))
     assert [f"cloned map m from {cluster[0].url}" in line for line in report["done"]] == [True]
-    assert "all nodes agree" in shell("verify", "--pond", cluster.url)
-    assert "nothing was to be done" in shell("repair", cluster[2].url)
+    assert "all nodes agree" in shell(cluster[0].clock, "verify", "--pond", cluster.url)
+    assert "nothing was to be done" in shell(cluster[0].clock, "repair", cluster[2].url)
     load(cluster, "d")
-    assert json.loads(shell("verify", "--pond", cluster.url, "--json"))["agreement"]["agrees"]
+    assert json.loads(shell(cluster[0].clock, "verify", "--pond", cluster.url, "--json"))["agreement"]["agrees"]
 
 
 def test_a_shard_that_cannot_be_read_is_replaced(cluster: ClusterHere) -> None:
@@ -197,13 +198,13 @@ def test_a_shard_that_cannot_be_read_is_replaced(cluster: ClusterHere) -> None:
         for page in range(2, file.stat().st_size // 4096 - 8):
             pages.seek(4096 * page + 8)
             pages.write(b"\xff" * 8)  # what a page says of itself: it is none that LMDB knows
-    report = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    report = json.loads(shell(cluster[0].clock, "verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
     assert any(broken.url in problem for problem in report["problems"])
     assert [finding["node"] for finding in report["agreement"]["findings"] if finding["state"] == "damaged"] == [
         broken.url
     ]
-    assert "cloned map m" in shell("repair", broken.url)
-    assert "all nodes agree" in shell("verify", "--pond", cluster.url)
+    assert "cloned map m" in shell(broken.clock, "repair", broken.url)
+    assert "all nodes agree" in shell(cluster[0].clock, "verify", "--pond", cluster.url)
     load(cluster, "after")
     assert broken.pond.map("m").get("after") == 1
 
@@ -211,11 +212,11 @@ def test_a_shard_that_cannot_be_read_is_replaced(cluster: ClusterHere) -> None:
 def test_a_primary_is_repaired_from_a_replica(cluster: ClusterHere) -> None:
     load(cluster, "a", "b", "c")
     lose_a_row(cluster[0])
-    report = json.loads(shell("verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
+    report = json.loads(shell(cluster[0].clock, "verify", "--pond", cluster.url, "--wait", "5", "--json", code=1))
     differing = [finding["node"] for finding in report["agreement"]["findings"] if finding["state"] == "differs"]
     assert sorted(differing) == sorted(cluster.urls[1:])
-    assert "cloned map m" in shell("repair", cluster[0].url, "--from", cluster[1].url, "--yes")
-    assert "all nodes agree" in shell("verify", "--pond", cluster.url)
+    assert "cloned map m" in shell(cluster[0].clock, "repair", cluster[0].url, "--from", cluster[1].url, "--yes")
+    assert "all nodes agree" in shell(cluster[0].clock, "verify", "--pond", cluster.url)
 
 
 def test_no_node_is_repaired_without_a_request(cluster: ClusterHere) -> None:
@@ -239,7 +240,7 @@ def test_a_repair_that_cannot_be_made_says_why(cluster: ClusterHere) -> None:
 def test_a_node_that_is_down_is_reported(cluster: ClusterHere) -> None:
     load(cluster, "a")
     cluster[2].close()
-    report = json.loads(shell("verify", "--pond", cluster[0].url, "--wait", "3", "--json", code=1))
+    report = json.loads(shell(cluster[0].clock, "verify", "--pond", cluster[0].url, "--wait", "3", "--json", code=1))
     assert {(finding["node"], finding["state"]) for finding in report["agreement"]["findings"]} == {
         (cluster[0].url, "agrees"), (cluster[1].url, "agrees"), (cluster[2].url, "unreachable"),
     }  # fmt: skip
@@ -259,11 +260,12 @@ def test_a_cluster_that_is_written_to_is_compared_all_the_same(cluster: ClusterH
         return status
 
     nodes[0].node = meanwhile  # type: ignore[method-assign]
-    found = agreement(nodes, CLOCK, seconds=SECONDS)
+    clock = cluster[0].clock
+    found = while_time_passes(clock, lambda: agreement(nodes, clock, seconds=SECONDS))
     assert found.ok, found.to_dict()
 
 
 def test_a_node_that_is_alone_is_compared_with_nobody(node: Served) -> None:
-    report = json.loads(shell("verify", "--pond", node.url, "--json"))
+    report = json.loads(shell(node.clock, "verify", "--pond", node.url, "--json"))
     assert report["problems"] == []
     assert "agreement" not in report

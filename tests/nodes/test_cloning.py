@@ -19,12 +19,11 @@ import pyarrow as pa
 import pytest
 
 from millpond.client.transport import Connection
-from millpond.clock import SystemClock
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import listening
 from millpond.kernel.verify import Report
 from millpond.maps.log.clone import clone_folder
-from millpond.nodes.replication.agreement import agreement
+from millpond.nodes.replication.agreement import Agreement, agreement
 from millpond.nodes.replication.clone import clone_map, clone_pond
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.part_sources import PartSources
@@ -107,10 +106,14 @@ def peer_of(served: Served, **settings: Any) -> Peer:
     return Peer(Connection(served.url, load_settings(send_part_attempts=1, **settings)))
 
 
+def compared(served: Served, pond: Pond) -> Agreement:
+    peers = [peer_of(served), LocalPeer(pond, served.clock, "http://local")]
+    return served.while_time_passes(lambda: agreement(peers, served.clock, seconds=SECONDS))
+
+
 def check_equal(pond: Pond, served: Served, *, verify: bool = True) -> None:
     """The pond holds what the node does, by digest and by every reader."""
-    local_peer = LocalPeer(pond, SystemClock(), "http://local")
-    found = agreement([peer_of(served), local_peer], SystemClock(), seconds=SECONDS)
+    found = compared(served, pond)
     assert found.ok, found.to_dict()
     assert pond.log.position() == served.pond.log.position()
     assert pond.log.pond_id == served.pond.log.pond_id
@@ -132,14 +135,14 @@ def check_equal(pond: Pond, served: Served, *, verify: bool = True) -> None:
 
 def test_an_empty_pond_becomes_a_copy(source: Served, place: Path) -> None:
     with open_pond(place / "new", serve=True) as pond:
-        clone_pond(pond, peer_of(source), SystemClock())
+        clone_pond(pond, peer_of(source), source.clock)
         check_equal(pond, source)
 
 
 def test_another_pond_becomes_a_copy_and_nothing_else(source: Served, other: Path) -> None:
     with open_pond(other, serve=True) as pond:
         held = pond.map("plain")
-        clone_pond(pond, peer_of(source), SystemClock())
+        clone_pond(pond, peer_of(source), source.clock)
         check_equal(pond, source)
         assert [pond_map.name for pond_map in pond.maps()] == sorted(MAPS)
         with pytest.raises(NotFound) as dropped:  # it stands for the map that was here before
@@ -154,7 +157,7 @@ def test_another_pond_becomes_a_copy_and_nothing_else(source: Served, other: Pat
 
 def test_what_follows_is_pulled_as_ever(source: Served, other: Path) -> None:
     with open_pond(other) as pond:
-        clone_pond(pond, peer_of(source), SystemClock())
+        clone_pond(pond, peer_of(source), source.clock)
         fill(source.pond, 3)
         source.pond.alter_map("plain", maintenance_suspended=True)
         follow(pond, source)
@@ -186,7 +189,7 @@ def test_a_shard_may_be_ahead_of_the_log(source: Served, place: Path) -> None:
 
     with open_pond(place / "new") as pond:
         with listening(meanwhile):
-            clone_pond(pond, peer_of(source), SystemClock())
+            clone_pond(pond, peer_of(source), source.clock)
         assert pond.log.position()[0] < source.pond.log.position()[0]
         follow(pond, source)
         check_equal(pond, source)
@@ -205,7 +208,7 @@ def test_maps_that_come_and_go_meanwhile(source: Served, place: Path) -> None:
 
     with open_pond(place / "new") as pond:
         with listening(meanwhile):
-            clone_pond(pond, peer_of(source), SystemClock())
+            clone_pond(pond, peer_of(source), source.clock)
         assert len(steps) > 1
         check_equal(pond, source)
 
@@ -221,7 +224,7 @@ def test_a_lost_connection_leaves_what_was_there(source: Served, other: Path) ->
     with open_pond(other) as pond:
         before = pond.log.position()
         with listening(meanwhile), pytest.raises(Unavailable, match="cannot be reached"):
-            clone_pond(pond, peer_of(source), SystemClock())
+            clone_pond(pond, peer_of(source), source.clock)
         assert pond.log.position() == before
         assert pond.map("mine").get("mine") == 1
         assert pond.verify(full=True).ok
@@ -247,7 +250,7 @@ def quarantine(served: Served, place: Path) -> tuple[str, Path]:
 def test_what_the_peer_lacks_the_copy_knows_it_lacks(source: Served, place: Path) -> None:
     part, whole = quarantine(source, place / "whole")
     with open_pond(place / "new") as pond:
-        clone_pond(pond, peer_of(source), SystemClock())
+        clone_pond(pond, peer_of(source), source.clock)
         [quarantined] = pond.parts.list(state="quarantined")
         assert quarantined.part == part
         assert pond.map("retained").get("late") is None
@@ -279,11 +282,10 @@ QUICK = ("plain", "interned")
 )
 def test_one_map_becomes_a_copy(source: Served, place: Path, name: str) -> None:
     with open_pond(place / "new", serve=True) as pond:
-        clone_pond(pond, peer_of(source), SystemClock())
+        clone_pond(pond, peer_of(source), source.clock)
         manifest = pond.map(name).freeze()
         damaged(pond, name)
-        local_peer = LocalPeer(pond, SystemClock(), "http://local")
-        found = agreement([peer_of(source), local_peer], SystemClock(), seconds=SECONDS)
+        found = compared(source, pond)
         assert [(finding.map, finding.node) for finding in found.differing] == [(name, "http://local")]
         clone_map(pond, peer_of(source), name)
         check_equal(pond, source)
@@ -338,7 +340,7 @@ def test_a_map_without_rows_has_no_shard(source: Served) -> None:
     assert (answer.status, answer.json()["kind"]) == (404, "shard_empty")
     answer = source.get("/v1/maps/plain/shard?incarnation=other")
     assert (answer.status, answer.json()["kind"]) == (404, "map_incarnation")
-    answer = source.get("/v1/maps/plain/shard?position=1000&timeout=0.1")
+    answer = source.while_time_passes(lambda: source.get("/v1/maps/plain/shard?position=1000&timeout=10"))
     assert (answer.status, answer.json()["kind"]) == (503, "merge_slow")
 
 
@@ -394,7 +396,7 @@ def kill_clone(source: Served, before: Path, folder: Path, children: Children, m
         if not new:
             assert [pond_map.name for pond_map in pond.maps()] == ["mine", "plain"], moment
             assert pond.map("plain").get("mine") == pond.map("mine").get("mine") == 1, moment
-            clone_pond(pond, peer_of(source), SystemClock())
+            clone_pond(pond, peer_of(source), source.clock)
         check_equal(pond, source, verify=new)
     shutil.rmtree(folder)
     return new
@@ -415,7 +417,7 @@ def test_killed_at_a_step_of_a_clone(source: Served, other: Path, place: Path, c
 
 def test_killed_at_a_step_of_a_map(source: Served, place: Path, children: Children) -> None:
     with open_pond(place / "base", serve=True) as pond:
-        clone_pond(pond, peer_of(source), SystemClock())
+        clone_pond(pond, peer_of(source), source.clock)
         damaged(pond, "hashed")
         pond.map("hashed").freeze()
         rows = pond.map("hashed").shard.stats().rows
@@ -436,7 +438,7 @@ def test_killed_at_a_step_of_a_map(source: Served, place: Path, children: Childr
 def test_readers_go_on_while_a_clone_is_made(source: Served, place: Path) -> None:
     wrong: list[object] = []
     with open_pond(place / "new", serve=True) as pond:
-        clone_pond(pond, peer_of(source), SystemClock())
+        clone_pond(pond, peer_of(source), source.clock)
         stop = threading.Event()
 
         def read() -> None:
@@ -449,7 +451,7 @@ def test_readers_go_on_while_a_clone_is_made(source: Served, place: Path) -> Non
         for reader in readers:
             reader.start()
         for _ in range(3):
-            clone_pond(pond, peer_of(source), SystemClock())
+            clone_pond(pond, peer_of(source), source.clock)
         stop.set()
         for reader in readers:
             reader.join()

@@ -10,14 +10,14 @@ import pytest
 
 from millpond.errors import Closed
 from millpond.nodes.jobs.scheduler import JobRun
-from tests.nodes.following import caught_up, load, until
+from tests.nodes.following import SECONDS, caught_up, load
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
 
 def compared(node: Served) -> JobRun:
-    last_run = node.node.scheduler.run("compare").last
+    last_run = node.while_time_passes(lambda: node.node.scheduler.run("compare")).last
     assert last_run is not None
     return last_run
 
@@ -48,7 +48,7 @@ def test_a_map_that_differs_is_reported_and_the_node_is_not_ready_until_it_is_me
     assert b"millpond_maps_differing 1.0" in replica.get("/metrics").body
     assert other.get("/readyz").status == 200
     assert replica.post("/v1/repair", {}).status == 202
-    until(lambda: replica.get("/v1/repair").json()["state"] != "running")
+    replica.until(lambda: replica.get("/v1/repair").json()["state"] != "running")
     assert replica.get("/v1/repair").json()["state"] == "done"
     assert replica.get("/readyz").status == 200
     assert compared(replica).error is None
@@ -59,7 +59,8 @@ def test_a_map_that_is_behind_does_not_differ(cluster: ClusterHere, monkeypatch:
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "a"))
     replica.node.scheduler.pause("merge")
-    replica.node.follower.pull(load(primary, "b"), 30)
+    position = load(primary, "b")
+    replica.while_time_passes(lambda: replica.node.follower.pull(position, SECONDS))
     run = compared(replica)
     assert run.error is None
     assert run.numbers == {"maps": 1, "equal": 0, "behind": 1, "differing": 0}

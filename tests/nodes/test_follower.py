@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,14 +12,15 @@ import pyarrow as pa
 import pytest
 
 import millpond
-from millpond.clock import ManualClock, SystemClock
+from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.peer import LogPage, Peer
 from millpond.settings import load_settings
 from millpond.testing.faults import flip_byte
+from millpond.testing.passing_time import until
 from tests.nodes.conftest import free_ports
-from tests.nodes.following import SECONDS, caught_up, compared, load, rows, served_again, until
+from tests.nodes.following import SECONDS, caught_up, compared, load, rows, served_again
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
@@ -82,7 +82,7 @@ def test_a_node_that_was_down_replicates_without_help(cluster: ClusterHere, serv
     for number in range(5):
         position = load(cluster[0], f"k{number}", value=number)
     back = served_again(serve, cluster, 2)
-    until(lambda: back.pond.log.position()[0] == position)
+    back.until(lambda: back.pond.log.position()[0] == position)
     caught_up(back, position)
     assert compared(cluster[0], cluster[1], back).ok
     assert back.node.follower.status().pulled == 5
@@ -95,7 +95,7 @@ def test_a_node_that_is_new_clones(cluster: ClusterHere, serve: Callable[..., Se
         position = load(cluster[0], key)
     cluster[2].close()
     fresh = served_again(serve, cluster, 2, tmp_path / "fresh")
-    until(lambda: fresh.node.follower.status().clones == 1)
+    fresh.until(lambda: fresh.node.follower.status().clones == 1)
     caught_up(fresh, position)
     assert fresh.node.follower.status().pulled == 0
     caught_up(fresh, load(cluster[0], "d"))
@@ -112,7 +112,7 @@ def test_a_node_that_was_away_too_long_clones(cluster: ClusterHere, serve: Calla
         node.pond.parts.expire(1 << 60)
     position = load(cluster[0], "c")
     back = served_again(serve, cluster, 2)
-    until(lambda: back.node.follower.status().clones == 1)
+    back.until(lambda: back.node.follower.status().clones == 1)
     assert back.pond.log.position()[0] == position
     assert [back.pond.map("m").get(key) for key in "abc"] == [1, 1, 1]
     after = load(cluster[0], "d")
@@ -146,8 +146,8 @@ def test_a_quarantined_part_comes_back_whole(cluster: ClusterHere) -> None:
     assert folder is not None
     flip_byte(folder / "data.mdb", 5000)
     primary.node.merger.start()
-    until(lambda: primary.node.follower.status().healed == 1)
-    until(lambda: primary.pond.map("m").get("b") == 1)
+    primary.until(lambda: primary.node.follower.status().healed == 1)
+    primary.until(lambda: primary.pond.map("m").get("b") == 1)
     assert not primary.pond.parts.list(state="quarantined")
     assert compared(*cluster.nodes).ok
 
@@ -160,12 +160,12 @@ def test_a_part_that_can_no_longer_be_put_in_its_place_is_healed_by_a_copy_of_th
     replica.node.merger.stop()
     load(primary, "b", value=2)
     position = load(primary, "b", "c", value=3)
-    replica.node.follower.pull(position, SECONDS)
+    replica.while_time_passes(lambda: replica.node.follower.pull(position, SECONDS))
     damaged = replica.pond.parts.folder(replica.pond.parts.list("m", "queued")[0].part)
     assert damaged is not None
     flip_byte(damaged / "data.mdb", 5000)
     replica.node.merger.start()
-    until(lambda: replica.node.follower.status().healed == 1)
+    replica.until(lambda: replica.node.follower.status().healed == 1)
     assert [replica.pond.map("m").get(key) for key in "abc"] == [1, 2, 3]
     assert not replica.pond.parts.list(state="quarantined")
     assert compared(*cluster.nodes).ok
@@ -196,7 +196,7 @@ def test_a_primary_that_lost_its_last_entries_gets_them_back(
         caught_up(node, position)
     again.close()
     restored = served_again(serve, cluster, 0, tmp_path / "older")
-    until(lambda: restored.node.started)
+    restored.until(lambda: restored.node.started)
     assert restored.pond.log.position()[0] == position
     after = load(restored, "c")
     for node in replicas:
@@ -214,7 +214,7 @@ def test_a_primary_with_an_empty_folder_gets_all_of_it_back(
         caught_up(node, position)
     primary.close()
     fresh = served_again(serve, cluster, 0, tmp_path / "fresh")
-    until(lambda: fresh.node.started)
+    fresh.until(lambda: fresh.node.started)
     assert fresh.pond.log.position()[0] == position
     fresh.pond.log.wait_applied(position, timeout=SECONDS)
     assert compared(fresh, *replicas).ok
@@ -224,12 +224,12 @@ def test_a_paused_node_replicates_only_on_demand(cluster: ClusterHere) -> None:
     primary, replica, other = cluster.nodes
     caught_up(replica, load(primary, "a"))
     assert replica.post("/v1/jobs/replicate/pause").json()["paused"]
-    until(lambda: replica.node.follower.status().state == "held")
+    replica.until(lambda: replica.node.follower.status().state == "held")
     before = replica.pond.log.position()
     position = load(primary, "b")
     caught_up(other, position)
     with pytest.raises(Unavailable) as raised:
-        replica.node.follower.pull(position, SECONDS)
+        replica.while_time_passes(lambda: replica.node.follower.pull(position, SECONDS))
     assert raised.value.kind == "node_held"
     assert replica.pond.log.position() == before
     with millpond.open(cluster.url) as pond, pytest.raises(Unavailable, match="replication is paused"):
@@ -239,7 +239,7 @@ def test_a_paused_node_replicates_only_on_demand(cluster: ClusterHere) -> None:
     assert run.last is not None
     assert run.last.error is None
     assert replica.pond.log.position() == primary.pond.log.position()
-    until(lambda: replica.node.follower.status().state == "held")
+    replica.until(lambda: replica.node.follower.status().state == "held")
     after = load(primary, "d")
     replica.post("/v1/jobs/replicate/resume")
     caught_up(replica, after)
@@ -259,7 +259,7 @@ def test_a_primary_that_is_held_asks_its_peers_before_it_takes_changes(
     caught_up(replicas[0], position)
     again.close()
     restored = served_again(serve, cluster, 0, tmp_path / "older")
-    until(lambda: restored.node.started)
+    restored.until(lambda: restored.node.started)
     assert restored.node.follower.pause.held
     assert restored.pond.log.position()[0] == position
 
@@ -307,12 +307,12 @@ def test_a_lost_connection_is_reported_and_mended(cluster: ClusterHere, serve: C
     primary, replica, _ = cluster.nodes
     caught_up(replica, load(primary, "a"))
     primary.close()
-    until(lambda: replica.node.follower.status().state == "broken")
+    replica.until(lambda: replica.node.follower.status().state == "broken")
     status = replica.node.follower.status()
     assert status.error_kind == "node_unreachable"
     assert primary.url in str(status.error)
     with pytest.raises(Unavailable) as raised:
-        replica.node.follower.pull(status.position + 1, SECONDS)
+        replica.while_time_passes(lambda: replica.node.follower.pull(status.position + 1, SECONDS))
     assert raised.value.kind == "node_behind"
     assert "cannot be reached" in str(raised.value)
     back = served_again(serve, cluster, 0)
@@ -322,11 +322,12 @@ def test_a_lost_connection_is_reported_and_mended(cluster: ClusterHere, serve: C
 
 def test_a_wait_that_is_too_short_is_an_error(cluster: ClusterHere) -> None:
     replica = cluster[1]
-    answer = replica.post("/v1/log/replication", {"position": 1000, "timeout": 0.2})
+    answer = replica.while_time_passes(lambda: replica.post("/v1/log/replication", {"position": 1000, "timeout": 10}))
     assert answer.status == 503
     assert answer.json()["kind"] == "node_behind"
     position = load(cluster[0], "a")
-    answer = replica.post("/v1/log/replication", {"position": position, "applied": True, "timeout": SECONDS})
+    wanted = {"position": position, "applied": True, "timeout": SECONDS}
+    answer = replica.while_time_passes(lambda: replica.post("/v1/log/replication", wanted))
     assert answer.json()["position"] >= position
     assert replica.pond.map("m").get("a") == 1
 
@@ -355,10 +356,10 @@ def test_parts_that_were_uploaded_here_are_not_fetched(cluster: ClusterHere, ser
     assert source is not None
     uploads = _Uploads()
     uploads.parts[part.part] = Path(shutil.copytree(source, replica.pond.folder / "uploaded-part"))
-    follower = Follower(replica.pond, replica.node.settings, uploads, SystemClock())
+    follower = Follower(replica.pond, replica.node.settings, uploads, replica.clock)
     follower.start()
     try:
-        follower.pull(position, SECONDS)
+        replica.while_time_passes(lambda: follower.pull(position, SECONDS))
     finally:
         follower.stop()
     assert uploads.given == [part.part]
@@ -388,7 +389,7 @@ def test_the_log_is_read_in_pages_and_waited_for(node: Served) -> None:
         pending = pool.submit(node.get, "/v1/log?after=4&wait=20")
         load(node, "d")
         assert [entry["position"] for entry in pending.result().json()["entries"]] == [5]
-    assert node.get("/v1/log?after=5&wait=0.1").json()["entries"] == []
+    assert node.while_time_passes(lambda: node.get("/v1/log?after=5&wait=10")).json()["entries"] == []
 
 
 def test_who_may_read_one_map_sees_nothing_of_others(node: Served) -> None:
@@ -419,7 +420,7 @@ def test_settings_name_the_peers(tmp_path: Path) -> None:
 
     nodes = ["http://n1:7433/", "http://n2:7433", "http://n3:7433"]
     with open_pond(tmp_path) as pond:
-        follower = Follower(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), SystemClock())
+        follower = Follower(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), ManualClock())
     assert follower.role == "replica"
     assert [peer.url for peer in follower.peers()] == ["http://n1:7433", "http://n3:7433"]
 
@@ -436,13 +437,13 @@ def test_pauses_after_failures_double_on_the_node_s_own_clock(tmp_path: Path) ->
         follower = Follower(pond, settings, _Uploads(), clock)
         follower.start()
         try:
+            until(clock, lambda: follower._failures == 1)
+            assert clock.passed_ms == 0
             for failures, pause in enumerate((200, 400, 800, 1600), 1):
-                until(lambda failures=failures: follower._failures == failures)
-                clock.advance(pause - 1)
-                threading.Event().wait(0.02)
-                assert follower._failures == failures, "the pause is not over"
-                clock.advance(2)
-            until(lambda: follower._failures == 5)
+                began = clock.now
+                until(clock, lambda failures=failures: follower._failures > failures)
+                assert follower._failures == failures + 1
+                assert clock.now - began in (pause, pause + 1), "the clock has whole milliseconds"
             assert follower.status().state == "broken"
         finally:
             follower.stop()

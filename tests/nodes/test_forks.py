@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millpond.errors import Conflict
-from tests.nodes.following import SECONDS, caught_up, compared, load, served_again, until
+from tests.nodes.following import SECONDS, caught_up, compared, load, served_again
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
@@ -28,10 +28,10 @@ def test_logs_that_diverged_are_reported_and_repaired(
     alone.close()
     position = load(primary, "b", value=8)
     back = served_again(serve, cluster, 1, tmp_path / "alone")
-    until(lambda: back.node.follower.status().state == "forked")
+    back.until(lambda: back.node.follower.status().state == "forked")
     assert back.get("/readyz").status == 503
     with pytest.raises(Conflict, match="repair URL --from URL"):
-        back.node.follower.pull(position + 1, SECONDS)
+        back.while_time_passes(lambda: back.node.follower.pull(position + 1, SECONDS))
     assert other.node.follower.ready() is None
     failed = repaired(back)
     assert failed["state"] == "failed"
@@ -48,7 +48,7 @@ def test_logs_that_diverged_are_reported_and_repaired(
 def repaired(node: Served, **request: Any) -> Any:
     """Repair a node, and what came of it."""
     assert node.post("/v1/repair", request).status == 202
-    until(lambda: node.get("/v1/repair").json()["state"] != "running")
+    node.until(lambda: node.get("/v1/repair").json()["state"] != "running")
     return node.get("/v1/repair").json()
 
 
@@ -70,13 +70,13 @@ def test_a_replica_that_went_its_own_way_does_not_stop_the_primary(
     replica.close()
     back = served_again(serve, cluster, 1, forked_copy(serve, replica, tmp_path / "fork", "x", "y", "z"))
     load(primary, "b")
-    until(lambda: back.node.follower.status().state == "forked")
-    until(lambda: primary.node.follower.status().error_kind == "log_forked")
+    back.until(lambda: back.node.follower.status().state == "forked")
+    primary.until(lambda: primary.node.follower.status().error_kind == "log_forked")
     assert primary.node.follower.ready() is None
     caught_up(other, load(primary, "c"))
     assert repaired(back, source=primary.url, over=True)["state"] == "done"
     assert compared(primary, back, other).ok
-    until(lambda: primary.node.follower.status().error is None)
+    primary.until(lambda: primary.node.follower.status().error is None)
 
 
 def test_a_primary_that_starts_with_another_past_waits_for_a_decision(
@@ -93,7 +93,7 @@ def test_a_primary_that_starts_with_another_past_waits_for_a_decision(
     caught_up(replicas[0], position)
     again.close()
     wrong = served_again(serve, cluster, 0, fork)
-    until(lambda: wrong.node.started)
+    wrong.until(lambda: wrong.node.started)
     assert wrong.get("/readyz").status == 503
     answer = wrong.post("/v1/maps", {"name": "new", "kind": "state"})
     assert (answer.status, answer.json()["kind"]) == (409, "log_forked")
@@ -118,11 +118,11 @@ def test_a_fork_is_not_decided_by_a_peer_that_goes_away(
     again.close()
     replicas[1].close()
     wrong = served_again(serve, cluster, 0, fork)
-    until(lambda: wrong.node.started)
+    wrong.until(lambda: wrong.node.started)
     replicas[0].close()
     follower = wrong.node.follower
     failures = follower._failures
-    until(lambda: follower._failures > failures + 1 or follower.ready() is None)
+    wrong.until(lambda: follower._failures > failures + 1 or follower.ready() is None)
     assert wrong.get("/readyz").status == 503
     assert wrong.node.follower.status().state == "forked"
 
@@ -139,7 +139,7 @@ def test_no_maintenance_is_ordered_while_the_log_is_disputed(
     caught_up(replicas[0], [load(again, key) for key in "bc"][-1])
     again.close()
     wrong = served_again(serve, cluster, 0, fork)
-    until(lambda: wrong.node.started)
+    wrong.until(lambda: wrong.node.started)
     before = wrong.pond.log.position()
     run = wrong.node.scheduler.run("retain")
     assert run.last is not None
@@ -154,6 +154,6 @@ def test_a_pond_with_a_past_of_its_own_is_not_taken_over(serve: Callable[..., Se
     other.close()
     load(cluster[0], "a")
     stranger = served_again(serve, cluster, 1, Path(other.node.settings.data))
-    until(lambda: stranger.node.follower.status().state == "forked")
+    stranger.until(lambda: stranger.node.follower.status().state == "forked")
     assert stranger.node.follower.status().error_kind == "pond_other"
     assert stranger.pond.map("m").get("mine") == 1

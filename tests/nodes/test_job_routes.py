@@ -107,7 +107,7 @@ def test_maintenance_without_a_setting_or_a_time_is_refused(node: Served) -> Non
 def test_a_replica_sends_maintenance_to_the_primary_but_compacts_its_own_pond(cluster: ClusterHere) -> None:
     cluster[0].pond.create_map("owner", kind="temporal_state", value="string", condense="1d")
     replica = cluster[1]
-    assert replica.pond.log.wait_position(1, SECONDS)
+    assert replica.while_time_passes(lambda: replica.pond.log.wait_position(1, SECONDS))
     answer = replica.post("/v1/maps/owner/maintenance", {"what": "condense"})
     assert (answer.status, answer.json()["values"]["primary"]) == (421, cluster[0].url)
     assert replica.post("/v1/maps/owner/maintenance", {"what": "compact"}).status == 200

@@ -25,6 +25,7 @@ from millpond.nodes.replication.agreement import Agreement, Finding
 from millpond.nodes.replication.follower import FollowerStatus
 from millpond.pond import Pond, open_pond
 from millpond.settings import Settings, load_settings
+from millpond.testing.passing_time import while_time_passes
 from millpond.times.instants import parse_instant
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -372,8 +373,8 @@ def test_paused_merging_runs_only_on_demand(node: JobContext) -> None:
     hold(True)
     parts, _ = seal_data(made.definition, rows, node.pond.folder / "writer" / "by-hand")
     position = node.pond.commit_load(parts, wait=False).position
-    with pytest.raises(Unavailable):
-        node.pond.log.wait_applied(position, timeout=1.5)  # longer than the merger takes to look on its own
+    with pytest.raises(Unavailable):  # longer than the merger takes to look on its own
+        while_time_passes(node.clock, lambda: node.pond.log.wait_applied(position, timeout=60))
     assert made.get("car", at=moment(NOW)) is None
     assert node.run("merge").summary == "merged 1 part, 1 row"
     assert made.get("car", at=moment(NOW)) == "ann"

@@ -18,7 +18,6 @@ from millpond.errors import Unavailable
 from millpond.server.limits import SMALL_BYTES, BodyBudget
 from millpond.server.route_table import ORDER_BYTES_MAX
 from tests.nodes.conftest import Answer, Served
-from tests.nodes.following import until
 
 KIB = 1 << 10
 
@@ -100,7 +99,7 @@ def test_what_does_not_fit_comes_again_later(small: Served, announced: bool) -> 
     half = len(body) // 2
     first.send(body[:half] if announced else b"%x\r\n%s\r\n" % (half, body[:half]))
     budget: BodyBudget = small.service.bodies
-    until(lambda: budget.taken >= half)
+    small.until(lambda: budget.taken >= half)
     refused = lookup(small, question(700 * KIB))
     assert (refused.status, refused.json()["kind"], refused.headers["Retry-After"]) == (503, "request_memory_full", "1")
     assert lookup(small, question(40 * KIB)).status == 200, "small ones always fit"
@@ -124,10 +123,10 @@ def test_who_does_not_send_on_gives_room_to_others(serve: Callable[..., Served],
     first = Sender(small, "POST", "/v1/maps/m/lookup", len(body))
     first.send(body[: len(body) // 2])
     budget = small.service.bodies
-    until(lambda: budget.taken > 0)
+    small.until(lambda: budget.taken > 0)
     if how == "goes away":
         first.close()
-    until(lambda: budget.taken == 0)
+    small.until(lambda: budget.taken == 0)
     assert lookup(small, question(700 * KIB)).status == 200
     first.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -171,20 +172,22 @@ def test_nothing_is_known_of_maps_that_nobody_asks_any_more(pond: Pond) -> None:
 
 
 def test_what_is_closed_begins_nothing_again(pond: Pond) -> None:
-    """Not even when its timer has gone off already, or a question is under way."""
+    """Not even when its thread is about to look, or a question is under way."""
+    others = set(threading.enumerate())
     fill(pond.create_map("m", kind="state", value="long"), range(1_000), 0)
     answers = LookupService(pond, pond.clock, idle_ms=60_000)
     query = pa.table({"key": [f"k{key:05d}" for key in range(1_000)]})
     begun = answers.snapshot(pond.map("m"))
     with answers._fresh._slot("m"):  # as who asks holds it
         answers.close()
-    answers._fresh._wake()
-    assert (answers._fresh._timer, answers._fresh._slots) == (None, {})
+    for thread in set(threading.enumerate()) - others:
+        thread.join()
+    assert answers._fresh._slots == {}
     assert begun.lookup(["k00001"]).to_pylist() == [0], "who has it reads to the end"
     with pytest.raises(Closed):
         answers.lookup("m", query)
     answers.close()
-    assert answers._fresh._timer is None
+    assert set(threading.enumerate()) <= others
 
 
 class _Replaced(FolderObjects):

@@ -15,7 +15,8 @@ from millpond.cli.parts import _one
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import listening
 from tests.nodes.conftest import ClusterHere, Served
-from tests.nodes.test_job_routes import SECONDS, damaged, owner
+from tests.nodes.following import caught_up
+from tests.nodes.test_job_routes import damaged, owner
 
 
 @pytest.fixture(autouse=True)
@@ -165,8 +166,7 @@ def test_parts_of_a_node_in_every_state(node: Served) -> None:
 def test_parts_of_a_cluster_name_their_node(cluster: ClusterHere) -> None:
     owner(cluster[0])
     for node in cluster.nodes:
-        assert node.pond.log.wait_position(2, SECONDS)
-        node.pond.log.wait_applied(2)
+        caught_up(node, 2)
     table = cells(typed("parts", "--state", "retained", "--pond", cluster[1].url))
     assert table[1] == ["part", "state", "map", "rows", "size", "age", "source"]
     assert [row[0] for row in table if row[0].startswith("http")] == cluster.urls

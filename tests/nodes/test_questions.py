@@ -21,7 +21,6 @@ from millpond.client.lookup import Questions
 from millpond.client.snapshots.pin import SnapshotPin
 from millpond.client.snapshots.planned import open_pinned, open_remote, pin_snapshot, pinned_objects
 from millpond.client.transport import Nodes
-from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.nodes.lookup_service import arrow_stream
@@ -70,7 +69,7 @@ def reading(weather: Any, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def questions(weather: Any, reading: Settings) -> Iterator[Questions]:
-    made = Questions(Nodes(weather.url, reading), None, reading, SystemClock())
+    made = Questions(Nodes(weather.url, reading), None, reading, weather.clock)
     yield made
     made.close()
 
@@ -159,7 +158,7 @@ def test_large_questions_go_in_pieces(weather: Any, questions: Questions, monkey
 @pytest.mark.settings(min_time_to_keep_snapshots="10min")
 def test_few_keys_are_looked_up_remotely_until_a_snapshot_pays(weather: Any, reading: Settings) -> None:
     made = Questions(
-        Nodes(weather.url, reading), None, reading.model_copy(update={"remote_rows_max": 10}), SystemClock()
+        Nodes(weather.url, reading), None, reading.model_copy(update={"remote_rows_max": 10}), weather.clock
     )
     pond_map = weather.pond.map("weather")
     for _ in range(3):
@@ -321,14 +320,14 @@ def test_processes_of_a_machine_fetch_once(weather: Any, tmp_path: Path) -> None
 
 
 def test_copies_of_old_jobs_go_when_new_ones_come(weather: Any, reading: Settings, tmp_path: Path) -> None:
-    where, clock = SnapshotPin((weather.url,), "weather"), ManualClock(SystemClock().now_ms())
+    where, clock = SnapshotPin((weather.url,), "weather"), weather.clock
     pond_map = weather.pond.map("weather")
     names: list[set[str]] = []
     for number in range(3):
         load(
             weather, pond_map, pa.table({"key": ["k00001"], "effective_time": [number], "temp": [1.5], "code": ["new"]})
         )
-        manifest = pin_snapshot(where, settings=reading)
+        manifest = pin_snapshot(where, settings=reading, clock=clock)
         open_pinned(where, manifest.id, settings=reading, clock=clock).close()
         names.append({file.stem for file in (tmp_path / "cache").rglob("manifests/*.json")})
         clock.advance(reading.min_time_to_keep_snapshots if number else 0)

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 
 from millpond.client.pond import open_nodes
-from millpond.clock import ManualClock
 from millpond.errors import MillpondError, Unavailable
 from tests.nodes.conftest import free_ports
 
 if TYPE_CHECKING:
+    from millpond.clock import ManualClock
     from tests.nodes.conftest import Served
 
 NODES = range(3)
@@ -64,9 +64,7 @@ class World:
 
     def start(self, number: int) -> None:
         if number not in self.running:
-            self.running[number] = self.serve(
-                port=self.ports[number], nodes=self.urls, data=str(self.disk(number)), clock=self.clock
-            )
+            self.running[number] = self.serve(port=self.ports[number], nodes=self.urls, data=str(self.disk(number)))
 
     def stop(self, number: int) -> None:
         node = self.running.pop(number, None)
@@ -108,7 +106,7 @@ class World:
         for number in NODES:
             self.start(number)
         for node in self.running.values():
-            node.wait_ready(60)
+            node.wait_ready()
         self.whole = dict.fromkeys(NODES, True)
 
     def check(self) -> None:
@@ -125,9 +123,9 @@ class World:
 
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
 def test_an_answer_is_never_older_than_what_was_acknowledged(
-    serve: Callable[..., Served], tmp_path: Path, seed: int
+    serve: Callable[..., Served], clock: ManualClock, tmp_path: Path, seed: int
 ) -> None:
-    clock, chance = ManualClock(now=1_700_000_000_000), random.Random(seed)
+    chance = random.Random(seed)
     world = World(tmp_path, serve, clock, chance)
     acts = (world.start, world.start, world.start, world.stop, world.save, world.lose, world.lose, world.load,
             world.load, world.settle)  # fmt: skip

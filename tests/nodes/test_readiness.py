@@ -11,7 +11,7 @@ import pytest
 
 import millpond
 from millpond.errors import Unavailable
-from tests.nodes.following import caught_up, rows, served_again, until
+from tests.nodes.following import caught_up, rows, served_again
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import Answer, ClusterHere, Served
@@ -21,9 +21,13 @@ Serve = Callable[..., "Served"]
 
 def synchronised(cluster: ClusterHere, value: int) -> None:
     """Load a key through a client, which waits until every node has merged it."""
-    with millpond.open(cluster.url, synchronise=True) as pond:
-        pond.create_map("m", kind="state", value="long", exist_ok=True)
-        pond.map("m").load(rows("a", value=value))
+
+    def load() -> None:
+        with millpond.open(cluster.url, synchronise=True) as pond:
+            pond.create_map("m", kind="state", value="long", exist_ok=True)
+            pond.map("m").load(rows("a", value=value))
+
+    cluster[0].while_time_passes(load)
 
 
 def question(node: Served) -> Answer:
@@ -123,7 +127,7 @@ def test_a_primary_enters_nothing_before_it_has_heard_all_replicas(
     cluster[0].close()
     cluster[2].close()
     again = served_again(serve, cluster, 0)
-    until(lambda: question(again).status == 200)
+    again.until(lambda: question(again).status == 200)
     created = again.post("/v1/maps", {"name": "n", "kind": "state"})
     assert (created.status, kind_of(created)) == (503, "node_not_ready")
     assert cluster.urls[2] in created.json()["values"]["reason"]
@@ -145,7 +149,7 @@ def test_a_node_that_says_so_serves_without_peers(cluster: ClusterHere, serve: S
 def test_what_a_node_confirmed_is_remembered_by_its_peers(cluster: ClusterHere, serve: Serve, tmp_path: Path) -> None:
     """Both replicas lose a load, one keeps the word of the other: neither answers, and the reason names the load."""
     synchronised(cluster, 1)
-    until(lambda: cluster[2].node.follower.survey._confirmed.get(cluster.urls[1]) == 2)
+    cluster[2].until(lambda: cluster[2].node.follower.survey._confirmed.get(cluster.urls[1]) == 2)
     for node in cluster.nodes:
         node.close()
     forgetful = [served_again(serve, cluster, number, tmp_path / f"fresh{number}") for number in (0, 1)]
@@ -164,7 +168,7 @@ def test_an_empty_node_is_no_source_of_a_repair(cluster: ClusterHere, serve: Ser
     emptied.node.scheduler.pause("replicate")
     if emptied.pond.log.position()[0] == 0:
         cluster[1].post("/v1/repair", {"source": emptied.url, "over": True})
-        until(lambda: cluster[1].get("/v1/repair").json()["state"] == "failed")
+        cluster[1].until(lambda: cluster[1].get("/v1/repair").json()["state"] == "failed")
         assert cluster[1].get("/v1/repair").json()["error"]["kind"] == "repair_from_empty"
     assert question(cluster[1]).json()["value"] == 1
 

@@ -15,7 +15,7 @@ from millpond.clock import SystemClock
 from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile
 from tests.nodes.conftest import Served
-from tests.nodes.test_uploads import HERE, Writer, until
+from tests.nodes.test_uploads import HERE, Writer
 
 CLOCK = SystemClock()
 PATIENCE = "30s"
@@ -89,7 +89,7 @@ def test_an_upload_that_is_cut_off_goes_on_after_the_start(serve: Callable[..., 
     for name, value in {**writer.headers(data), "Content-Length": str(len(data))}.items():
         line.putheader(name, value)
     line.endheaders(data[:1_500_000])
-    until(lambda: writer.state(part)["offset"] > 1_000_000)
+    writer.node.until(lambda: writer.state(part)["offset"] > 1_000_000)
     with stopping(writer.node) as ended:
         assert ended() < PROMPT_SECONDS
     line.close()

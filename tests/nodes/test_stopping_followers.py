@@ -12,7 +12,7 @@ from millpond.client.stopping import Interrupt, wait_ended
 from millpond.errors import Unavailable
 from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 from tests.nodes.conftest import Served, free_ports
-from tests.nodes.following import SECONDS, caught_up, load, until
+from tests.nodes.following import SECONDS, caught_up, load
 
 PATIENT = {"read_timeout": "1h", "replication_interval": "1h", "shutdown_timeout": "1s"}
 
@@ -59,7 +59,7 @@ def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, ma
     trouble = pair.hold(match, after)
     position = load(pair.primary, "b")
     follower.start()
-    assert trouble.struck.wait(SECONDS)
+    assert trouble.struck.wait(60)
     thread = follower._thread
     assert thread is not None
     follower.stop()
@@ -78,7 +78,7 @@ def test_a_node_that_is_cloning_stops(pair: Pair) -> None:
     pair.primary.pond.log.wait_applied(pair.primary.pond.log.position()[0])
     trouble = pair.hold(b"GET /v1/maps/m/shard", 100)
     replica = pair.replica()
-    assert trouble.struck.wait(SECONDS)
+    assert trouble.struck.wait(60)
     replica.close()
     assert pair.primary.node.follower.status().state == "following"
 
@@ -91,9 +91,9 @@ def test_a_node_that_repairs_or_compares_stops(pair: Pair, ask: str) -> None:
     trouble = pair.hold(b"GET /v1/maps/m/digest")
     thread = threading.Thread(target=replica.post, args=(ask, {}), daemon=True)
     thread.start()
-    assert trouble.struck.wait(SECONDS)
+    assert trouble.struck.wait(60)
     replica.close()
-    until(lambda: not at_work("repair"))
+    pair.primary.until(lambda: not at_work("repair"))
 
 
 def test_an_interrupt_breaks_what_waits_and_refuses_what_comes() -> None:

@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -90,15 +88,6 @@ def writer(node: Served, tmp_path: Path) -> Writer:
 HERE, ABSENT = {"state": "here", "offset": 0}, {"state": "absent", "offset": 0}
 
 
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
-    waited = threading.Event()
-    for _ in range(int(seconds / 0.02)):
-        if true():
-            return
-        waited.wait(0.02)
-    raise AssertionError("it did not come to be")
-
-
 # -- sending ------------------------------------------------------------------------------------------
 
 
@@ -128,8 +117,8 @@ def test_an_upload_goes_on_where_it_stopped(writer: Writer) -> None:
 def test_a_lost_connection_leaves_what_came(writer: Writer) -> None:
     part, data = writer.part(count=20_000)
     writer.cut(part, data, 400_000)
-    until(lambda: writer.state(part)["offset"] == 400_000)
-    until(lambda: writer.send(part, data, 400_000).json() == HERE)
+    writer.node.until(lambda: writer.state(part)["offset"] == 400_000)
+    writer.node.until(lambda: writer.send(part, data, 400_000).json() == HERE)
 
 
 def test_a_connection_may_be_lost_anywhere(writer: Writer) -> None:
@@ -373,7 +362,7 @@ def test_only_the_primary_enters_loads(cluster: ClusterHere, tmp_path: Path) -> 
     assert refused.json()["values"]["primary"] == cluster[0].url
     writer.send(part, data)
     position = writer.enter(part).json()["position"]
-    assert replica.pond.log.wait_position(position, 20)
+    assert replica.while_time_passes(lambda: replica.pond.log.wait_position(position, 600))
     replica.pond.log.wait_applied(position)
     assert replica.pond.map("m").get("k00007") == 7
     assert list((replica.pond.folder / "uploads").glob("*")) == [], "it took its own upload"

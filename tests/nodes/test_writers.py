@@ -18,13 +18,14 @@ import millpond
 from millpond.client import upload
 from millpond.client.transport import Nodes
 from millpond.client.upload import discard_parts, enter_load, upload_parts
-from millpond.clock import ManualClock, SystemClock
+from millpond.clock import ManualClock
 from millpond.errors import Denied, Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.settings import Settings, load_settings
 from millpond.testing.faulty_proxy import FaultyProxy, Trouble
+from millpond.testing.passing_time import while_time_passes
 from millpond.testing.rows import canonical_of
 from tests.nodes.acted import ActedRequest, Stage, free_port, refuse, say
 from tests.nodes.conftest import free_ports
@@ -278,7 +279,8 @@ def test_a_replica_that_stays_behind_is_named_and_who_has_it_too(
     with Stage(refuse(503, "Unavailable", "primary_unreachable", node=urls[0])) as behind:
         nodes = Nodes([*urls[:2], behind.url], quick())
         with pytest.raises(Unavailable) as caught:
-            enter_load(nodes, sealed(tmp_path), load_id="abc", clock=SystemClock())
+            clock = ManualClock()
+            while_time_passes(clock, lambda: enter_load(nodes, sealed(tmp_path), load_id="abc", clock=clock))
         error = caught.value
         assert error.kind == "load_behind"
         assert error.values["entered"] == f"{urls[0]}, {urls[1]}"
@@ -291,10 +293,10 @@ def test_a_node_that_is_still_working_is_tried_again(receivers: list[tuple[Recei
     slow = refuse(503, "Unavailable", "merge_slow")
     read = lambda act: lambda request: (request.rfile.read(int(request.headers["Content-Length"])), act(request))  # noqa: E731
     with Stage(read(slow), read(slow), read(slow), read(slow), read(say(200, {"position": 1}))) as replica:
-        result = enter_load(
-            Nodes([receivers[0][1], replica.url], quick()), sealed(tmp_path), load_id="abc", clock=SystemClock(),
-            synchronise=True,
-        )  # fmt: skip
+        nodes, clock = Nodes([receivers[0][1], replica.url], quick()), ManualClock()
+        result = while_time_passes(
+            clock, lambda: enter_load(nodes, sealed(tmp_path), load_id="abc", clock=clock, synchronise=True)
+        )
         assert result.synchronised
         assert len(replica.requests) == 5
 

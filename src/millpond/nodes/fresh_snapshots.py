@@ -7,7 +7,7 @@
 Invariants:
 * one thread makes the snapshot of a map, others that want it wait;
 * a snapshot that nobody used in `idle_ms` is let go of, and with it all that is known of its map;
-* after `close` nothing is open, no timer runs, and none begins again.
+* one thread waits for that, while a snapshot is open; after `close` nothing is open, it ends, and none begins again.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class FreshSnapshots:
     def __init__(self, clock: Clock, idle_ms: int) -> None:
         self._clock, self._idle_ms = clock, idle_ms
         self._slots: dict[str, _Slot] = {}
-        self._timer: threading.Timer | None = None
-        self._closed = False
+        self._releasing = False
+        self._closing = threading.Event()
         self._lock = threading.Lock()
 
     def known(self, map: Map) -> Fresh | None:
@@ -90,14 +90,14 @@ class FreshSnapshots:
             if fresh is None or not fresh.shows(map):
                 fresh = _laid_over(map, fresh, self._clock.now_ms()) or _frozen(map)
                 with self._lock:
-                    slot.fresh = None if self._closed else fresh
+                    slot.fresh = None if self._closing.is_set() else fresh
         return fresh
 
     @contextmanager
     def _slot(self, name: str) -> Iterator[_Slot]:
         """The slot of a map, which is not let go of meanwhile."""
         with self._lock:
-            if self._closed:
+            if self._closing.is_set():
                 raise Closed("the node is stopping", kind="node_stopping", hint="send it to another node")
             slot = self._slots.setdefault(name, _Slot())
             slot.users += 1
@@ -110,18 +110,19 @@ class FreshSnapshots:
                 self._expect_idle()
 
     def _expect_idle(self) -> None:
-        """Look again in a while. The lock is held."""
-        if self._timer is None and self._slots and not self._closed:
-            self._timer = threading.Timer(max(self._idle_ms / 1000, 1.0), self._wake)
-            self._timer.daemon = True
-            self._timer.start()
+        """Look again in a while, as long as there is a snapshot. The lock is held."""
+        if not self._releasing and self._slots and not self._closing.is_set():
+            self._releasing = True
+            threading.Thread(target=self._release_in_time, name="snapshots-idle", daemon=True).start()
 
-    def _wake(self) -> None:
-        with self._lock:
-            # Of one piece: were it closed in between, a timer would begin again after that.
-            self._timer = None
-            self._release()
-            self._expect_idle()
+    def _release_in_time(self) -> None:
+        seconds = max(self._idle_ms / 1000, 1.0)
+        while not self._clock.wait(self._closing, self._clock.monotonic() + seconds):
+            with self._lock:
+                self._release()
+                self._releasing = bool(self._slots)
+                if not self._releasing:
+                    return
 
     def release_idle(self) -> int:
         """Let go of the snapshots that nobody used lately; how many."""
@@ -136,10 +137,7 @@ class FreshSnapshots:
     def close(self) -> None:
         """Let go of all of them, for good. Readers read to the end; closing twice is harmless."""
         with self._lock:
-            self._closed = True
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._closing.set()
             self._slots.clear()
 
 

@@ -155,6 +155,7 @@ class Node:
         self.stopping = True
         # Before anything is waited for: who starts, a job or a repair may be waiting for another node.
         self.follower.interrupt()
+        self.pond.log.announce()  # for the peers that wait for an entry: the answer comes before the server ends
         with self._ending:
             if self.started:
                 self.scheduler.stop()

@@ -47,7 +47,6 @@ __all__ = ("routes",)
 WAIT_SECONDS_MAX = 30.0
 WORK_SECONDS_MAX = 600.0
 PAGE_MAX = 10_000
-_SLICE_SECONDS = 0.5
 _MOVES_MAX = 5
 
 Answer = TypeVar("Answer")
@@ -132,11 +131,8 @@ def _replicate(node: Node, wanted: int, timeout: float, *, applied: bool, maps: 
 
 
 def _wait_for_next(node: Node, after: int, seconds: float) -> None:
-    """Wait for the entry after a position, in slices: a node that stops is not kept from it."""
-    until = node.clock.monotonic() + seconds
-    while (left := until - node.clock.monotonic()) > 0 and not node.stopping:
-        if node.pond.log.wait_position(after + 1, min(left, _SLICE_SECONDS)):
-            return
+    """Wait for the entry after a position, or for the node to stop."""
+    node.pond.log.wait_position(after + 1, seconds, stopped=lambda: node.stopping)
 
 
 def _first(node: Node) -> int:

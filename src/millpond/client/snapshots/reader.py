@@ -221,7 +221,8 @@ class SnapshotReader:
     def _awaited(self, fetch: _Fetch, old: FetchedSnapshot | None) -> Snapshot:
         """The result of the fetch; `old` when it fails without a final answer."""
         seconds = self._settings.snapshot_fetch_timeout / 1000
-        error = fetch.error if fetch.done.wait(seconds) else self._too_slow(seconds)
+        ended = self._clock.wait(fetch.done, self._clock.monotonic() + seconds)
+        error = fetch.error if ended else self._too_slow(seconds)
         with self._lock:
             held = self._held
         if error is None and held is not None:

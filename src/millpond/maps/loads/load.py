@@ -193,14 +193,14 @@ def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:
 
 
 def wait_for(loads: Loads, holds: Callable[[ReadTransaction], bool], timeout: float) -> bool:
-    """Wait until something holds in the space; whether it came to hold in time."""
+    """Wait until something holds in the space; True when it came to hold in time."""
 
     def look() -> bool:
         with loads.space.read() as tx:
             return holds(tx)
 
     with loads.changed:
-        return loads.changed.wait_for(look, timeout)
+        return loads.clock.wait_for(loads.changed, look, loads.clock.monotonic() + timeout)
 
 
 def load_data(

@@ -114,6 +114,13 @@ class Merger:
         with self._lock:
             return self._reports.get(position)
 
+    def wait_report(self, position: int, seconds: float) -> MaintenanceReport | None:
+        """The report of the maintenance order at a position; None when there is none after so many seconds."""
+        clock = self.loading.clock
+        with self.loads.changed:
+            clock.wait_for(self.loads.changed, lambda: self.report(position) is not None, clock.monotonic() + seconds)
+        return self.report(position)
+
     def status(self) -> list[dict[str, Any]]:
         """For each map: what waits, up to where it is applied, the last merge, the last error."""
         with self.loads.space.read() as tx:
@@ -136,6 +143,7 @@ class Merger:
     # -- at work --------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        clock = self.loading.clock
         with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="millpond-merge") as pool:
             while not self._stopping.is_set():
                 self._wake.clear()
@@ -147,7 +155,7 @@ class Merger:
                     _LOG.exception("the merger could not look what waits")
                 else:
                     self.error = ""
-                self._wake.wait(LOOK_AGAIN_SECONDS)
+                clock.wait(self._wake, clock.monotonic() + LOOK_AGAIN_SECONDS)
 
     def _due(self) -> Iterator[str]:
         """The maps that something waits for and nobody works on, marked as worked on."""
@@ -180,10 +188,7 @@ class Merger:
         finally:
             self._tell(name, merged, began, error)
             self.loads.failures.ended(name, attempt, error)
-        if error is None:
-            self.nudge()
-        else:
-            self.loads.announce()
+        self.loads.announce()
 
     def _tell(self, name: str, merged: Merged, began: float, error: Exception | None) -> None:
         clock = self.loading.clock

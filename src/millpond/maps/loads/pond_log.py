@@ -121,9 +121,12 @@ class PondLog:
         """
         wait_applied(self._loading, position, maps, timeout)
 
-    def wait_position(self, position: int, timeout: float) -> bool:
-        """Wait until the log has come to a position, at most so many seconds; whether it has."""
-        return wait_for(self._loading.loads, lambda tx: head_of(tx).position >= position, timeout)
+    def wait_position(self, position: int, timeout: float, *, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until the log has come to a position, at most so many seconds; True when it has.
+
+        When `stopped` becomes true and `announce` is called, the wait ends early, as if the log had come there.
+        """
+        return wait_for(self._loading.loads, lambda tx: stopped() or head_of(tx).position >= position, timeout)
 
     def announce(self) -> None:
         """Wake those who wait for an entry, or for one to be applied: the space was changed past this log."""

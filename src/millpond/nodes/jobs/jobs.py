@@ -248,8 +248,8 @@ def _reports(node: JobContext, positions: list[int], stopping: threading.Event) 
     node.merger.nudge()
     until = node.clock.monotonic() + WAIT_SECONDS
     for position in positions:
-        while node.merger.report(position) is None and node.clock.monotonic() < until:
-            if stopping.wait(_SLICE_SECONDS / 10):
+        while not stopping.is_set() and node.clock.monotonic() < until:
+            if node.merger.wait_report(position, _SLICE_SECONDS) is not None:
                 break
     return [node.merger.report(position) for position in positions]
 

@@ -152,7 +152,7 @@ class _Comparison:
                 behind = max(wanted["entry"] - answer["entry"], 0)
                 return self._finding(peer, answer, "behind", behind=behind, reason="the map changes all the time")
             # The map moved on between the two questions: catch the primary where this node is now, or was.
-            self.stopping.wait(_PAUSE_SECONDS)
+            self.clock.wait(self.stopping, self.clock.monotonic() + _PAUSE_SECONDS)
             again = self._ask(self.primary, answer["position"])
             wanted = wanted if isinstance(again, Finding) else again
 
@@ -170,7 +170,7 @@ class _Comparison:
                 return Finding(map=self.name, node=peer.url, state=state, reason=str(error))
             if self._left() <= 0 or answer.state == "unreachable":
                 return answer
-            self.stopping.wait(_PAUSE_SECONDS)
+            self.clock.wait(self.stopping, self.clock.monotonic() + _PAUSE_SECONDS)
 
     def _not_there(self, peer: Participant, position: int, error: Unavailable) -> Finding:
         if error.kind == "node_unreachable":

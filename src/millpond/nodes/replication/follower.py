@@ -52,6 +52,8 @@ _BACKOFF = Backoff(first_seconds=0.2, seconds_max=30.0)
 LONG_POLL_SECONDS_MAX = 30.0
 FAILURES_LOGGED = 3
 """A waiter gets an error that the node is behind when so many tries failed while it waited."""
+WAKE_SECONDS = 1.0
+"""So often a waiter ends the pause of the thread again, which may have begun just after it was ended."""
 REST_SECONDS_MAX = 10.0
 """However much there is to enter, so often the node is looked after."""
 
@@ -214,17 +216,24 @@ class Follower:
     def _wait(self, position: int, until: float) -> None:
         with self._changed:
             failures = self._failures
-            while self._pond.log.position()[0] < position:
+            while (seen := self._progress())[0] < position:
                 if self.soundness.fork is not None and self._failures > failures:
                     raise self.soundness.fork
                 if not self.pause.going:
                     raise _held(position)
-                left = until - self._clock.monotonic()
-                if self._ending() or left <= 0 or self._failures >= failures + FAILURES_LOGGED:
+                now = self._clock.monotonic()
+                if self._ending() or now >= until or self._failures >= failures + FAILURES_LOGGED:
                     raise self._behind(position, self._error or "it was not there in time")
                 # Whoever waits is not left waiting for the end of a long pause.
                 self._wake.set()
-                self._changed.wait(min(left, 1.0))
+                self._wait_progress(seen, min(until, now + WAKE_SECONDS))
+
+    def _wait_progress(self, seen: tuple[object, ...], until: float) -> None:
+        self._clock.wait_for(self._changed, lambda: self._progress() != seen, until)
+
+    def _progress(self) -> tuple[int, object, object, bool, bool]:
+        """All that ends a wait for a position, or is a reason to look at it again."""
+        return self._pond.log.position()[0], self._failures, self.soundness.fork, self.pause.going, self._ending()
 
     def ask_now(self, timeout: float) -> None:
         """Let the node ask the others once more, also while it is held, and wait until it has entered what they have.

@@ -65,7 +65,7 @@ class LocalPeer:
                         }
             if self._clock.monotonic() >= until:
                 raise _slow(name, applied, position)
-            self._never.wait(_PAUSE_SECONDS)
+            self._clock.wait(self._never, self._clock.monotonic() + _PAUSE_SECONDS)
 
     def shaped(self, name: str, version: int) -> int:
         """The last entry of the log that shaped a version of a map's shard; 0 when it is unknown.
@@ -126,7 +126,7 @@ class LocalPeer:
         while (at := min(self._pond.log.position()[0], self._pond.log.applied(name))) < position:
             if self._clock.monotonic() >= until:
                 raise _slow(name, at, position)
-            self._never.wait(_PAUSE_SECONDS)
+            self._clock.wait(self._never, self._clock.monotonic() + _PAUSE_SECONDS)
 
 
 def _slow(name: str, position: int, wanted: int) -> Unavailable:
