@@ -36,7 +36,7 @@ from millpond.maps.open_maps import OpenMaps
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
-from millpond.stores.files import disk_errors, write_file_atomically
+from millpond.stores.files import disk_errors, make_folder, write_file_atomically
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.stores.objects import open_objects
 from millpond.times.durations import is_off, optional_duration
@@ -314,6 +314,7 @@ def _check_folder(folder: Path, create: bool) -> None:
     if folder.exists() and any(folder.iterdir()) and not (folder / "space").exists():
         raise Invalid("the folder holds something else", kind="pond_folder", folder=folder, hint="name an empty folder")
     with disk_errors(folder):
+        make_folder(folder)
         for name in ("space", *FOLDERS):
             (folder / name).mkdir(parents=True, exist_ok=True)
     write_file_atomically(marker, _MARKER.encode(_Marker()))

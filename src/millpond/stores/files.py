@@ -32,6 +32,7 @@ __all__ = (
     "out_of_files",
     "checksum_file",
     "disk_errors",
+    "make_folder",
     "move",
     "remove_tree",
     "sweep_leftovers",
@@ -86,6 +87,15 @@ def sync(place: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, durably; one that is there already is fine."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)
+        # Without this a power cut may take the folder, with files in it that were synced.
+        sync(place.parent)
 
 
 def write_file_atomically(

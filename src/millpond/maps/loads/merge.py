@@ -32,7 +32,7 @@ from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
-from millpond.stores.files import disk_errors, move, sync
+from millpond.stores.files import disk_errors, make_folder, move, sync
 
 __all__ = ("Arrived", "MergeReport", "Received", "merge_loads", "merge_parts", "part_rows")
 
@@ -126,7 +126,7 @@ def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
         _copy(first, generation_folder(shard.folder, number))
         shard.switch(number)
     else:
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
         move(first, place / "data.mdb")
         step("merge.first_part_moved")
     if not shard.exists():
@@ -135,7 +135,7 @@ def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
 
 
 def _copy(file: Path, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     unfinished = folder / ".data.mdb.tmp"
     with disk_errors(folder):
         shutil.copyfile(file, unfinished)

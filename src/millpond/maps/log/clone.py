@@ -39,7 +39,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, CLONED, POND_ID, QUARANTINE
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
-from millpond.stores.files import disk_errors, remove_tree, sync, write_file_atomically
+from millpond.stores.files import disk_errors, make_folder, remove_tree, sync, write_file_atomically
 from millpond.stores.lmdb.environment import Environment
 from millpond.stores.locks import alone
 
@@ -200,7 +200,7 @@ def adopt_copy(shard: Shard, file: Path | None) -> None:
     target = generation_folder(shard.folder, number)
     remove_tree(target)
     with disk_errors(target):
-        target.mkdir(parents=True)
+        make_folder(target)
         if file is not None:
             # A second name of the same file: a crash leaves the first, to begin again with.
             os.link(file, target / "data.mdb")

@@ -39,7 +39,7 @@ from millpond.maps.shard.open_shards import OPEN_SHARDS
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.row_batches import decoded, whole_table
 from millpond.maps.shard.update_times import UpdateTimes, tracks_updates
-from millpond.stores.files import is_out_of_files, out_of_files, remove_tree, write_file_atomically
+from millpond.stores.files import is_out_of_files, make_folder, out_of_files, remove_tree, write_file_atomically
 from millpond.stores.lmdb.environment import Environment, Limits
 from millpond.stores.locks import alone
 
@@ -150,7 +150,7 @@ class Shard:
     def create(self) -> None:
         """Make an empty shard when there is none."""
         if not self.exists():
-            generation_folder(self.folder, 1).mkdir(parents=True, exist_ok=True)
+            make_folder(generation_folder(self.folder, 1))
             self.switch(1)
 
     def switch(self, number: int) -> None:
@@ -361,7 +361,7 @@ class Shard:
         """
         if not self.exists():
             self._missing()  # or the folder of a map that was dropped would come back
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         busy = Unavailable(
             "somebody else is changing the map", kind="map_busy", map=self.definition.name,
             hint="wait until the running load or maintenance is done",

@@ -17,6 +17,7 @@ from millpond.maps.model.snapshot_pointer import Current, current_snapshot, read
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import SnapshotManifest, collect, freeze, load_manifest
 from millpond.maps.snapshots.subset import collect_subsets
+from millpond.stores.files import make_folder
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects, Objects
 
@@ -62,7 +63,7 @@ def refreeze(
         map=shard.definition.name,
         hint="try again when it is done",
     )
-    shard.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(shard.folder)
     # Alone, so that nobody collects the files of a manifest that does not count yet.
     with alone(shard.folder / "freeze.lock", wait_seconds, busy):
         return _refreeze(space, clock, objects, shard)

@@ -31,7 +31,7 @@ import lmdb
 
 from millpond.errors import Closed, NotFound, Unavailable
 from millpond.kernel.space import WouldBlock, already_writing
-from millpond.stores.files import disk_errors
+from millpond.stores.files import disk_errors, make_folder, sync
 from millpond.stores.lmdb.errors import is_open_already, translated
 from millpond.stores.lmdb.probe import refuse_truncated
 from millpond.stores.lmdb.write_queue import Group, Request, WriteQueue
@@ -407,11 +407,14 @@ def _open(path: Path, readonly: bool, durable: bool, limits: Limits) -> Environm
     if readonly and not _exists(path):
         raise NotFound("there is no environment here", kind="space_not_found", path=path)
     try:
+        new = not _exists(path)
         if not readonly:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             with disk_errors(path):
                 _reserve_lock(path / "lock.mdb", limits.readers_max)
         environment = _reserve_unclosed(path, readonly, durable, limits)
+        if new and durable:
+            sync(path)  # LMDB syncs what is in its file, and not the file's name
     except lmdb.Error as error:
         raise translated(error, path) from error
     except OSError as error:

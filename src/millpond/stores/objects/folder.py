@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
-from millpond.stores.files import disk_errors, sweep_unfinished, sync, unfinished_file, write_file_atomically
+from millpond.stores.files import (
+    disk_errors,
+    make_folder,
+    sweep_unfinished,
+    sync,
+    unfinished_file,
+    write_file_atomically,
+)
 from millpond.stores.locks import alone
 from millpond.stores.objects.memory import content_tag
 from millpond.stores.objects.protocol import (
@@ -50,7 +57,7 @@ class FolderObjects(ObjectStore):
         self.root = Path(where).absolute()
         self.where = str(self.root)
         with disk_errors(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_folder(self.root)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.where,))

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from millpond.stores.files import sync
 from millpond.testing.rows import canonical_of
 from millpond.testing.simulation.history import History, Proposal
 from millpond.testing.simulation.site import Site
@@ -216,6 +217,8 @@ def follow(world: World, count: int) -> None:
             assert source is not None, f"the primary lost part {part['id']} of entry {entry.position}"
             parts[part["id"]] = world.upload_folder()
             shutil.copytree(source, parts[part["id"]])
+            for place in (*parts[part["id"]].iterdir(), parts[part["id"]]):
+                sync(place)
         replica.log.enter(entry, parts)
 
 

@@ -3,7 +3,7 @@
 A crash takes an **image** of the pond's files at the step, and only then unwinds the stack: what the code does while it
 unwinds, which no killed process would do, is not in the image. The image is the pond from then on.
 
-What it does not try is a power cut, which also loses what was written and not synced.
+A power cut is a crash whose image has, by chance, nothing of what was written and not synced (`power.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from millpond.testing.faulty_space import FaultySpace
 
-__all__ = ("NO_FAULT", "Fault", "SimulatedCrash", "Steps", "draw_fault")
+__all__ = ("CRASHES", "NO_FAULT", "Fault", "SimulatedCrash", "Steps", "draw_fault")
 
+CRASHES = ("crash", "power-cut")
 STEPS_MAX = 16
 """A crash comes within so many steps, or not in this action."""
 
@@ -52,7 +53,9 @@ class Fault:
 
 
 NO_FAULT = Fault()
-_NAMES = ("crash",) * 4 + ("disk-full",) * 2 + ("answer-lost", "commit-lost", "silent", "space-full")
+_NAMES = (
+    ("crash",) * 3 + ("power-cut",) * 3 + ("disk-full",) * 2 + ("answer-lost", "commit-lost", "silent", "space-full")
+)
 
 
 def draw_fault(chance: random.Random) -> Fault:
@@ -60,7 +63,7 @@ def draw_fault(chance: random.Random) -> Fault:
     if chance.random() < 0.6:
         return NO_FAULT
     name = chance.choice(_NAMES)
-    return Fault(name, chance.randint(1, STEPS_MAX) if name in ("crash", "disk-full") else 0)
+    return Fault(name, chance.randint(1, STEPS_MAX) if name in (*CRASHES, "disk-full") else 0)
 
 
 class Steps:
@@ -90,7 +93,7 @@ class Steps:
         self.struck = True
         if self._fault.name == "disk-full":
             raise Unavailable("the disk is full", kind="disk_full", hint="free some space", step=name)
-        if self._fault.name == "crash":
+        if self._fault.name in CRASHES:
             self._crash()
             self.crashed_at = name
             raise SimulatedCrash(name)

@@ -3,8 +3,9 @@
 Invariants, checked after each action and each recovery:
 * Loads that were acknowledged are in the log, each once; the log only grows.
 * The rows of each map, of either pond, are those of the model at the position up to which the pond says that it is
-  applied. After an error they may be those of a later position, for a merge is made before its parts leave the queue;
-  and of some keys those before maintenance, of others those after it, for it works in several changes.
+  applied. After an error they may be those of a later position, for a merge is made before its parts leave the queue:
+  the shard itself says after which load. While a maintenance order is carried out they may be, of some keys, those
+  before it and, of others, those after it, for it works in several changes.
 * The follower's log is the beginning of the primary's.
 * No part is quarantined, and no action fails but for the fault that it was given.
 
@@ -36,7 +37,8 @@ from millpond.testing.audit import audit_answers, brief, canonical_bits
 from millpond.testing.rows import canonical_of
 from millpond.testing.scratch import scratch_folder
 from millpond.testing.simulation.actors import ACTORS, KINDS, Action, World, create, follow, load_parts, reopen
-from millpond.testing.simulation.faults import NO_FAULT, Fault, SimulatedCrash, Steps, draw_fault
+from millpond.testing.simulation.faults import CRASHES, NO_FAULT, Fault, SimulatedCrash, Steps, draw_fault
+from millpond.testing.simulation.power import DurableRecord, recording
 from millpond.testing.simulation.site import Site, rows_of
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ __all__ = ("Broken", "Result", "simulate")
 
 DAY = 86_400_000
 RECOVERIES_MAX = 3
+_MAINTENANCE = ("condense", "retain")
 
 
 class Broken(AssertionError):
@@ -91,12 +94,16 @@ class _Simulation:
         self.chance, self.trace = chance, trace
         self.clock = ManualClock(now=20_000 * DAY)
         self.steps = Steps()
-        self.sites = Site("primary", folder, self.clock), Site("replica", folder, self.clock)
+        (folder / "durable").mkdir()
+        self.record = DurableRecord(folder / "durable")
+        self.sites = (
+            Site("primary", folder, self.clock, self.record), Site("replica", folder, self.clock, self.record),
+        )  # fmt: skip
         self.world = World(folder, self.sites, chance)
         self.world.read = self._read
 
     def run(self, steps: int) -> None:
-        with listening(self.steps):
+        with listening(self.steps), recording(self.record):
             for site in self.sites:
                 site.open()
             for _ in range(steps):
@@ -133,7 +140,8 @@ class _Simulation:
         self._check()
 
     def _outcome(self, action: Action, fault: Fault) -> str:
-        self.steps.begin(fault, action.site.take_image)
+        power_cut = self.chance.getrandbits(32) if fault.name == "power-cut" else None
+        self.steps.begin(fault, partial(action.site.take_image, power_cut))
         outcome = "done"
         try:
             with fault.of_space(action.site.space):
@@ -153,7 +161,7 @@ class _Simulation:
         for attempt in range(RECOVERIES_MAX):
             site.crash()
             again = self.chance.random() < 0.3 and attempt + 1 < RECOVERIES_MAX
-            fault = Fault("crash", self.chance.randint(1, 8)) if again else NO_FAULT
+            fault = Fault(self.chance.choice(CRASHES), self.chance.randint(1, 8)) if again else NO_FAULT
             outcome = self._outcome(Action("recover", site, site.open), fault)
             self.trace.append(f"{len(self.trace) + 1:4} {site}: recover {fault}".rstrip() + f" -> {outcome}")
             if self.steps.crashed_at is None:
@@ -177,18 +185,35 @@ class _Simulation:
         """The model whose rows are visible; None while maintenance is half way, which works key by key."""
         pond, found = site.pond, site.pond.map(name)
         rows, applied, head = rows_of(found), pond.log.applied(name), pond.log.position()[0]
-        last = head if site.disturbed else applied
-        models = [self.world.history.models[position].get(name) for position in range(applied, last + 1)]
+        first, last = self._candidates(site, name, applied, head)
+        models = [self.world.history.models[position].get(name) for position in range(first, last + 1)]
         states = [None if model is None else _bits(found.definition, model) for model in models]
         for model, state in zip(models, states, strict=True):
             if rows == state:
                 return model
-        for before, after in pairwise(states):
-            if before is not None and after is not None and _between(rows, before, after):
+        for (before, after), entry in zip(pairwise(states), self.world.history.entries[first:last], strict=True):
+            maintained = entry.kind in _MAINTENANCE and name in entry.maps
+            if maintained and before is not None and after is not None and _between(rows, before, after):
                 return None
         raise AssertionError(
             f"map {name} of the {site}, applied up to {applied} of {head}: {_difference(rows, states)}"
         )
+
+    def _candidates(self, site: Site, name: str, applied: int, head: int) -> tuple[int, int]:
+        """The first and last position whose rows a map may hold.
+
+        After an error the shard may be ahead of the queue. It says of itself which load it merged last; what it does
+        not say is which maintenance it carried out since.
+        """
+        if not site.disturbed:
+            return applied, applied
+        with site.pond.map(name).shard.view() as view:
+            first = max(applied, view.number("position"))
+        loads = (
+            entry.position for entry in self.world.history.entries[first:head]
+            if entry.kind == "load" and name in entry.maps
+        )  # fmt: skip
+        return first, next(loads, head + 1) - 1
 
     def _read(self, site: Site, name: str, questions: list[Question]) -> None:
         model = self._visible(site, name)

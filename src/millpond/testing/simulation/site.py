@@ -17,6 +17,7 @@ from millpond.testing.simulation.faults import SimulatedCrash
 if TYPE_CHECKING:
     from millpond.clock import ManualClock
     from millpond.maps.map import Map
+    from millpond.testing.simulation.power import DurableRecord
 
 __all__ = ("Site", "rows_of")
 
@@ -30,9 +31,10 @@ class Site:
     `disturbed`: an action ended in an error, so a map may be further than the queue says until all is merged.
     """
 
-    def __init__(self, name: str, folder: Path, clock: ManualClock) -> None:
+    def __init__(self, name: str, folder: Path, clock: ManualClock, record: DurableRecord) -> None:
         self.name, self.folder, self.clock = name, folder / name, clock
         self.disturbed = False
+        self._record = record
         self._image = folder / f"{name}.image"
         self._pond: Pond | None = None
         self._space: FaultySpace | None = None
@@ -65,9 +67,15 @@ class Site:
         if pond is not None:
             pond.close()
 
-    def take_image(self) -> None:
-        """Copy the files as they are at this moment. LMDB makes its locks anew."""
-        shutil.copytree(self.folder, self._image, ignore=shutil.ignore_patterns("lock.mdb"))
+    def take_image(self, power_cut: int | None = None) -> None:
+        """Copy the files as they are at this moment, or as a power cut with this seed leaves them.
+
+        LMDB makes its locks anew.
+        """
+        if power_cut is None:
+            shutil.copytree(self.folder, self._image, ignore=shutil.ignore_patterns("lock.mdb"))
+        else:
+            self._record.image(self.folder, self._image, power_cut)
 
     def crash(self) -> None:
         """Let go of the pond, and put the image in its place."""
@@ -75,6 +83,7 @@ class Site:
             self.close()
         shutil.rmtree(self.folder)
         self._image.rename(self.folder)
+        self._record.adopt(self.folder)
 
     def _open_space(self, place: Path) -> FaultySpace:
         self._space = FaultySpace(LmdbSpace(place))
