@@ -45,8 +45,9 @@ CLOCKS = {
     "uuid.uuid4": "clock.random_id()",
     "random.random": "a seeded generator as an argument",
 }
-# Tests of nodes that need the machine's own clock: two are children, one draws tokens, one times a server's patience.
-SYSTEM_CLOCKS = ("clone_child.py", "uploading.py", "test_access.py", "test_stopping.py")
+# Tests of nodes that need the machine's own clock: two are children, one draws tokens, one times a server's patience,
+# and one runs another system's process, which asks the nodes.
+SYSTEM_CLOCKS = ("clone_child.py", "uploading.py", "test_access.py", "test_stopping.py", "test_monitoring.py")
 CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", "bench/")
 
 # this -> that: as any word of a name, `told_later` as well as `told`

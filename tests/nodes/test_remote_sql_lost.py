@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import millpond
-from millpond.clock import Clock, SystemClock
+from millpond.clock import Clock
 from millpond.errors import Unavailable
 from millpond.maps.sql import QueryableMap, query
 from tests.nodes.conftest import Served
@@ -31,7 +31,7 @@ def test_a_lost_node_is_unavailable(serve: Callable[..., Served], tmp_path: Path
     node.pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
     options = {"send_part_attempts": 1, "snapshot_cache": str(tmp_path / "cache")}
     with millpond.open(node.url, **options) as pond:
-        listed = Listed(list(pond.maps()), SystemClock())
+        listed = Listed(list(pond.maps()), node.clock)
         assert query(listed, "select count(*) from m").num_rows == 1
         node.close()
         for text in ("select count(*) from m", "select * from m where key = 'a'", "select * from m where value > 3"):
