@@ -157,6 +157,9 @@ class Settings(BaseSettings):
     lag_limit: Duration = Field(
         15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard'
     )
+    max_clock_skew: Duration = Field(
+        30_000, description="a node whose clock differs by more from the primary's answers nothing; off: by any time"
+    )
     serve_without_peers: bool = Field(
         False, description="whether a node that has asked its peers serves though some do not answer; it may then give "
         "old answers, and a primary may enter what forks the log"

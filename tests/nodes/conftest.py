@@ -203,11 +203,21 @@ def node(request: pytest.FixtureRequest, serve: Callable[..., Served]) -> Served
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, serve: Callable[..., Served]) -> ClusterHere:
+def cluster_of(serve: Callable[..., Served]) -> Callable[..., ClusterHere]:
+    """Three nodes of one pond, with settings."""
+
+    def start(**settings: Any) -> ClusterHere:
+        ports = free_ports(3)
+        nodes = [f"http://127.0.0.1:{port}" for port in ports]
+        made = ClusterHere([serve(port=port, nodes=nodes, **settings) for port in ports])
+        for served in made.nodes:
+            served.wait_ready()
+        return made
+
+    return start
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, cluster_of: Callable[..., ClusterHere]) -> ClusterHere:
     """Three nodes of one pond."""
-    ports = free_ports(3)
-    nodes = [f"http://127.0.0.1:{port}" for port in ports]
-    made = ClusterHere([serve(port=port, nodes=nodes, **_marked(request)) for port in ports])
-    for served in made.nodes:
-        served.wait_ready()
-    return made
+    return cluster_of(**_marked(request))

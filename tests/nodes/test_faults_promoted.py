@@ -54,6 +54,8 @@ def name_first(story: Story, *order: int) -> None:
     story.cluster.order = list(order)
     # A primary waits for a node that is listed and does not run.
     story.cluster.start(*running, wait=set(order) <= set(running))
+    for number in running:
+        wait_for(lambda number=number: answers(story, number), f"node {number} to answer")
     story.pond.close()
     story.pond = millpond.open(story.cluster.url)
 

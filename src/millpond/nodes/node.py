@@ -17,6 +17,7 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.maps.loads.merger import Merger
 from millpond.nodes.audit import AuditLog
+from millpond.nodes.drain import Drain
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Scheduler
 from millpond.nodes.lookup_service import LookupService
@@ -55,6 +56,7 @@ class Node:
         self.started, self.stopping = False, False
         self._ending = threading.Lock()
         self.receiver = Receiver(pond, settings, clock, decides=self.leads())
+        self.drain = Drain(self.receiver, self.url)
         self.load_commit = LoadCommit(pond, self.receiver)
         self.merger = Merger(pond)
         self.follower = Follower(pond, settings, self.receiver, clock)
@@ -118,13 +120,15 @@ class Node:
     @property
     def answers(self) -> bool:
         """True when the node answers questions; False also when it must look more closely."""
-        return self.follower.soundness.answers and not self.comparing.differing
+        return self.follower.soundness.answers and not self.comparing.differing and not self.drain.active
 
     def unready(self) -> MillpondError | None:
         """The error to answer questions with; None while the node answers them."""
         unready = self.follower.soundness.unready()
         if unready is not None:
             return unready
+        if self.drain.active:
+            return self.drain.refusal()
         differing = self.comparing.reasons()
         return not_ready(self.url, "; ".join(differing)) if differing else None
 
@@ -169,10 +173,13 @@ class Node:
     def facts(self) -> dict[str, Any]:
         """The public status of the node."""
         position, chain = self.pond.log.position()
+        reasons = self.reasons()
         return {
             "id": self.pond.log.pond_id, "url": self.url, "version": version("millpond"), "pond": self.pond.log.pond_id,
             "role": self.role, "nodes": list(self.nodes), "primary": self.primary, "position": position,
-            "write_to": self.settings.write_to, "chain": chain, "clock_ms": self.clock.now_ms(),
+            "chain": chain, "clock_ms": self.clock.now_ms(), "write_to": self.settings.write_to,
+            "ready": not reasons, "reasons": reasons, "draining": self.drain.active,
+            "clock_skews_ms": dict(self.follower.survey.skews_ms),
         }  # fmt: skip
 
     def disk_free(self) -> int:
@@ -191,6 +198,8 @@ class Node:
         if self.merger.error:
             reasons.append(f"the merger cannot see what waits: {self.merger.error}")
         unready = self.follower.soundness.unready()
+        if self.drain.active:
+            reasons.append("it is drained")
         if unready is not None:
             reasons.append(str(unready.values.get("reason") or unready))
         elif self.started and self.role == "primary" and not self.follower.soundness.appends():

@@ -8,11 +8,12 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from millpond.json_forms import plain
 from millpond.nodes.node import Node
 from millpond.nodes.replication.status import NodeStatus
 from millpond.server.limits import GuardedRoute
 
-__all__ = ("Alive", "NodeResponse", "PeerStatus", "Ready", "routes")
+__all__ = ("Alive", "DrainOrder", "NodeResponse", "PeerStatus", "Ready", "routes")
 
 
 class Alive(BaseModel):
@@ -42,6 +43,16 @@ class NodeResponse(BaseModel):
     position: int = Field(description="the last position of its log")
     chain: str = Field(description="the hash of everything up to there")
     clock_ms: int
+    ready: bool
+    reasons: list[str] = Field(description="the reasons for which it is not ready")
+    draining: bool
+    clock_skews_ms: dict[str, int] = Field(description="by how much the clock of each peer is ahead of its own")
+
+
+class DrainOrder(BaseModel):
+    """The order to take no new work, or to take it again."""
+
+    draining: bool = True
 
 
 class PeerStatus(BaseModel):
@@ -75,6 +86,17 @@ def routes(node: Node) -> APIRouter:
     @router.get("/v1/node", summary="What this node is", response_model=NodeResponse)
     def facts() -> dict[str, Any]:
         return node.facts()
+
+    @router.get("/v1/nodes/drain", summary="Whether it is safe to stop the node", tags=["nodes"])
+    def drained() -> dict[str, Any]:
+        """`safe` is true when the node is drained and nothing runs any more."""
+        return dict(plain(node.drain.status()))
+
+    @router.post("/v1/nodes/drain", summary="Take no new work, or take it again", tags=["nodes"])
+    def drain(order: DrainOrder) -> dict[str, Any]:
+        """Questions, uploads and changes are refused with 503; what runs goes on."""
+        node.drain.active = order.draining
+        return dict(plain(node.drain.status()))
 
     @router.post("/v1/nodes/status", summary="Exchange status with a peer", response_model=PeerStatus, tags=["nodes"])
     def exchange(status: PeerStatus) -> dict[str, Any]:

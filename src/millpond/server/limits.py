@@ -29,7 +29,7 @@ from starlette.types import Message
 
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.server.access import BEARER, admit
-from millpond.server.route_table import RouteNeeds, needs_of
+from millpond.server.route_table import WORKS, RouteNeeds, Work, needs_of
 
 __all__ = ("SMALL_BYTES", "BodyBudget", "GuardedRoute")
 
@@ -88,6 +88,8 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             admit(request, needs)
+            if needs.when_ready or needs.work is Work.UPLOAD:
+                _count_work(request)
             if needs.when_ready and not request.app.state.node.answers:
                 await run_sync(request.app.state.node.need_ready)
             if needs.body_bytes_max is None:
@@ -107,6 +109,12 @@ class GuardedRoute(APIRoute):
                 return await _ours(handler, Request(request.scope, _counted(request, check)))
 
         return guarded
+
+
+def _count_work(request: Request) -> None:
+    """Count the request as work, which a node that is drained finishes; `metrics.py` counts its end."""
+    request.app.state.node.drain.begin_request()
+    request.scope[WORKS] = request.app.state.node.drain.end_request
 
 
 def _check_size(size: int, bytes_max: int, hint: str) -> None:

@@ -12,6 +12,7 @@
 | `millpond_parts_quarantined` | map | quarantined |
 | `millpond_merge_failing` | map | 1 while merging it fails |
 | `millpond_log_position`, `millpond_log_behind` | | last entry; how many the primary is ahead |
+| `millpond_clock_skew_seconds` | node | by how much the clock of a peer is ahead |
 | `millpond_maps_differing` | | maps of a replica that are not as the primary has them (job `compare`) |
 | `millpond_applied_position` | map | applied up to there |
 | `millpond_snapshot_age_seconds` | map | since its snapshot was frozen; it may be current all the same |
@@ -41,6 +42,7 @@ from millpond.errors import MillpondError
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.node import Node
 from millpond.server.limits import GuardedRoute
+from millpond.server.route_table import WORKS
 
 __all__ = ("Metrics", "routes")
 
@@ -90,6 +92,8 @@ class Metrics:
                 await app(scope, receive, sending)
             finally:
                 self.running.dec()
+                if (end := scope.get(WORKS)) is not None:
+                    end()
                 # 499: who asked went away before there was an answer
                 requests, seconds = self._of(_template(scope), scope["method"], status or 499)
                 requests.inc()
@@ -127,6 +131,8 @@ class _State(Collector):
         yield _gauge("ready", "Whether the node may be sent work.", float(not node.reasons()))
         yield _gauge("log_position", "Position of the last entry.", node.pond.log.position()[0])
         yield _gauge("log_behind", "Entries the primary is ahead.", node.follower.status().behind)
+        skews = {url: skew / 1000 for url, skew in node.follower.survey.skews_ms.items()}
+        yield _gauges("clock_skew_seconds", "By how much a peer's clock is ahead of this one's.", "node", skews)
         differing = len(node.comparing.differing)
         yield _gauge("maps_differing", "Maps that are not as the primary has them.", differing)
         yield _gauge("disk_free_bytes", "Bytes free where the pond lies.", node.disk_free())

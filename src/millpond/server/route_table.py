@@ -14,7 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ("JSON_BYTES_MAX", "LOOKUP_BYTES_MAX", "ORDER_BYTES_MAX", "ROUTES", "On", "RouteNeeds", "Work", "needs_of")
+__all__ = (
+    "JSON_BYTES_MAX",
+    "LOOKUP_BYTES_MAX",
+    "ORDER_BYTES_MAX",
+    "ROUTES",
+    "On",
+    "RouteNeeds",
+    "WORKS",
+    "Work",
+    "needs_of",
+)
 
 JSON_BYTES_MAX = 16 << 20
 """A load of a hundred thousand parts fits into it, and a condition with a long list."""
@@ -22,6 +32,8 @@ LOOKUP_BYTES_MAX = 256 << 20
 """The largest lookup: some millions of keys."""
 ORDER_BYTES_MAX = 1 << 20
 """An order to the node (a map's settings, an act of maintenance, a repair), or the key of one value."""
+WORKS = "millpond.work"
+"""The key of a scope whose request is counted as work: what to call when the request has ended."""
 _LESS = "send less at once"
 
 
@@ -130,6 +142,8 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/v1/log/state"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("GET", "/v1/log/quarantine"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     # -- nodes
+    ("GET", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    ("POST", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     ("POST", "/v1/nodes/status"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     # -- jobs, checks, repairs
     ("GET", "/v1/jobs"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),

@@ -104,6 +104,8 @@ def routes(node: Node) -> APIRouter:
         damaged bytes, 413 for too many, 507 for a full disk.
         """
         can_be_continued(request)
+        if node.drain.active:
+            raise node.drain.refusal()
         sent = _content_length(request)
         length = upload_length if upload_length is not None else upload_offset + (sent or 0)
         if sent is not None and upload_offset + sent > length:

@@ -102,8 +102,9 @@ class Follower:
             pond, self.members, clock, settings, paused=lambda: not self.pause.going
         )  # fmt: skip
         self.survey = Survey(
-            pond.space, self.members, self.soundness, clock, seconds=self._poll_seconds(), after=self._surveyed
-        )
+            pond.space, self.members, self.soundness, clock, seconds=self._poll_seconds(),
+            skew_max_ms=settings.max_clock_skew, after=self._surveyed,
+        )  # fmt: skip
         self.sources = PartSources(pond.folder, settings, receiver, self.peers)
         self.healer = Healer(pond, self.sources, self.peers, clock)
         self._applier = LogApplier(pond, self.sources, clock, stopping=self._stopping, report=self._applied)

@@ -20,7 +20,7 @@ def not_ready(node: str, reason: str) -> Unavailable:
     """The error of a node that answers no question and takes no change."""
     return Unavailable(
         "the node is not ready", kind="node_not_ready", node=node, reason=reason,
-        hint="other nodes answer meanwhile; /readyz of this one says when it is ready",
+        hint="other nodes answer meanwhile: millpond node status",
     )  # fmt: skip
 
 
@@ -39,6 +39,7 @@ class Soundness:
         self._without_peers = settings.serve_without_peers
         self.fork: MillpondError | None = None
         self.cloning = False
+        self.clock_fault = ""
 
     def own_status(self) -> NodeStatus:
         """The status that peers are sent."""
@@ -51,7 +52,8 @@ class Soundness:
     @property
     def answers(self) -> bool:
         """True when the node was found to be sound, is no fork, and is not being replaced; costs nothing."""
-        return self.readiness.sound and self.fork is None and not self.cloning and self.leased()
+        whole = self.readiness.sound and self.fork is None and not self.cloning
+        return whole and not self.clock_fault and self.leased()
 
     def leased(self) -> bool:
         """True while others have shown lately that nothing is acknowledged without this node."""
@@ -71,6 +73,8 @@ class Soundness:
         """The error to answer questions with; None while the node may answer them."""
         if self.fork is not None:
             return not_ready(self._members.own, str(self.fork))
+        if self.clock_fault:
+            return not_ready(self._members.own, self.clock_fault)
         judged = self._judged()
         if judged and not self.cloning and not self.leased():
             return not_ready(self._members.own, self._unleased())

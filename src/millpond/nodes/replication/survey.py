@@ -43,11 +43,11 @@ class Survey:
 
     def __init__(
         self, space: Space, members: Members, soundness: Soundness, clock: Clock, *, seconds: float,
-        after: Callable[[], None],
+        skew_max_ms: int, after: Callable[[], None],
     ) -> None:  # fmt: skip
         self._space, self._members, self._soundness, self._clock = space, members, soundness, clock
         self._readiness, self._leases = soundness.readiness, soundness.leases
-        self._seconds, self._after = seconds, after
+        self._seconds, self._skew_max_ms, self._after = seconds, skew_max_ms, after
         self._wake, self._stopping = threading.Event(), False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -98,6 +98,7 @@ class Survey:
             with ThreadPoolExecutor(len(peers), "ask-peer") as pool:
                 list(pool.map(self._ask, peers))
         self._readiness.surveyed()
+        self._soundness.clock_fault = self._clock_fault()
         self._after()
 
     def _ask(self, peer: Peer) -> None:
@@ -118,6 +119,19 @@ class Survey:
         self._note(peer.url, status)
         if status.lease and peer.url == self._members.primary:
             self._leases.extend(sent)
+
+    def _clock_fault(self) -> str:
+        """The reason not to trust this clock: a replica's differs from the primary's, a primary's from most others."""
+        with self._lock:
+            skews = dict(self.skews_ms)
+        wrong = {url: skew for url, skew in skews.items() if self._skew_max_ms and abs(skew) > self._skew_max_ms}
+        primary = self._members.primary
+        if primary in wrong:
+            return f"its clock differs from the primary's by {-wrong[primary]:+,} ms (max_clock_skew): set it by NTP"
+        if primary == self._members.own and 2 * len(wrong) > len(self._members.peers):
+            worst = max(wrong.values(), key=abs)
+            return f"its clock differs from most others by up to {-worst:+,} ms (max_clock_skew): set it by NTP"
+        return ""
 
     def receive(self, status: NodeStatus) -> NodeStatus:
         """Note the status that a peer sent; the one to answer with."""

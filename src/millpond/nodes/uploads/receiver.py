@@ -300,6 +300,13 @@ class Receiver:
             remove_tree(place)
         return True
 
+    def recent_uploads(self, seconds: float) -> int:
+        """The number of uploads that came or grew in the last seconds, and that no load has entered."""
+        since_ms = self._clock.now_ms() - int(seconds * 1000)
+        with self._lock:
+            lately = [part for part, seen in self._seen.items() if seen >= since_ms]
+        return sum((self.folder / part).exists() for part in lately)
+
     def expire(self) -> int:
         """Remove the uploads that no load has entered and nobody touched for `upload_expiry`; how many."""
         before_ms = self._clock.now_ms() - self._settings.upload_expiry

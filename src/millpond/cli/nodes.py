@@ -1,0 +1,113 @@
+"""`millpond node status` and `node drain`: the nodes of a pond, and the end of their work before they are stopped."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, examples
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millpond.client.transport import Outcome
+
+__all__ = ("drain", "register", "status")
+
+_PAUSE_SECONDS = 0.25
+
+NodePlace = Annotated[
+    str | None,
+    typer.Option(
+        "--pond", envvar="MILLPOND_POND", metavar="URL", show_default="the node of millpond.toml",
+        help="A node, such as http://localhost:7433.",
+    ),
+]  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Show the nodes of a pond, and prepare one to be stopped.", no_args_is_help=True)
+    group.command(epilog=examples("millpond node status", "millpond node status --pond http://n1:7433 --json"))(status)
+    group.command(epilog=examples("millpond node drain http://n2:7433", "millpond node drain http://n2:7433 --undo"))(
+        drain
+    )
+    app.add_typer(group, name="node")
+
+
+def status(pond: NodePlace = None, json: Json = False) -> None:
+    """Show every node: its role, whether it is ready and why not, its position, its lag, its clock and its version.
+
+    Ends with 11 when a node is not ready or cannot be reached.
+    """
+    from millpond.client.transport import Nodes
+    from millpond.settings import load_settings
+
+    settings = load_settings()
+    nodes = Nodes(pond or settings.nodes or settings.own_url(), settings)
+    try:
+        nodes.learn()
+        outcomes = nodes.all(lambda node: node.once.request("GET", "/v1/node").json())
+    finally:
+        nodes.close()
+    found = [_row(outcome, outcomes) for outcome in outcomes]
+    if json:
+        console.print_json_list(found)
+    else:
+        columns = ["node", "role", "ready", "position", "lag", "clock", "version", "why not"]
+        console.print_table(columns, [[_shown(row[name]) for name in columns] for row in found], whole=("node",))
+    if not all(row["ready"] for row in found):
+        raise typer.Exit(11)
+
+
+def _row(outcome: Outcome[Any], outcomes: Sequence[Outcome[Any]]) -> dict[str, Any]:
+    facts = outcome.value
+    if facts is None:
+        reason = None if outcome.error is None else outcome.error.values.get("reason", outcome.error.message)
+        nothing = dict.fromkeys(("role", "position", "lag", "clock", "version"))
+        return {"node": outcome.node, "ready": False, **nothing, "why not": f"it cannot be reached: {reason}"}
+    last = max(other.value["position"] for other in outcomes if other.value is not None)
+    clock = max(facts["clock_skews_ms"].values(), key=abs, default=0)
+    return {
+        "node": outcome.node, "role": facts["role"], "ready": facts["ready"], "position": facts["position"],
+        "lag": last - facts["position"], "clock": f"{-clock:+} ms" if clock else "0 ms", "version": facts["version"],
+        "why not": "; ".join(facts["reasons"]) or None,
+    }  # fmt: skip
+
+
+def _shown(value: object) -> object:
+    return ("yes" if value else "no") if isinstance(value, bool) else value
+
+
+def drain(
+    node: Annotated[str, typer.Argument(metavar="URL", help="The node to drain.")],
+    undo: Annotated[bool, typer.Option("--undo", help="Take work again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is safe to stop the node.")] = True,
+    json: Json = False,
+) -> None:
+    """Let a node take no new work, and wait until what runs has ended: then it is safe to stop it.
+
+    Clients go on to other nodes. A restart of the node ends the draining, too.
+    """
+    from millpond.client.connections import node_urls
+    from millpond.client.transport import Connection
+    from millpond.settings import load_settings
+
+    connection = Connection(node_urls(node)[0], load_settings())
+    found = connection.request("POST", "/v1/nodes/drain", json={"draining": not undo}).json()
+    never = threading.Event()
+    with console.progress(f"draining {connection.url}", quiet=json or undo):
+        while wait and not undo and not found["safe"]:
+            never.wait(_PAUSE_SECONDS)
+            found = connection.request("GET", "/v1/nodes/drain").json()
+    if json:
+        console.print_json({"node": connection.url, **found})
+    elif undo:
+        console.say(f"{connection.url} takes work again")
+    elif found["safe"]:
+        console.say(f"{connection.url} does nothing any more: it is safe to stop it")
+    else:
+        console.say(f"{connection.url} still works: {found['requests']} requests, {found['uploads']} uploads")
