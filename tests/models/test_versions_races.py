@@ -296,6 +296,16 @@ def test_the_sensor_compacts_a_branch_after_so_many_tombstones() -> None:
     assert len(main.diff().results) == 15
 
 
+def test_a_branch_with_many_sealed_layers_is_compacted() -> None:
+    repository = opened(MemorySpace(), {}).create("layers")
+    staging = repository.branch("main").staging
+    repository.set(CompactionRules(sealed_tokens=3))
+    for count in (1, 2, 0):
+        staging.push([_table()])  # type: ignore[list-item]
+        assert len(staging.record().sealed) == count
+    assert len(listed(repository, "main")) == 9
+
+
 def test_garbage_goes_and_what_is_needed_stays() -> None:
     places: dict[str, ObjectStore] = {}
     clock = ManualClock(1_600_000_000_000)

@@ -215,6 +215,8 @@ class Staging:
         index = write_segment(self.site, (normal_batch(batch, mtime=now) for batch in batches))
         if index.count:
             push_segment(self.site, self.name, index, count, force=force)
+            if self.due():
+                self.site.after(lambda: self.compact(paused=True))
         return index.count
 
     def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int:
