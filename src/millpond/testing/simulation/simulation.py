@@ -7,7 +7,8 @@ Invariants, checked after each action and each recovery:
   the shard itself says after which load. While a maintenance order is carried out they may be, of some keys, those
   before it and, of others, those after it, for it works in several changes.
 * The follower's log is the beginning of the primary's.
-* No part is quarantined, and no action fails but for the fault that it was given.
+* No part is quarantined, but for one whose merge was cut off so often that the pond suspects it; it is taken again.
+* No action fails but for the fault that it was given.
 
 At the end all faults are over: what waits is merged, what was not acknowledged is repeated, and the follower takes the
 rest. Then both ponds hold the same, `verify` finds nothing, and no files lie about.
@@ -33,10 +34,21 @@ import xxhash
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.kernel.steps import listening
+from millpond.maps.loads.attempts import ATTEMPTS_MAX
 from millpond.testing.audit import audit_answers, brief, canonical_bits
 from millpond.testing.rows import canonical_of
 from millpond.testing.scratch import scratch_folder
-from millpond.testing.simulation.actors import ACTORS, KINDS, Action, World, create, follow, load_parts, reopen
+from millpond.testing.simulation.actors import (
+    ACTORS,
+    KINDS,
+    Action,
+    World,
+    create,
+    follow,
+    load_parts,
+    reopen,
+    take_again,
+)
 from millpond.testing.simulation.faults import CRASHES, NO_FAULT, Fault, SimulatedCrash, Steps, draw_fault
 from millpond.testing.simulation.power import DurableRecord, recording
 from millpond.testing.simulation.site import Site, rows_of
@@ -165,7 +177,16 @@ class _Simulation:
             outcome = self._outcome(Action("recover", site, site.open), fault)
             self.trace.append(f"{len(self.trace) + 1:4} {site}: recover {fault}".rstrip() + f" -> {outcome}")
             if self.steps.crashed_at is None:
+                if attempt + 1 >= ATTEMPTS_MAX:
+                    self._retry(site)
                 return
+
+    def _retry(self, site: Site) -> None:
+        """Take parts again that were quarantined because the process ended while it merged them, too often."""
+        fatal = [part for part in site.pond.parts.quarantined() if f"ended {ATTEMPTS_MAX} times" in part.reason]
+        if fatal:
+            outcome = self._outcome(Action("retry", site, partial(take_again, site)), NO_FAULT)
+            self.trace.append(f"{len(self.trace) + 1:4} {site}: retry {len(fatal)} -> {outcome}")
 
     # -- checks -------------------------------------------------------------------------------------------
 
