@@ -74,7 +74,7 @@ def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
     nobody knows then what it needs.
     """
     if keep < 1:
-        raise Invalid("at least one backup stays", kind="prune_keep", keep=keep, hint="--keep 1 leaves the newest")
+        raise Invalid("at least one backup stays", kind="prune_keep", keep=keep, hint="name how many stay, 1 or more")
     with leased(place, clock) as lease:
         backups = list_backups(place)
         ponds = {backup.pond for backup in backups}

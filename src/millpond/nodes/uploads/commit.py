@@ -62,7 +62,7 @@ class LoadCommit:
         if not all(map(may, maps_streamed)):
             raise Conflict(
                 "the stream brought rows to maps that this token may not write to", kind="stream_taken",
-                hint="use a token with `write` on all maps of the stream, or begin with a new checkpoint",
+                hint="use a token that may write to all maps of the stream, or begin with a new checkpoint",
             )  # fmt: skip
 
     def _find(self, parts: Sequence[str], may: Callable[[str], bool]) -> tuple[list[PartFile], int]:
