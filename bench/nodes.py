@@ -3,7 +3,7 @@
 * **merging**: one node is sent sealed parts, each a load of its own, for 1, 4 and 16 maps. *A backlog*: they came while
   merging was held, and only merging is timed. *As they come*: from the first byte until all is merged. *In this
   process*: the same parts committed and merged one after another by a pond in a folder, without any network;
-* **uploads**: bundles sent to a node, which checks every byte and has them on disk when it answers, and the same bytes
+* **uploads**: parts sent to a node, which checks every byte and has them on disk when it answers, and the same bytes
   PUT to an nginx, which does neither; and PUT to that nginx, then summed and synced by who sent them, each file as soon
   as it is there;
 * **snapshots**: a reader fetches a map of a million keys whole; then, after 1 % of the keys changed, what is new.
@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import shutil
 import tempfile
@@ -37,6 +36,7 @@ from _measure import Contest, print_table, rounds
 from _servers import nginx_server
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.parts.part import PartFile
+from millpond.maps.parts.stream import MEDIA_TYPE, PartStream, parse_head
 from millpond.stores.files import checksum_file, sync
 from millpond.testing.cluster import Cluster, free_port
 
@@ -124,47 +124,45 @@ def _merged(pond: Any, sealed: list[PartFile]) -> float:
 
 
 def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Contest | None:
-    from millpond.maps.parts.bundle import write_bundle
-
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(folder / "node", 1))
+        cluster = stack.enter_context(Cluster(folder / "node", 1, armed=False))
         port = stack.enter_context(nginx_server(folder / "nginx", free_port()))
         if port is None:
             print("uploads: there is no nginx to compare with; install nginx-light")
             return None
         pond: Any = stack.enter_context(millpond.open(cluster.url))
         pond.create_map("m", kind="state", value="long")
-        bundles = {}
+        streams = {}
         for number in range(count):
             part = seal(pond, "m", size_rows, number)
-            sink = io.BytesIO()
-            write_bundle(Path(part.folder), sink)
-            bundles[part.manifest.id] = sink.getvalue()
-        size = sum(len(bundle) for bundle in bundles.values())
+            streams[part.manifest.id] = b"".join(PartStream(Path(part.folder)).chunks())
+        size = sum(len(bundle) for bundle in streams.values())
         contest = Contest(f"upload {count} × {size / count / 2**20:.1f} MiB", size)
         ours = urllib3.HTTPConnectionPool("127.0.0.1", cluster.nodes[0].port, maxsize=WRITERS)
         theirs = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=WRITERS)
         for _ in rounds(quick):
-            contest.run("millpond", lambda: _send_all(bundles, partial(_put_part, ours)))
+            contest.run("millpond", lambda: _send_all(streams, partial(_put_part, ours)))
             for way, durably in (("nginx PUT", False), ("nginx PUT + sum + fsync", True)):
                 files = folder / "nginx" / "files" if durably else None
-                contest.run(way, lambda files=files: _send_all(bundles, partial(_put_file, theirs, files)))  # type: ignore[misc]
-                for part in bundles:
+                contest.run(way, lambda files=files: _send_all(streams, partial(_put_file, theirs, files)))  # type: ignore[misc]
+                for part in streams:
                     theirs.request("DELETE", f"/{part}")
-            for part in bundles:
+            for part in streams:
                 assert ours.request("DELETE", f"/v1/parts/{part}/upload").status in (200, 204)
     return contest
 
 
-def _send_all(bundles: dict[str, bytes], put: Callable[[str, bytes], None]) -> None:
+def _send_all(streams: dict[str, bytes], put: Callable[[str, bytes], None]) -> None:
     with ThreadPoolExecutor(WRITERS) as pool:
-        list(pool.map(lambda item: put(*item), bundles.items()))
+        list(pool.map(lambda item: put(*item), streams.items()))
 
 
 def _put_part(pool: urllib3.HTTPConnectionPool, part: str, body: bytes) -> None:
+    head = parse_head(body, part)
+    assert head is not None
     headers = {
-        "Upload-Map": "m", "Upload-Length": str(len(body)), "Upload-Offset": "0",
-        "Upload-Checksum": xxh3_128_hexdigest(body),
+        "Content-Type": MEDIA_TYPE, "Upload-Map": "m", "Upload-Length": str(len(body)), "Upload-Offset": "0",
+        "Upload-Checksum": head.checksum,
     }  # fmt: skip
     answer = pool.request("PUT", f"/v1/parts/{part}/upload", body=body, headers=headers)
     assert answer.status == 200, answer.data

@@ -147,7 +147,7 @@ LOADS = [
             "a replica that was away longer copies whole maps; a stream fails: `changes_trimmed`"),
     constant("entries of the log that outlive their parts", "maps.loads.retention.LOG_ENTRIES_MAX",
              "the oldest are trimmed; readers of them get `log_trimmed`"),
-    setting("one uploaded bundle", "max_upload_bytes", "`upload_too_large`: write smaller parts"),
+    setting("one uploaded part", "max_upload_bytes", "`upload_too_large`: write smaller parts"),
     setting("one part, unpacked", "max_part_bytes", "`part_too_large`: write smaller parts"),
     setting("an upload that is not committed", "upload_expiry", "it is removed; the load fails and may be repeated"),
 ]  # fmt: skip

@@ -191,8 +191,8 @@ class Settings(BaseSettings):
     tls_ca: str = Field("", description="certificates (PEM) that clients trust instead of the system's")
 
     # -- limits and threads ---------------------------------------------------------------------------
-    max_upload_bytes: Size = Field(2 << 30, description="the largest bundle that is taken")
-    max_part_bytes: Size = Field(8 << 30, description="the largest part a bundle may unpack to")
+    max_upload_bytes: Size = Field(2 << 30, description="the largest part that is taken, as it is sent")
+    max_part_bytes: Size = Field(8 << 30, description="the largest part, unpacked")
     max_request_memory: Size = Field(
         512 << 20, ge=1 << 20, description="memory for the bodies of all requests together; more are sent again later"
     )

@@ -26,7 +26,7 @@ from millpond.nodes.backups.prune import check_backup, prune
 from millpond.nodes.backups.restore import Restored, restore_backup
 from millpond.nodes.backups.source import FolderSource
 from millpond.nodes.replication.peer import Peer
-from millpond.nodes.replication.source import PondSource
+from millpond.nodes.replication.source import BackupSource
 from millpond.pond import Pond, open_pond
 from millpond.settings import load_settings
 from millpond.stores.objects import FolderObjects, ObjectStore
@@ -96,7 +96,7 @@ class Place:
         scratch.mkdir()
         return scratch
 
-    def create(self, source: PondSource, *, full: bool = False) -> tuple[Backup, BackupReport]:
+    def create(self, source: BackupSource, *, full: bool = False) -> tuple[Backup, BackupReport]:
         self.clock.advance(1000)
         report = create_backup(source, self.objects, self.scratch(), self.clock, full=full)
         assert report.backup is not None

@@ -6,7 +6,6 @@ import io
 import stat
 import zipfile
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,10 @@ from millpond.maps.parts.bundle import (
     MEMBERS,
     bundle_size,
     open_bundle_stream,
-    peek_manifest,
     unpack_bundle,
     write_bundle,
 )
 from millpond.maps.parts.part import PartFile, PartWriter, verify_part
-from millpond.nodes.uploads.partial_file import BundleFile, bytes_come
 from millpond.testing.rows import canonical_of
 
 MAP = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, value=parse_value_type("long"))
@@ -97,52 +94,6 @@ def test_large_parts_are_written_with_wide_sizes(
 def test_deflated_members_are_taken(part: PartFile, tmp_path: Path) -> None:
     file = zipped(tmp_path, lambda archive: put_all(archive, part, zipfile.ZIP_DEFLATED))
     assert unpack_bundle(file, tmp_path / "there") == part.manifest
-
-
-def test_the_beginning_says_which_part_it_is(part: PartFile, bundle: bytes, tmp_path: Path) -> None:
-    file = tmp_path / "b.zip"
-    manifest_end = bundle.index(b"data.mdb") - 30
-    for size in (0, 10, 40, manifest_end - 1, manifest_end, len(bundle)):
-        file.write_bytes(bundle[:size])
-        with file.open("rb") as opened:
-            named = peek_manifest(opened.fileno())
-        assert (named is not None) == (size >= manifest_end)
-    assert named is not None
-    assert (named.id, named.map, named.incarnation) == (part.manifest.id, "m", MAP.incarnation)
-
-
-@given(data=st.data())
-def test_a_bundle_comes_in_any_pieces(
-    part: PartFile, bundle: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    """In pieces of any size, opened anew between any two, and after any of them cut short by a crash."""
-    folder = tmp_path_factory.mktemp("come")
-    file = folder / f"{'0' * 32}.bundle"
-    places = st.integers(0, len(bundle)) | st.integers(0, 1200)
-    cuts = sorted(data.draw(st.lists(places, max_size=12)))
-    opened = data.draw(st.sets(st.sampled_from(cuts))) if cuts else set()
-    came = BundleFile(file, anew=False)
-    for start, stop in pairwise([0, *cuts, len(bundle)]):
-        middle = (start + stop) // 2
-        came.append([bundle[start:middle], bundle[middle:stop]], stop - start)
-        assert b"".join(came.chunks()) == bundle[:stop]
-        if stop in opened:
-            came.close()
-            assert bytes_come(file) == stop
-            came = BundleFile(file, anew=False)
-            assert b"".join(came.chunks()) == bundle[:stop]
-    apart = came.apart
-    came.close()
-    assert unpack_bundle(file, folder / "there", apart=apart) == part.manifest
-
-
-def test_a_deflated_bundle_lies_in_one_file(part: PartFile, tmp_path: Path) -> None:
-    sent = zipped(tmp_path, lambda archive: put_all(archive, part, zipfile.ZIP_DEFLATED)).read_bytes()
-    came = BundleFile(tmp_path / "x.bundle", anew=True)
-    came.append([sent], len(sent))
-    assert came.apart == {}
-    came.close()
-    assert unpack_bundle(tmp_path / "x.bundle", tmp_path / "there") == part.manifest
 
 
 # -- what is no bundle --------------------------------------------------------------------------------

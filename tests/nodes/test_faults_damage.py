@@ -189,7 +189,7 @@ def test_a_part_damaged_on_one_node_is_fetched_from_another(story: Story) -> Non
     story.load("fetched", 0)
     story.settle()
     story.cluster.stop(NEWCOMER)
-    story.proxy(0).trouble(Trouble("flip", match=b"/bundle", after=9_000, down=True, times=2))
+    story.proxy(0).trouble(Trouble("flip", match=b"/stream", after=9_000, down=True, times=2))
     _enter_without(story, "fetched", 1)
     story.cluster.start(NEWCOMER)
     story.check()

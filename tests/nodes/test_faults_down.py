@@ -120,7 +120,7 @@ def test_a_replica_that_was_away_for_several_loads_catches_up_when_it_starts(sto
     for load in range(1, 6):
         for number in (0, 1):
             enter_at(story, number, "behind", load)
-    story.cluster.start(2, kill_at="fetch.bundle_came:2", wait=False)
+    story.cluster.start(2, kill_at="fetch.part_came:2", wait=False)
     story.cluster.wait_dead(2)
     story.revive()
     story.check()

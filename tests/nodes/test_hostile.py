@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.maps.parts import bundle
-from millpond.maps.parts.bundle import MEMBERS, open_bundle_stream, unpack_bundle
+from millpond.maps.parts.bundle import MEMBERS, unpack_bundle
 from millpond.maps.parts.part import PartFile
-from millpond.nodes.uploads.partial_file import BundleFile
 from tests.nodes.test_bundles import sealed
 
 WIDE = 0xFFFFFFFF
@@ -213,25 +212,3 @@ def test_no_noise_gets_through(
         assert outside == {folder / "b.zip"}
     else:
         assert manifest == part.manifest
-
-
-@given(draw=st.data())
-def test_no_noise_gets_through_as_it_comes(
-    part: PartFile, tmp_path_factory: pytest.TempPathFactory, draw: st.DataObject
-) -> None:
-    """The same for a bundle that is received: its headers say what lies apart, its directory what is meant."""
-    whole = bytearray(b"".join(open_bundle_stream(Path(part.folder))))
-    make_noise(whole, draw, st.integers(0, 3))
-    folder = tmp_path_factory.mktemp("noise")
-    came = BundleFile(folder / "b.bundle", anew=True)
-    cut = draw.draw(st.integers(1, len(whole) - 1))
-    for piece in (bytes(whole[:cut]), bytes(whole[cut:])):
-        came.append([piece], len(piece))
-    assert b"".join(came.chunks()) == whole
-    apart = came.apart
-    came.close()
-    try:
-        manifest = unpack_bundle(folder / "b.bundle", folder / "there", 64 << 20, apart=apart)
-    except (Corrupt, Invalid):
-        return
-    assert manifest == part.manifest

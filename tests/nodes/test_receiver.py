@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-import xxhash
 
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile
+from millpond.maps.parts.stream import PartStream
 from millpond.nodes.uploads import receiver as receiving
 from millpond.nodes.uploads.receiver import Receiver, UploadState
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
@@ -38,7 +37,7 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
             receive(receiver, part)
         arriving = receiver.begin(offer_of(parts[2]))
         assert arriving is not None
-        arriving.write([b"PK"])
+        arriving.write([begin_of(parts[2])])
         clock.advance(3_000_000)
         assert receiver.expire() == 0
         assert receiver.uploaded(parts[0].manifest.id) is not None, "requested, it is young again"
@@ -57,20 +56,21 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
         assert again.expire() == 1
 
 
-def offer_of(part: PartFile, offset: int = 0) -> UploadOffer:
-    data = b"".join(open_bundle_stream(Path(part.folder)))
-    return UploadOffer(part.manifest.id, part.manifest.map, len(data), xxhash.xxh3_128_hexdigest(data), offset)
+def offer_of(part: PartFile, offset: int | None = 0) -> UploadOffer:
+    stream = PartStream(Path(part.folder))
+    return UploadOffer(part.manifest.id, part.manifest.map, stream.size, stream.head.checksum, offset)
 
 
 def begin_of(part: PartFile) -> bytes:
-    """Its bundle's first hundred bytes."""
-    return b"".join(open_bundle_stream(Path(part.folder)))[:100]
+    """The head of its stream and some bytes more."""
+    stream = PartStream(Path(part.folder))
+    return b"".join(stream.chunks(0, stream.head.size + 100))
 
 
 def receive(receiver: Receiver, part: PartFile, offset: int = 0) -> None:
     arriving = receiver.begin(offer_of(part, offset))
     assert arriving is not None
-    for chunk in open_bundle_stream(Path(part.folder), offset):
+    for chunk in PartStream(Path(part.folder)).chunks(offset):
         arriving.write([chunk])
     assert arriving.finish()
     arriving.leave()
@@ -97,7 +97,9 @@ def test_one_at_a_time_sends_a_part(coming: Coming, monkeypatch: pytest.MonkeyPa
     assert not receiver.discard(part.manifest.id)
     first.write([begin_of(part)])
     monkeypatch.setattr(receiving, "LEAVING_SECONDS", 0.05)
-    assert receiver.state_between(part.manifest.id) == UploadState("partial", 100), "it is not waited for long"
+    assert receiver.state_between(part.manifest.id) == UploadState("partial", len(begin_of(part))), (
+        "it is not waited for long"
+    )
     first.leave()
     receive(receiver, part)
     assert receiver.begin(offer_of(part)) is None
@@ -109,7 +111,7 @@ def test_a_writer_that_lost_its_connection_learns_of_its_last_bytes(coming: Comi
         pending = another.submit(receiver.state_between, part.manifest.id)
         first.write([begin_of(part)])
         first.leave()
-        assert pending.result() == UploadState("partial", 100)
+        assert pending.result() == UploadState("partial", len(begin_of(part)))
 
 
 def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_download_that_is_nearly_done_is_finished(large: tuple[Writer, PartFil
 
 def test_an_upload_that_is_cut_off_goes_on_after_the_start(serve: Callable[..., Served], tmp_path: Path) -> None:
     writer = Writer(serve(shutdown_timeout=PATIENCE, data=str(tmp_path / "data")), tmp_path)
-    part, data = writer.part(count=100_000)
+    part, data = writer.part(count=150_000)
     line = http.client.HTTPConnection(urlsplit(writer.node.url).netloc, timeout=30)
     line.putrequest("PUT", f"/v1/parts/{part.manifest.id}/upload")
     for name, value in {**writer.headers(data), "Content-Length": str(len(data))}.items():

@@ -17,13 +17,15 @@ from urllib.parse import urlsplit
 import pytest
 import xxhash
 
-from millpond.errors import Conflict
+from millpond.errors import Conflict, Corrupt
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile, PartWriter, verify_part
+from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.uploads import receiver as receiving
-from millpond.server import upload_routes
-from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from millpond.nodes.uploads.session import UploadOffer
+from millpond.nodes.uploads.whole import take_whole
+from millpond.server import small_uploads, upload_routes
+from millpond.testing.faults import KILL_AT, STEPS_LOG, flip_byte, occurrences
 from millpond.testing.rows import canonical_of
 from tests.nodes import uploading
 from tests.nodes.conftest import Answer, ClusterHere, Served
@@ -35,6 +37,12 @@ def sealed(definition: MapDefinition, folder: Path, first: int = 0, count: int =
     writer.write(canonical_of(definition, [((f"k{n:05d}",), n) for n in range(first, first + count)]))
     [part] = writer.finish()
     return part
+
+
+def checksum_of(data: bytes) -> str:
+    """The checksum that names a stream; of what is no stream, any."""
+    text_bytes = int.from_bytes(data[8:16], "little")
+    return xxhash.xxh3_128_hexdigest(data[32 : 32 + text_bytes])
 
 
 class Writer:
@@ -49,11 +57,11 @@ class Writer:
     def part(self, first: int = 0, count: int = 50, source: str = "") -> tuple[PartFile, bytes]:
         self.made += 1
         part = sealed(self.definition, self.folder / f"w{self.made}", first, count, source)
-        return part, b"".join(open_bundle_stream(Path(part.folder)))
+        return part, b"".join(PartStream(Path(part.folder)).chunks())
 
     def headers(self, data: bytes, offset: int = 0, **changed: Any) -> dict[str, str]:
-        fields = {"Upload-Map": self.definition.name, "Upload-Length": len(data), "Upload-Offset": offset,
-                "Upload-Checksum": xxhash.xxh3_128_hexdigest(data)}  # fmt: skip
+        fields = {"Content-Type": MEDIA_TYPE, "Upload-Map": self.definition.name, "Upload-Length": len(data),
+                  "Upload-Offset": offset, "Upload-Checksum": checksum_of(data)}  # fmt: skip
         return {name: str(value) for name, value in {**fields, **changed}.items()}
 
     def send(self, part: PartFile, data: bytes, offset: int = 0, stop: int | None = None, **changed: Any) -> Answer:
@@ -103,6 +111,7 @@ def test_a_part_is_sent_entered_and_merged(writer: Writer) -> None:
     writer.node.pond.log.wait_applied(response.json()["position"])
     assert writer.node.pond.map("m").get("k00007") == 7
     assert writer.leftovers() == []
+    assert (writer.node.pond.folder / "uploads").is_dir(), "its name is durable, so it stays"
 
 
 def test_an_upload_goes_on_where_it_stopped(writer: Writer) -> None:
@@ -115,30 +124,85 @@ def test_an_upload_goes_on_where_it_stopped(writer: Writer) -> None:
 
 
 def test_a_lost_connection_leaves_what_came(writer: Writer) -> None:
-    part, data = writer.part(count=20_000)
+    part, data = writer.part(count=120_000)
+    assert len(data) > small_uploads.SMALL_BYTES, "a small part is sent again from its start"
     writer.cut(part, data, 400_000)
     writer.node.until(lambda: writer.state(part)["offset"] == 400_000)
     writer.node.until(lambda: writer.send(part, data, 400_000).json() == HERE)
 
 
 def test_a_connection_may_be_lost_anywhere(writer: Writer) -> None:
-    """At the ends of every header and member, one byte before and after: the reported offset is what came."""
+    """At the ends of the head and of every file, one byte before and after: the reported offset is what came."""
     part, data = writer.part()
-    ends = {at + delta for at in (*marks(data), 1000) for delta in (-1, 0, 1)}
+    head = PartStream(Path(part.folder)).head
+    ends = {at + delta for at in (head.size, head.data_start, len(data) - 1) for delta in (-1, 0, 1)}
     offset = 0
-    for stop in sorted(end for end in ends if 0 < end < len(data)):
+    for stop in sorted(end for end in ends if end < len(data)):
+        # Without its whole head a part is not known, and nothing of it is retained.
+        came = stop if stop >= head.size else 0
         state = writer.send(part, data, offset, stop).json()
-        assert (state, writer.state(part)) == ({"state": "partial", "offset": stop},) * 2
-        offset = stop
+        assert state == {"state": "partial", "offset": stop}
+        assert writer.state(part) == ({"state": "partial", "offset": came} if came else ABSENT)
+        offset = came
     assert writer.send(part, data, offset).json() == HERE
-    assert verify_part(writer.node.pond.folder / "uploads" / part.manifest.id / "part") == part.manifest
+    assert verify_part(writer.node.pond.folder / "uploads" / part.manifest.id) == part.manifest
 
 
-def marks(data: bytes) -> list[int]:
-    """The offsets at which headers begin and end, and the members with them."""
-    headers = [at for at in range(len(data)) if data[at : at + 4] == b"PK\3\4"]
-    directory = data.index(b"PK\1\2")
-    return [directory, *(place for at in headers for place in (at, at + 30, at + 30 + data[at + 26]))]
+def open_upload(writer: Writer, part: PartFile, data: bytes, **changed: Any) -> Answer:
+    """Send the head alone."""
+    headers = {name: value for name, value in writer.headers(data, **changed).items() if name != "Upload-Offset"}
+    head = PartStream(Path(part.folder)).start
+    return writer.node.request("POST", f"/v1/parts/{part.manifest.id}/upload", body=head, headers=headers)
+
+
+def test_the_head_goes_first_and_throws_nothing_away(writer: Writer) -> None:
+    part, data = writer.part()
+    head = PartStream(Path(part.folder)).head.size
+    assert open_upload(writer, part, data).json() == {"state": "partial", "offset": head}
+    assert writer.send(part, data, head, head + 1000).json()["offset"] == head + 1000
+    assert open_upload(writer, part, data).json() == {"state": "partial", "offset": head + 1000}
+    assert writer.send(part, data, head + 1000).json() == HERE == open_upload(writer, part, data).json()
+
+
+def test_a_part_that_is_not_wanted_is_refused_by_its_head(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, data = writer.part()
+    assert open_upload(writer, part, data, **{"Upload-Map": "nowhere"}).json()["kind"] == "map_not_found"
+    assert open_upload(writer, part, data, **{"Upload-Length": 1 << 50}).json()["kind"] == "upload_too_large"
+    assert open_upload(writer, part, data, **{"Upload-Length": len(data) + 1}).json()["kind"] == "upload_length"
+    assert open_upload(writer, part, data, **{"Upload-Checksum": "0" * 32}).json()["kind"] == "upload_damaged"
+    monkeypatch.setattr(receiving, "DISK_SPARE_BYTES", 1 << 60)
+    assert open_upload(writer, part, data).json()["kind"] == "disk_full"
+    assert writer.leftovers() == []
+
+
+def test_what_came_is_continued_after_the_node_started_anew(writer: Writer) -> None:
+    part, data = writer.part()
+    other, other_data = writer.part(first=500)
+    writer.send(part, data, stop=5000)
+    writer.send(other, other_data)
+    again = receiving.Receiver(writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=True)
+    assert again.state(part.manifest.id) == receiving.UploadState("partial", 5000)
+    assert again.state(other.manifest.id).state == "here"
+    offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), None)
+    session = again.begin(offer)
+    assert session is not None
+    session.write([data[session.offset :]])
+    assert session.finish()
+    session.leave()
+    assert verify_part(again.folder / part.manifest.id) == part.manifest
+
+
+def test_damage_in_what_came_before_is_seen_at_the_end(writer: Writer) -> None:
+    part, data = writer.part()
+    writer.send(part, data, stop=9000)
+    [file] = (writer.node.pond.folder / "uploads").glob("*/data.mdb")
+    flip_byte(file, 100)
+    again = receiving.Receiver(writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=True)
+    offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), 9000)
+    with pytest.raises(Corrupt) as caught:
+        take_whole(again, offer, [data[9000:]], 0)
+    assert caught.value.kind == "upload_damaged"
+    assert writer.leftovers() == []
 
 
 def test_sending_from_the_start_begins_anew(writer: Writer) -> None:
@@ -159,22 +223,27 @@ def test_bytes_of_one_bundle_are_never_continued_by_another(writer: Writer) -> N
     assert len(writer.leftovers()) == 3
 
 
-@pytest.mark.parametrize("place", [5, 700, -5])
+@pytest.mark.parametrize("place", [5, 20, 300, 1500, -5])
 def test_damage_on_the_way_is_seen(writer: Writer, place: int) -> None:
     part, data = writer.part()
     damaged = bytearray(data)
     damaged[place] ^= 1
     headers = writer.headers(data)
     refused = writer.node.put(f"/v1/parts/{part.manifest.id}/upload", body=bytes(damaged), headers=headers)
-    assert (refused.status, refused.json()["error"], refused.json()["kind"]) == (422, "Corrupt", "upload_damaged")
+    assert refused.status in (400, 413, 422), refused.body
+    kinds = ("upload_damaged", "upload_length", "part_stream", "part_damaged", "part_manifest", "part_too_large")
+    assert refused.json()["kind"] in kinds
     assert writer.leftovers() == []
     assert writer.send(part, data).json() == HERE
 
 
 def test_a_bundle_that_is_no_part_is_refused(writer: Writer) -> None:
     part, _ = writer.part()
-    refused = writer.send(part, b"no zip at all")
+    refused = writer.send(part, b"no zip at all", **{"Content-Type": "application/zip",
+                          "Upload-Checksum": xxhash.xxh3_128_hexdigest(b"no zip at all")})  # fmt: skip
     assert (refused.status, refused.json()["kind"]) == (422, "bundle_damaged")
+    refused = writer.send(part, b"no part at all")
+    assert (refused.status, refused.json()["kind"]) == (422, "part_stream")
     another, data = writer.part(first=1000)
     assert another.manifest.id != part.manifest.id
     refused = writer.send(part, data)
@@ -244,7 +313,7 @@ def test_many_send_the_same_part_at_once(writer: Writer) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: writer.send(part, data), range(8)))
     assert [response.json() for response in answers] == [HERE] * 8
-    assert verify_part(writer.node.pond.folder / "uploads" / part.manifest.id / "part") == part.manifest
+    assert verify_part(writer.node.pond.folder / "uploads" / part.manifest.id) == part.manifest
 
 
 def test_a_full_disk_leaves_nothing_half(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +383,7 @@ def test_parts_keep_their_order(writer: Writer, tmp_path: Path) -> None:
     newer.write(canonical_of(writer.definition, [(("k",), 2)]))
     parts = [*older.finish(), *newer.finish()]
     for part in reversed(parts):
-        writer.send(part, b"".join(open_bundle_stream(Path(part.folder))))
+        writer.send(part, b"".join(PartStream(Path(part.folder)).chunks()))
     result = writer.enter(*parts).json()
     writer.node.pond.log.wait_applied(result["position"])
     assert writer.node.pond.map("m").get("k") == 2
@@ -371,24 +440,25 @@ def test_only_the_primary_enters_loads(cluster: ClusterHere, tmp_path: Path) -> 
 # -- killed at every step -----------------------------------------------------------------------------
 
 
-def run_child(folder: Path, log: Path, kill: str | None = None) -> int:
+def run_child(folder: Path, log: Path, kill: str | None = None, *, zipped: bool = False) -> int:
     env = {**os.environ, STEPS_LOG: str(log)}
     if kill is not None:
         env[KILL_AT] = kill
-    return subprocess.run(
-        [sys.executable, uploading.__file__, str(folder)], env=env, check=False, timeout=120
-    ).returncode
+    command = [sys.executable, uploading.__file__, str(folder), *(["zipped"] if zipped else [])]
+    return subprocess.run(command, env=env, check=False, timeout=120).returncode
 
 
-def test_a_crash_at_any_step_leaves_what_can_be_continued(tmp_path: Path) -> None:
-    assert run_child(tmp_path / "whole", tmp_path / "steps") == 0
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_crash_at_any_step_leaves_what_can_be_continued(tmp_path: Path, zipped: bool) -> None:
+    assert run_child(tmp_path / "whole", tmp_path / "steps", zipped=zipped) == 0
     steps = [step for step in occurrences(tmp_path / "steps") if step.startswith(("receive.", "upload."))]
     names = {step.partition(":")[0] for step in steps}
-    assert {"receive.began", "receive.written", "receive.whole", "receive.unpacked", "receive.here"} <= names
+    assert {"receive.began", "receive.written", "receive.whole", "receive.sealed", "receive.here"} <= names
+    assert ("receive.unpacked" in names) == zipped
     for number, step in enumerate(steps):
         folder = tmp_path / f"killed{number}"
-        assert run_child(folder, tmp_path / f"steps{number}", step) == -signal.SIGKILL, step
-        uploading.main(folder)
+        assert run_child(folder, tmp_path / f"steps{number}", step, zipped=zipped) == -signal.SIGKILL, step
+        uploading.main(folder, zipped=zipped)
         report = json.loads((folder / "report.json").read_text())
         assert report["state"] == "known", step
         assert report["values"] == [0, 1999], step

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-import xxhash
 
 import millpond
-from millpond.client import upload
 from millpond.client.transport import Nodes
 from millpond.client.upload import discard_parts, enter_load, upload_parts
 from millpond.clock import ManualClock
 from millpond.errors import Denied, Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import Kind, MapDefinition
-from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.maps.parts.stream import PartStream
 from millpond.settings import Settings, load_settings
 from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 from millpond.testing.passing_time import while_time_passes
@@ -66,6 +64,9 @@ class Receiver:
         part = request.path.split("/")[3] if request.path.startswith("/v1/parts/") else ""
         if request.command == "GET":
             return request.answer(200, self.state(part) if part else {"position": 1})
+        if request.command == "POST" and part:
+            request.rfile.read(int(request.headers["Content-Length"]))
+            return request.answer(200, self.state(part))
         if request.command == "PUT":
             if not self.hears_of_maps:
                 request.rfile.read(int(request.headers["Content-Length"]))
@@ -129,11 +130,12 @@ def test_every_node_gets_every_bundle_whole(receivers: list[tuple[Receiver, str]
         advance=lambda count, total: progress.append((count, total)),
     )
     for part in parts:
-        whole = b"".join(open_bundle_stream(Path(part.folder)))
+        stream = PartStream(Path(part.folder))
+        whole = b"".join(stream.chunks())
         for receiver, _ in receivers:
             assert receiver.received[part.manifest.id] == whole
-            assert receiver.checksums[part.manifest.id] == xxhash.xxh3_128_hexdigest(whole)
-    size = 3 * sum(bundle_size(Path(part.folder)) for part in parts)
+            assert receiver.checksums[part.manifest.id] == stream.head.checksum
+    size = 3 * sum(PartStream(Path(part.folder)).size for part in parts)
     assert sum(count for count, _ in progress) == size
     assert {total for _, total in progress} == {size}
 
@@ -145,8 +147,8 @@ def test_an_upload_goes_on_where_the_connection_was_lost(receivers: list[tuple[R
     receiver.breaks_after = [5_000, 3_000, 1_000, 2_000, 4_000]
     progress: list[int] = []
     upload_parts(Nodes(url, quick()), [part], advance=lambda count, _: progress.append(count))
-    assert receiver.received[part.manifest.id] == b"".join(open_bundle_stream(Path(part.folder)))
-    assert sum(progress) == bundle_size(Path(part.folder))
+    assert receiver.received[part.manifest.id] == b"".join(PartStream(Path(part.folder)).chunks())
+    assert sum(progress) == PartStream(Path(part.folder)).size
 
 
 def test_an_upload_that_gets_no_further_ends(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_what_a_node_has_is_not_sent_again(receivers: list[tuple[Receiver, str]]
         receiver.breaks_after = [0] * 9
     progress: list[int] = []
     upload_parts(nodes, parts, advance=lambda count, _: progress.append(count))
-    assert sum(progress) == 3 * sum(bundle_size(Path(part.folder)) for part in parts)
+    assert sum(progress) == 3 * sum(PartStream(Path(part.folder)).size for part in parts)
 
 
 def test_a_node_that_is_down_fails_the_load_and_is_named(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
@@ -211,8 +213,8 @@ def test_a_node_that_has_not_heard_of_the_map_is_named(receivers: list[tuple[Rec
 
 def test_when_one_fails_the_others_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk, count = bytes(1 << 16), 1000
-    monkeypatch.setattr(upload, "bundle_size", lambda _: len(chunk) * count)
-    monkeypatch.setattr(upload, "open_bundle_stream", lambda _folder, _start=0: iter([chunk] * count))
+    monkeypatch.setattr(PartStream, "chunks", lambda _stream, _start=0: iter([chunk] * count))
+    monkeypatch.setattr(PartStream, "size", len(chunk) * count)
     begun, refused = threading.Event(), threading.Event()
     received: list[int] = []
 
@@ -441,5 +443,5 @@ def test_the_same_data_from_many_writers_at_once_is_one_load(cluster: ClusterHer
 def test_an_empty_load_asks_no_node(monkeypatch: pytest.MonkeyPatch, node: Served) -> None:
     with millpond.open(node.url) as pond:
         made = pond.create_map("m", kind="state")
-        monkeypatch.setattr(upload, "upload_parts", None)
+        monkeypatch.setattr("millpond.client.upload.upload_parts", None)
         assert made.load([]).rows == 0

@@ -12,9 +12,11 @@ from millpond.clock import SystemClock
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
+from millpond.maps.parts.stream import PartStream
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.session import UploadOffer
+from millpond.nodes.uploads.whole import take_whole
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
@@ -37,18 +39,24 @@ def _sealed(definition: MapDefinition, folder: Path) -> PartFile:
 
 
 def _send(receiver: Receiver, part: PartFile) -> None:
-    data = b"".join(open_bundle_stream(Path(part.folder)))
-    offset = receiver.state(part.manifest.id).offset
-    arriving = receiver.begin(UploadOffer(part.manifest.id, "m", len(data), xxhash.xxh3_128_hexdigest(data), offset))
-    if arriving is None:
+    stream = PartStream(Path(part.folder))
+    data = b"".join(stream.chunks())
+    session = receiver.begin(UploadOffer(part.manifest.id, "m", len(data), stream.head.checksum, None))
+    if session is None:
         return
-    for start in range(offset, len(data), PIECE):
-        arriving.write([data[start : start + PIECE]])
-    assert arriving.finish()
-    arriving.leave()
+    for start in range(session.offset, len(data), PIECE):
+        session.write([data[start : start + PIECE]])
+    assert session.finish()
+    session.leave()
 
 
-def main(folder: Path) -> None:
+def _send_zipped(receiver: Receiver, part: PartFile) -> None:
+    data = b"".join(open_bundle_stream(Path(part.folder)))
+    offer = UploadOffer(part.manifest.id, "m", len(data), xxhash.xxh3_128_hexdigest(data), zipped=True)
+    take_whole(receiver, offer, [data], 0)
+
+
+def main(folder: Path, *, zipped: bool = False) -> None:
     """Receive, enter, merge, and tell how it stands."""
     clock = SystemClock()
     with open_pond(folder / "pond", serve=True, clock=clock) as pond:
@@ -56,10 +64,10 @@ def main(folder: Path) -> None:
         part = _sealed(definition, folder)
         receiver = Receiver(pond, load_settings(), clock, decides=True)
         with arm():
-            _send(receiver, part)
+            (_send_zipped if zipped else _send)(receiver, part)
             assert receiver.state(part.manifest.id).state in ("here", "known")
             LoadCommit(pond, receiver).enter(
-                "load", [part.manifest.id], source="", rejected=0, stream=None, allowed=lambda _: None
+                "load", [part.manifest.id], source="", rejected=0, stream=None, may=lambda _: True
             )
         pond.merge()
         report = {
@@ -71,4 +79,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), zipped=sys.argv[2:] == ["zipped"])

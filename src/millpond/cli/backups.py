@@ -15,7 +15,7 @@ from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
     from millpond.nodes.backups.layout import Backup
-    from millpond.nodes.replication.source import PondSource
+    from millpond.nodes.replication.source import BackupSource
     from millpond.settings import Settings
     from millpond.stores.objects import ObjectStore
 
@@ -185,21 +185,21 @@ def _place(where: str) -> tuple[Settings, ObjectStore]:
     return settings, open_objects(place.where, **place.config)
 
 
-def _source(pond: str, settings: Settings) -> AbstractContextManager[PondSource]:
+def _source(pond: str, settings: Settings) -> AbstractContextManager[BackupSource]:
     """The pond as a source of backups: the first of its nodes, or a folder that no node serves."""
     from millpond.client.connections import node_urls
     from millpond.client.location import parse_location
     from millpond.client.transport import Connection
     from millpond.nodes.replication.peer import Peer
 
-    def of_node(urls: str) -> AbstractContextManager[PondSource]:
+    def of_node(urls: str) -> AbstractContextManager[BackupSource]:
         return nullcontext(Peer(Connection(node_urls(urls)[0], settings)))
 
     return parse_location(pond).either(_folder_source, of_node)
 
 
 @contextmanager
-def _folder_source(folder: Path) -> Iterator[PondSource]:
+def _folder_source(folder: Path) -> Iterator[BackupSource]:
     from millpond.client.location import FolderLocation
     from millpond.clock import SystemClock
     from millpond.nodes.backups.source import FolderSource

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.client.download import fetch_file
-from millpond.client.loads import sealing_folder
+from millpond.client.part_download import fetch_part
 from millpond.client.transport import Connection, Nodes
 from millpond.errors import NotFound, Unavailable
 from millpond.json_forms import JsonForm
 from millpond.maps.loads.pond_parts import PartsByNode
 from millpond.maps.log.queue import PartStatus
-from millpond.maps.parts.bundle import unpack_bundle
 from millpond.maps.parts.part import PartManifest
 
 __all__ = ("RemoteParts",)
@@ -65,10 +63,7 @@ class RemoteParts:
         """
 
         def from_node(node: Connection) -> PartManifest:
-            with sealing_folder() as scratch:
-                bundle = scratch / "bundle.zip"
-                fetch_file(node, f"/v1/parts/{part_id}/bundle", bundle)
-                return unpack_bundle(bundle, folder)
+            return fetch_part(node, part_id, folder)
 
         missing: NotFound | None = None
         for node in self._nodes.connections:

@@ -1,9 +1,9 @@
 """A load over the network: parts to every node, then one entry at the primary, then every node at that entry.
 
-1. `upload_parts`: the bundle of each part goes to all nodes at once, streamed from its folder, several parts at a time;
-   after a lost connection it goes on where the node stopped receiving, and a node that has the part is not sent it
-   again, unless it is small. When one node fails, the others stop: nothing has been entered, and what was uploaded
-   expires.
+1. `upload_parts`: the stream of each part goes to all nodes at once, from its folder, several parts at a time. A small
+   part is one request. Of a larger one the head goes first: a node that has the part, does not want it or has no room
+   says so before the rest is sent. After a lost connection the part goes on where the node stopped receiving. When one
+   node fails, the others stop: nothing has been entered, and what was uploaded expires.
 2. `enter_load`: the primary enters the load. It is durable then, and has an id drawn here, so that asking again after
    an answer was lost enters nothing twice.
 3. every other node is requested to come up to that entry; with `synchronise`, all wait until it is merged.
@@ -18,16 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import xxhash
-
 from millpond.client.connections import Broken
 from millpond.client.transport import Connection, Nodes, Outcome
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.kernel.steps import step
 from millpond.maps.loads.load import LoadResult
-from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartFile
+from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.retry import retry
 
 __all__ = ("Advance", "come_up_to", "discard_parts", "enter_load", "upload_parts")
@@ -37,8 +35,8 @@ Advance: TypeAlias = Callable[[int, int], None]
 
 PARTS_AT_ONCE = 4
 """So many parts are on their way to one node: while one is being written there, others come in."""
-SMALL_BYTES = 1 << 20
-"""The size below which a part is sent without asking first for its state."""
+SMALL_BYTES = 4 << 20
+"""The size up to which a part is sent in one request."""
 ANSWER_SECONDS = 20.0
 """A node that is asked to come up to an entry answers at least so often how it stands."""
 PAUSE_SECONDS = 0.05
@@ -66,9 +64,9 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
     Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what is wrong with the parts
     themselves, or with the right to bring them, is raised as that.
     """
-    bundles = [_Bundle(part) for part in {part.manifest.id: part for part in parts}.values()]
+    sent = [_SentPart(part) for part in {part.manifest.id: part for part in parts}.values()]
     stop = threading.Event()
-    progress = _Progress(advance, sum(bundle.size for bundle in bundles) * len(nodes.connections))
+    progress = _Progress(advance, sum(part.size for part in sent) * len(nodes.connections))
 
     def bring(node: Connection) -> bool:
         # A node that may be missing does not stop the others.
@@ -78,8 +76,8 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
     def bring_to(node: Connection, stop: threading.Event) -> bool:
         connection = node.until(stop)
 
-        def send(bundle: _Bundle) -> bool:
-            upload = _Upload(connection, bundle, stop, progress)
+        def send(part: _SentPart) -> bool:
+            upload = _Upload(connection, part, stop, progress)
             try:
                 upload.run()
             except (NotFound, Conflict) as error:
@@ -89,7 +87,7 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
                 upload.run()
             return True
 
-        return _send_all(send, bundles, stop)
+        return _send_all(send, sent, stop)
 
     outcomes = nodes.all(bring, stop=stop)
     if any(outcome.error is not None for outcome in outcomes) and not _enough(nodes, outcomes):
@@ -105,18 +103,18 @@ def _enough(nodes: Nodes, outcomes: Sequence[Outcome[Any]]) -> bool:
     return nodes.majority and lost and primary and 2 * len(failed) < len(outcomes)
 
 
-def _send_all(send: Callable[[_Bundle], bool], bundles: Sequence[_Bundle], stop: threading.Event) -> bool:
+def _send_all(send: Callable[[_SentPart], bool], parts: Sequence[_SentPart], stop: threading.Event) -> bool:
     """Send several at once; False when it was stopped from elsewhere.
 
     Raises: what went wrong first; the others stop, also those on their way to other nodes.
     """
     wrong: list[BaseException] = []
 
-    def attempt(bundle: _Bundle) -> bool:
+    def attempt(part: _SentPart) -> bool:
         if stop.is_set():
             return False
         try:
-            return send(bundle)
+            return send(part)
         except _Stopped:
             return False
         except BaseException as error:
@@ -124,12 +122,12 @@ def _send_all(send: Callable[[_Bundle], bool], bundles: Sequence[_Bundle], stop:
             stop.set()
             return False
 
-    if len(bundles) <= 1:
-        sent = [attempt(bundle) for bundle in bundles]
+    if len(parts) <= 1:
+        sent = [attempt(part) for part in parts]
     else:
-        with ThreadPoolExecutor(min(PARTS_AT_ONCE, len(bundles)), "send-part") as threads:
+        with ThreadPoolExecutor(min(PARTS_AT_ONCE, len(parts)), "send-part") as threads:
             try:
-                sent = list(threads.map(attempt, bundles))
+                sent = list(threads.map(attempt, parts))
             except BaseException:
                 stop.set()
                 raise
@@ -194,33 +192,24 @@ class _Progress:
                 self._advance(count, self._total)
 
 
-class _Bundle:
-    """A part as it is sent: its length and checksum are the same for every node."""
+class _SentPart:
+    """A part as it is sent, the same for every node."""
 
     def __init__(self, part: PartFile) -> None:
-        self.part, self.folder = part.manifest, Path(part.folder)
-        self.size = bundle_size(self.folder)
-        self.path = f"/v1/parts/{self.part.id}/upload"
-        self._checksum = ""
-        self._lock = threading.Lock()
-
-    @property
-    def checksum(self) -> str:
-        """Worked out once, by whoever sends it first, while others send other parts."""
-        with self._lock:
-            if not self._checksum:
-                summed = xxhash.xxh3_128()
-                for chunk in open_bundle_stream(self.folder):
-                    summed.update(chunk)
-                self._checksum = summed.hexdigest()
-            return self._checksum
+        self.stream = PartStream(Path(part.folder))
+        self.size = self.stream.size
+        self.path = f"/v1/parts/{part.manifest.id}/upload"
+        self.headers = {
+            "Content-Type": MEDIA_TYPE, "Upload-Map": part.manifest.map, "Upload-Length": str(self.size),
+            "Upload-Checksum": self.stream.head.checksum,
+        }  # fmt: skip
 
 
 class _Upload:
     """One part on its way to one node."""
 
-    def __init__(self, node: Connection, bundle: _Bundle, stop: threading.Event, progress: _Progress) -> None:
-        self.node, self.bundle, self.stop, self.report = node, bundle, stop, progress
+    def __init__(self, node: Connection, part: _SentPart, stop: threading.Event, progress: _Progress) -> None:
+        self.node, self.part, self.stop, self.report = node, part, stop, progress
         self.counted = 0  # bytes reported as progress
         self.reached = -1  # the furthest the node ever had
         self.tried = 0  # attempts since it had more than before
@@ -231,34 +220,33 @@ class _Upload:
         Raises: what it refuses; `Unavailable` when the connection is lost too often without progress.
         """
         self.node.persist(self._send, enough=lambda _: self.tried >= self.node.attempts)
-        self._count(self.bundle.size)
+        self._count(self.part.size)
 
     def _send(self) -> None:
         self.tried += 1
         offset = 0
-        if self.tried > 1 or self.bundle.size > SMALL_BYTES:
-            state = self.node.ask("GET", self.bundle.path).json()
+        if self.tried > 1 or self.reached >= 0 or self.part.size > SMALL_BYTES:
+            state = self.node.ask("POST", self.part.path, headers=self.part.headers, body=self.part.stream.start).json()
             if state["state"] in ("here", "known"):
                 return
             offset = int(state["offset"])
         if offset > self.reached:
             self.reached, self.tried = offset, 1
-        headers = {
-            "Content-Type": "application/zip", "Content-Length": str(self.bundle.size - offset),
-            "Upload-Map": self.bundle.part.map, "Upload-Length": str(self.bundle.size),
-            "Upload-Offset": str(offset), "Upload-Checksum": self.bundle.checksum,
-        }  # fmt: skip
+        length = {"Upload-Offset": str(offset), "Content-Length": str(self.part.size - offset)}
         try:
-            self.node.ask("PUT", self.bundle.path, headers=headers, body=self._chunks(offset))
-        except Conflict as error:
-            if error.kind != "upload_offset":
-                raise
-            raise Broken("somebody else uploads the same part", sent=True) from None
+            self.node.ask("PUT", self.part.path, headers=self.part.headers | length, body=self._chunks(offset))
+        except (Conflict, Corrupt) as error:
+            if error.kind == "upload_offset":
+                raise Broken("somebody else uploads the same part", sent=True) from None
+            if error.kind == "upload_damaged" and offset > len(self.part.stream.start):
+                # What an earlier attempt left there was not what it sent; the node has thrown it away.
+                raise Broken("the part was damaged on its way", sent=True) from None
+            raise
         step("upload.sent")
 
     def _chunks(self, offset: int) -> Iterator[bytes]:
         sent = offset
-        for chunk in open_bundle_stream(self.bundle.folder, offset):
+        for chunk in self.part.stream.chunks(offset):
             if self.stop.is_set():
                 raise _Stopped
             yield chunk

@@ -55,7 +55,7 @@ class Node:
         self.audit = AuditLog(pond.folder, settings, clock)
         self.started, self.stopping = False, False
         self._ending = threading.Lock()
-        self.receiver = Receiver(pond, settings, clock, decides=self.leads())
+        self.receiver = Receiver(pond, settings, clock, decides=self.leads(), need_ready=self.need_ready)
         self.drain = Drain(self.receiver, self.url)
         self.load_commit = LoadCommit(pond, self.receiver)
         self.merger = Merger(pond)

@@ -31,7 +31,7 @@ from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.server.access import BEARER, admit
 from millpond.server.route_table import WORKS, RouteNeeds, Work, needs_of
 
-__all__ = ("SMALL_BYTES", "BodyBudget", "GuardedRoute")
+__all__ = ("SMALL_BYTES", "BodyBudget", "GuardedRoute", "count_work")
 
 SMALL_BYTES = 64 << 10
 """About what one connection holds in any case while it is read."""
@@ -89,7 +89,7 @@ class GuardedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             admit(request, needs)
             if needs.when_ready or needs.work is Work.UPLOAD:
-                _count_work(request)
+                count_work(request)
             if needs.when_ready and not request.app.state.node.answers:
                 await run_sync(request.app.state.node.need_ready)
             if needs.body_bytes_max is None:
@@ -111,7 +111,7 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-def _count_work(request: Request) -> None:
+def count_work(request: Request) -> None:
     """Count the request as work, which a node that is drained finishes; `metrics.py` counts its end."""
     request.app.state.node.drain.begin_request()
     request.scope[WORKS] = request.app.state.node.drain.end_request

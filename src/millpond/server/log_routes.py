@@ -5,10 +5,11 @@
 | `GET /v1/log?after&limit&wait` | entries after a position; waits up to 30 s for one |
 | `GET /v1/log?…&map=m` | those about one map, with nothing of others in them |
 | `POST /v1/log/replication` | when this node has entered (and applied) what others have |
-| `POST /v1/log/acknowledgement` | write | when a load may be acknowledged without some nodes |
+| `POST /v1/log/acknowledgement` | when a load may be acknowledged without some nodes |
 | `GET /v1/log/state`, `/v1/log/quarantine` | what a clone takes of the space |
 | `GET /v1/maps/{m}/digest` | rows and content digest, at a position |
 | `GET /v1/maps/{m}/shard` | a compact copy of the shard |
+| `GET /v1/parts/{id}/stream` | the part, its files one after another |
 | `GET /v1/parts/{id}/bundle` | the part, zipped |
 | `POST /v1/verify` | every invariant, checked on the data |
 | `POST /v1/repair`, `GET /v1/repair` | begins a repair; what became of it |
@@ -31,6 +32,7 @@ from millpond.json_forms import plain
 from millpond.maps.log.log import Entry, first_position
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartManifest, read_manifest
+from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.acknowledgement import acknowledge
 from millpond.nodes.replication.copies import Copy
 from millpond.server.access import RequestCaller
@@ -196,6 +198,19 @@ def _add_copies(router: APIRouter, node: Node) -> None:
             copy = await in_thread(request, _shard, node, name, position, incarnation, timeout)
         return _sent(request, copy, {"Shard-Position": str(copy.position), "Shard-Rows": str(copy.rows)})
 
+    @router.get("/parts/{part_id}/stream", tags=["parts"], summary="A part as nodes send it", response_class=Response)
+    def stream(caller: RequestCaller, request: Request, part_id: str) -> Response:
+        """The head and the files of the part one after another; the tag is the xxh3_128 of its manifest."""
+        head = _where_it_lies(node, part_id, PartStream).head
+        if not caller.may("read", head.manifest.map):
+            raise _no_part(part_id)  # that it is here is for its readers
+        return ranged(
+            request, size=head.total, tag=head.checksum, headers={}, media_type=MEDIA_TYPE,
+            chunks=lambda start, stop: _moving_chunks(
+                node, part_id, start, stop, lambda folder, at, end: PartStream(folder).chunks(at, end)
+            ),
+        )  # fmt: skip
+
     @router.get("/parts/{part_id}/bundle", tags=["parts"], summary="A part, zipped", response_class=Response)
     def bundle(caller: RequestCaller, request: Request, part_id: str) -> Response:
         """The same bytes wherever the part lies; what was sent is checked by its manifest."""
@@ -204,7 +219,7 @@ def _add_copies(router: APIRouter, node: Node) -> None:
             raise _no_part(part_id)  # that it is here is for its readers
         return ranged(
             request, size=size, tag=tag, headers={}, media_type="application/zip",
-            chunks=lambda start, stop: _bundle_chunks(node, part_id, start, stop),
+            chunks=lambda start, stop: _moving_chunks(node, part_id, start, stop, open_bundle_stream),
         )  # fmt: skip
 
 
@@ -239,18 +254,20 @@ def _where_it_lies(node: Node, part_id: str, act: Callable[[Path], Answer]) -> A
     raise _no_part(part_id)
 
 
-def _bundle_chunks(node: Node, part_id: str, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of a bundle, which are the same wherever the part lies."""
+def _moving_chunks(
+    node: Node, part_id: str, start: int, stop: int, read: Callable[[Path, int, int], Iterator[bytes]]
+) -> Iterator[bytes]:
+    """The bytes of a part in some form, which are the same wherever the part lies."""
     while start < stop:
-        chunks = _where_it_lies(node, part_id, partial(_begun, start=start, stop=stop))
+        chunks = _where_it_lies(node, part_id, partial(_begun, start=start, stop=stop, read=read))
         with suppress(FileNotFoundError):
             for chunk in chunks:
                 start += len(chunk)
                 yield chunk
 
 
-def _begun(folder: Path, start: int, stop: int) -> Iterator[bytes]:
-    chunks = open_bundle_stream(folder, start, stop)
+def _begun(folder: Path, start: int, stop: int, read: Callable[[Path, int, int], Iterator[bytes]]) -> Iterator[bytes]:
+    chunks = read(folder, start, stop)
     return chain([next(chunks)], chunks)
 
 

@@ -6,7 +6,7 @@
 | `millpond_request_seconds` | route, method | how long they took, to the last byte |
 | `millpond_requests_running` | | requests being answered |
 | `millpond_requests_refused_total` | kind | requests without the right, over a limit, or from a foreign page |
-| `millpond_upload_bytes_total` | | bytes of bundles received |
+| `millpond_upload_bytes_total` | | bytes of parts received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
 | `millpond_parts_queued`, `millpond_rows_queued` | map | entered, not merged yet |
 | `millpond_parts_quarantined` | map | quarantined |
@@ -68,7 +68,7 @@ class Metrics:
             "millpond_requests_refused", "Requests refused before they were worked on.", ("kind",),
             registry=self.registry,
         )  # fmt: skip
-        self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of bundles received.", registry=self.registry)
+        self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of parts received.", registry=self.registry)
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def counting(self, app: ASGIApp, clock: Clock) -> ASGIApp:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millpond.maps.parts.stream import HEAD_BYTES_MAX
+
 __all__ = (
     "JSON_BYTES_MAX",
     "LOOKUP_BYTES_MAX",
@@ -131,7 +133,11 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/v1/parts"): RouteNeeds("read", On.QUERY_MAP, Work.SMALL),
     ("POST", "/v1/parts/retry"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, JSON_BYTES_MAX, audited=True),
     ("GET", "/v1/parts/{part_id}/bundle"): RouteNeeds("read", On.OWN_PART, Work.LARGE),
+    ("GET", "/v1/parts/{part_id}/stream"): RouteNeeds("read", On.OWN_PART, Work.LARGE),
     ("GET", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD),
+    ("POST", "/v1/parts/{part_id}/upload"): RouteNeeds(
+        "write", On.HEADER_MAP, Work.UPLOAD, HEAD_BYTES_MAX, "the body is the head of a part's stream"
+    ),
     ("PUT", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.HEADER_MAP, Work.UPLOAD, None),
     ("DELETE", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD, audited=True),
     ("POST", "/v1/loads"): RouteNeeds("write", On.BODY_MAPS, Work.UPLOAD, JSON_BYTES_MAX, audited=True),

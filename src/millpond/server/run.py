@@ -35,6 +35,7 @@ from millpond.server.at_once import answering_at_once
 from millpond.server.limits import BodyBudget
 from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
+from millpond.server.small_uploads import taking_small_uploads
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
 
@@ -113,8 +114,9 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.bodies: BodyBudget = app.state.body_budget
-        checked = checking_origin(answering_at_once(auditing(app, self.node), self.node), self.node, self.metrics)
-        counted = self.metrics.counting(checked, self.node.clock)
+        audited = auditing(app, self.node)
+        quick = taking_small_uploads(answering_at_once(audited, self.node), app, self.node)
+        counted = self.metrics.counting(checking_origin(quick, self.node, self.metrics), self.node.clock)
         return uvicorn.Config(
             counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
             http="httptools", ws="none", lifespan="on", log_config=None, access_log=settings.access_log,

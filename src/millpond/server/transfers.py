@@ -17,12 +17,12 @@ may name them otherwise, so the dependency needs an upper bound:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 from fastapi import Request
 
-__all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off")
+__all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off", "mark_continuable")
 
 GRACE_SECONDS = 1.0
 """The time that transfers have to end when the node stops."""
@@ -31,7 +31,12 @@ _MARK = "can_be_continued"
 
 def can_be_continued(request: Request) -> None:
     """Say so of what is sent or fetched now."""
-    setattr(request.state, _MARK, True)
+    mark_continuable(request.scope)
+
+
+def mark_continuable(scope: MutableMapping[str, Any]) -> None:
+    """Say so of a request that has no route."""
+    scope.setdefault("state", {})[_MARK] = True
 
 
 def cut_off(connections: Iterable[Any]) -> int:

@@ -1,8 +1,12 @@
 """Parts: sending them to a node, and entering what was sent as one load.
 
-A bundle is streamed to the disk in large pieces: while one piece is written and summed in a thread, the next comes in.
-The event loop itself only collects what the socket gives, and copies nothing. A writer that falls silent for
-`read_timeout` is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
+    POST /v1/parts/{id}/upload     the head of a part: is the part here, is it wanted, how much of it has come
+    PUT  /v1/parts/{id}/upload     its stream, from an offset on; a small part needs this one request alone
+
+A part is written to the disk in large pieces: while one piece is written and summed in a thread, the next comes in. The
+event loop itself only collects what the socket gives. A part that fits into one piece takes one turn of one thread,
+because each hand-over between threads costs more than writing the part. A writer that falls silent for `read_timeout`
+is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
 """
 
 from __future__ import annotations
@@ -17,16 +21,18 @@ from fastapi import APIRouter, Header, Request
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
-from millpond.errors import Corrupt, Invalid, MillpondError
+from millpond.errors import Invalid, Unavailable
 from millpond.json_forms import plain
+from millpond.maps.parts.stream import MEDIA_TYPE
 from millpond.nodes.node import Node
-from millpond.nodes.uploads.receiver import UploadState
+from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver, UploadState
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
+from millpond.nodes.uploads.whole import finished, leaving, take_whole
 from millpond.server.access import RequestCaller, note_change
 from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
-from millpond.server.wire import RequestBody, RequestError
+from millpond.server.wire import RequestBody, RequestError, reporting_damage
 
 __all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
 
@@ -38,12 +44,22 @@ PIECES_BYTES = 64 << 20
 Params = ParamSpec("Params")
 T = TypeVar("T")
 
+UploadMap = Annotated[str, Header(description="the map the part is for")]
+UploadChecksum = Annotated[str, Header(description="xxh3_128 of manifest.json, or of a whole zip, hexadecimal")]
+
+
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_HEAD: dict[str, Any] = {"requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY}}}
+_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY, "application/zip": _BINARY}}
+}
+
 
 class Upload(BaseModel):
     """The state of a part on this node."""
 
     state: str = Field(description="absent, partial, here, or known: entered before", examples=["partial"])
-    offset: int = Field(description="bytes of the bundle that came: go on from there")
+    offset: int = Field(description="bytes of the stream that came: go on from there")
 
 
 class Discarded(BaseModel):
@@ -80,7 +96,7 @@ class Entered(BaseModel):
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
     router = APIRouter(route_class=GuardedRoute, prefix="/v1", tags=["loads"])
-    pieces = _Pieces()
+    _add_sending(router, node)
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
     async def state(request: Request, part_id: str, caller: RequestCaller) -> dict[str, Any]:
@@ -88,34 +104,6 @@ def routes(node: Node) -> APIRouter:
         name = await _in_thread(node.receiver.map_of_upload, part_id)
         # For the writers of other maps, a part is absent.
         return plain(found if name is None or caller.may("write", name) else UploadState("absent"))
-
-    @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
-    async def upload(
-        request: Request,
-        part_id: str,
-        upload_map: Annotated[str, Header(description="the map the part is for")],
-        upload_checksum: Annotated[str, Header(description="xxh3_128 of the whole bundle, hexadecimal")],
-        upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
-        upload_length: Annotated[int | None, Header(ge=1, description="bytes of the whole bundle")] = None,
-    ) -> dict[str, Any]:
-        """The body is the part's bundle, from `Upload-Offset` on; after a lost connection, it is continued there.
-
-        Answers when the part is on the disk and was checked. 409 `upload_offset` names the offset wanted; 422 is for
-        damaged bytes, 413 for too many, 507 for a full disk.
-        """
-        can_be_continued(request)
-        if node.drain.active:
-            raise node.drain.refusal()
-        sent = _content_length(request)
-        length = upload_length if upload_length is not None else upload_offset + (sent or 0)
-        if sent is not None and upload_offset + sent > length:
-            raise Invalid("more bytes are announced than the bundle has", kind="upload_length", length=length)
-        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset)
-        arriving = await in_thread(request, node.receiver.begin, offer)
-        if arriving is not None:
-            with pieces.of_one() as piece_bytes:
-                await _receive(request, arriving, sent, piece_bytes)
-        return plain(await _in_thread(node.receiver.state, part_id))
 
     @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
     def discard(part_id: str, caller: RequestCaller) -> dict[str, bool]:
@@ -137,12 +125,52 @@ def routes(node: Node) -> APIRouter:
     return router
 
 
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+def _add_sending(router: APIRouter, node: Node) -> None:
+    pieces = _Pieces()
+
+    @router.post("/parts/{part_id}/upload", summary="Begin to send a part", response_model=Upload, openapi_extra=_HEAD)
+    async def open_upload(
+        request: Request,
+        part_id: str,
+        upload_map: UploadMap,
+        upload_checksum: UploadChecksum,
+        upload_length: Annotated[int, Header(ge=1, description="bytes of the whole")],
+    ) -> dict[str, Any]:
+        """The body is the head of the part's stream; `offset` in the answer is where to continue with `PUT`.
+
+        Whatever the node has against the part, it says now: a map it does not know, a size, a disk without room.
+        """
+        if node.drain.active:
+            raise node.drain.refusal()
+        offer = UploadOffer(part_id, upload_map, upload_length, upload_checksum, None)
+        return plain(await in_thread(request, _open, node.receiver, offer, await request.body()))
+
+    @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
+    async def upload(
+        request: Request,
+        part_id: str,
+        upload_map: UploadMap,
+        upload_checksum: UploadChecksum,
+        upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
+        upload_length: Annotated[int | None, Header(ge=1, description="bytes of the whole")] = None,
+        content_type: str = Header("application/zip", include_in_schema=False),
+    ) -> dict[str, Any]:
+        """The body is the part's stream, from `Upload-Offset` on; after a lost connection, it is continued there.
+
+        Or it is a whole zip of the part. Answers when the part is on the disk and was checked. 409 `upload_offset`
+        names the offset wanted; 422 is for damaged bytes, 413 for too many, 507 for a full disk.
+        """
+        can_be_continued(request)
+        if node.drain.active:
+            raise node.drain.refusal()
+        sent = _content_length(request)
+        length = upload_length if upload_length is not None else upload_offset + (sent or 0)
+        if sent is not None and upload_offset + sent > length:
+            raise Invalid("more bytes are announced than the part has", kind="upload_length", length=length)
+        zipped = content_type.partition(";")[0].strip() != MEDIA_TYPE
+        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset, zipped)
+        with pieces.of_one() as piece_bytes:
+            return plain(await _receive(request, node.receiver, offer, sent, piece_bytes))
 
 
 def _content_length(request: Request) -> int | None:
@@ -171,35 +199,74 @@ class _Pieces:
             self._senders -= 1
 
 
-async def _receive(request: Request, arriving: UploadSession, sent: int | None, piece_bytes: Callable[[], int]) -> None:
-    """Take the body, counting its bytes; `sent`: how many are announced.
+def _open(receiver: Receiver, offer: UploadOffer, head: bytes) -> UploadState:
+    """Begin an upload with the head of a stream, or find how far an earlier writer came."""
+    session = receiver.begin(offer)
+    if session is None:
+        return receiver.state(offer.part)
+    with reporting_damage(), leaving(session):
+        if session.offset == 0:
+            session.write([head])
+        return UploadState("partial", session.offset)
+
+
+def _take(receiver: Receiver, offer: UploadOffer, chunks: list[bytes], patience: float) -> UploadState:
+    with reporting_damage():
+        return take_whole(receiver, offer, chunks, patience)
+
+
+async def _receive(
+    request: Request, receiver: Receiver, offer: UploadOffer, sent: int | None, piece_bytes: Callable[[], int]
+) -> UploadState:
+    """Take the body; `sent`: how many bytes are announced.
 
     Raises: `RequestError` when what came is damaged; else as `UploadSession`.
     """
-    began = arriving.offset
     silence = request.app.state.node.settings.read_timeout / 1000
+    count = request.app.state.metrics.upload_bytes.inc
+    pieces = _pieces(_heard(request, silence), piece_bytes)
+    first: list[bytes] = await anext(pieces, [])
+    came = sum(len(chunk) for chunk in first)
+    if came != sent:
+        return await _receive_long(request, receiver, offer, _chained(first, pieces))
+    count(came)
     try:
-        last = await _pour(_pieces(_heard(request, silence), piece_bytes), arriving, sent)
-        await _in_thread(_end, arriving, last)
-    except MillpondError as error:
-        with anyio.CancelScope(shield=True):
-            await _in_thread(arriving.leave, error)
-        if isinstance(error, Corrupt):
-            raise RequestError(422, error) from error
-        raise
+        return await _in_thread(_take, receiver, offer, first, 0.0)
+    except Unavailable as error:
+        if error.kind != "upload_busy":
+            raise
+    # Somebody else sends the part: threads that wait are not those that work.
+    return await in_thread(request, _take, receiver, offer, first, TURN_SECONDS)
+
+
+async def _receive_long(
+    request: Request, receiver: Receiver, offer: UploadOffer, pieces: AsyncIterator[list[bytes]]
+) -> UploadState:
+    """Take a body of several pieces."""
+    session = await in_thread(request, receiver.begin, offer)
+    if session is None:
+        return await _in_thread(receiver.state, offer.part)
+    began = session.offset
+    try:
+        with reporting_damage():
+            await _pour(pieces, session)
+            state: UploadState = await _in_thread(finished, session)
     except BaseException as error:
-        arriving.leave(error)
+        cause = error.error if isinstance(error, RequestError) else error
+        with anyio.CancelScope(shield=True):
+            await _in_thread(session.leave, cause)
         raise
     finally:
-        request.app.state.metrics.upload_bytes.inc(arriving.offset - began)
+        request.app.state.metrics.upload_bytes.inc(session.offset - began)
+    session.leave()
+    return state
 
 
-def _end(arriving: UploadSession, last: list[bytes]) -> None:
-    """Finish an upload when all bytes are there: a small part needs only this one turn of a thread."""
-    if last:
-        arriving.write(last)
-    arriving.finish()
-    arriving.leave()
+async def _chained(first: list[bytes], pieces: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
+    if first:
+        yield first
+    async for piece in pieces:
+        yield piece
 
 
 async def _heard(request: Request, silence: float) -> AsyncIterator[bytes]:
@@ -238,20 +305,14 @@ async def _pieces(chunks: AsyncIterator[bytes], piece_bytes: Callable[[], int]) 
         yield piece
 
 
-async def _pour(pieces: AsyncIterator[list[bytes]], arriving: UploadSession, sent: int | None) -> list[bytes]:
-    """Write each piece while the next is collected, but not the last that was announced: that one is given back."""
+async def _pour(pieces: AsyncIterator[list[bytes]], session: UploadSession) -> None:
+    """Write each piece while the next is collected."""
     writing: asyncio.Task[None] | None = None
-    last: list[bytes] = []
-    came = 0
     try:
         async for piece in pieces:
             if writing is not None:
                 await writing
-            came += sum(len(chunk) for chunk in piece)
-            if came == sent:
-                last = piece
-            else:
-                writing = asyncio.create_task(_in_thread(arriving.write, piece))
+            writing = asyncio.create_task(_in_thread(session.write, piece))
         if writing is not None:
             await writing
     finally:
@@ -259,4 +320,3 @@ async def _pour(pieces: AsyncIterator[list[bytes]], arriving: UploadSession, sen
             # The file is closed next: nobody may be writing to it then.
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([writing])
-    return last

@@ -14,6 +14,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from starlette.requests import ClientDisconnect
 from millpond.client.wire_errors import to_wire
 from millpond.errors import (
     Closed,
+    Corrupt,
     Internal,
     Invalid,
     MillpondError,
@@ -42,8 +45,10 @@ __all__ = (
     "RequestBody",
     "RequestError",
     "add_error_handlers",
+    "answer_failure",
     "error_answer",
     "relative",
+    "reporting_damage",
     "shown_to",
     "status_of",
     "understood",
@@ -93,6 +98,15 @@ class RequestError(Exception):
 def status_of(error: MillpondError) -> int:
     """The HTTP status of an error."""
     return STATUS_OF_KIND.get(error.kind, error.http_status)
+
+
+@contextmanager
+def reporting_damage() -> Iterator[None]:
+    """Report what was sent damaged as a fault of the request, not of the node."""
+    try:
+        yield
+    except Corrupt as error:
+        raise RequestError(422, error) from error
 
 
 def understood(error: BaseException) -> MillpondError:
@@ -151,21 +165,24 @@ def relative(value: Any, folder: Path) -> Any:
     return value
 
 
+def answer_failure(request: Request, error: BaseException) -> JSONResponse:
+    """Any error that ended a request as its answer."""
+    if isinstance(error, RequestError):
+        return error_answer(shown_to(request, error.error), error.status)
+    reported = understood(error)
+    if isinstance(reported, Closed) and request.app.state.node.stopping:
+        reported = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
+    status = status_of(reported)
+    if status in REFUSED:
+        request.app.state.metrics.refused.labels(reported.kind).inc()
+    return error_answer(shown_to(request, reported), status)
+
+
 def add_error_handlers(app: FastAPI) -> None:
     """Let every error leave the node in one form."""
 
     async def ours(request: Request, error: Exception) -> JSONResponse:
-        reported = understood(error)
-        if isinstance(reported, Closed) and request.app.state.node.stopping:
-            reported = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
-        status = status_of(reported)
-        if status in REFUSED:
-            request.app.state.metrics.refused.labels(reported.kind).inc()
-        return error_answer(shown_to(request, reported), status)
-
-    async def refusal(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestError)
-        return error_answer(shown_to(request, error.error), error.status)
+        return answer_failure(request, error)
 
     async def gone(_request: Request, _error: Exception) -> Response:
         return Response(status_code=499)  # nobody is there to read it
@@ -184,7 +201,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(MillpondError, ours)
     app.add_exception_handler(OSError, ours)
     app.add_exception_handler(Exception, ours)
-    app.add_exception_handler(RequestError, refusal)
+    app.add_exception_handler(RequestError, ours)
     app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(RequestValidationError, unsound)
     app.add_exception_handler(HTTPException, unrouted)

@@ -148,9 +148,13 @@ class Cluster:
 
     def __init__(
         self, folder: Path, count: int = 3, *, proxies: bool = False, settings: Mapping[str, object] | None = None,
-        places: Mapping[int, Place] | None = None,
+        places: Mapping[int, Place] | None = None, armed: bool = True,
     ) -> None:  # fmt: skip
-        """`settings` as in `millpond.toml`, for all nodes; `places` for those that are not on the loopback."""
+        """`settings` as in `millpond.toml`, for all nodes; `places` for those that are not on the loopback.
+
+        Not `armed`: nodes for measuring, which record no steps, cannot be killed at one, and have no clock of a test.
+        """
+        self.armed = armed
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.settings = {**QUICK, **(settings or {})}
@@ -190,9 +194,14 @@ class Cluster:
         node.config.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in settings.items()))
         env = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         env |= {
-            "MILLPOND_CONFIG": str(node.config), STEPS_LOG: str(node.steps), KILL_FILE: str(node.kill_file),
-            CLOCK_FILE: str(node.clock_file), "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1",
+            "MILLPOND_CONFIG": str(node.config), "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1",
         }  # fmt: skip
+        if self.armed:
+            env |= {
+                STEPS_LOG: str(node.steps),
+                KILL_FILE: str(node.kill_file),
+                CLOCK_FILE: str(node.clock_file),
+            }
         within = ["ip", "netns", "exec", node.place.space] if node.place.space else []
         with node.log.open("ab") as log:
             log.write(b"=== start\n")

@@ -142,7 +142,7 @@ class Loads:
             remembered_load = remembered(tx, load, stream)
         if remembered_load is not None:
             self._uncertain -= places.keys()
-            _remove_parts([Path(part.folder) for part in parts])
+            _remove_parts([Path(part.folder) for part in parts], self.folder)
             return Committed.of(remembered_load)
         if stream is not None:
             with self.space.read() as tx:
@@ -213,7 +213,7 @@ class Loads:
             raise
         step("load.committed")
         self._uncertain -= places.keys()
-        _remove_parts(list(places.values()))
+        _remove_parts(list(places.values()), self.folder)
         return result
 
     def _is_here(self, part: str, name: str) -> bool:
@@ -412,10 +412,11 @@ def sweep_pond(folder: Path) -> None:
         sweep_leftovers(folder, within)
 
 
-def _remove_parts(places: Sequence[Path]) -> None:
+def _remove_parts(places: Sequence[Path], pond: Path) -> None:
+    """Remove what was brought, and the folders that it came in, but for the pond's own."""
     for place in places:
         remove_tree(place)
-    for folder in {place.parent for place in places}:
+    for folder in {place.parent for place in places if place.parent.parent != pond}:
         with suppress(OSError):  # others may still write there
             folder.rmdir()
 

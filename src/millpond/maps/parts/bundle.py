@@ -1,4 +1,6 @@
-"""A part on its way: a zip whose bytes depend on the part alone.
+"""A part as a zip, for programs that know no other form; its bytes depend on the part alone.
+
+Nodes and writers send each other the stream of a part, see `stream.py`.
 
     manifest.json, data.mdb, touched.arrow      in this order, stored, all of the same fixed time
 
@@ -16,30 +18,24 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from millpond.errors import Corrupt, Invalid, Unavailable
-from millpond.json_forms import FormError, JsonForm, parse_object
 from millpond.maps.parts.part import PartManifest, verify_part
+from millpond.maps.parts.stream import MANIFEST_BYTES_MAX
 from millpond.stores.files import disk_errors, sync
 
 __all__ = (
     "CHUNK_BYTES",
     "MEMBERS",
-    "Apart",
-    "PartName",
-    "ReadAt",
     "Sink",
     "bundle_size",
-    "find_members",
     "open_bundle_stream",
-    "peek_manifest",
-    "reading",
     "unpack_bundle",
     "write_bundle",
 )
@@ -49,8 +45,6 @@ CHUNK_BYTES = 1 << 20
 
 PART_BYTES_MAX = 8 << 30
 """The largest part that is unpacked, unless a setting says otherwise."""
-MANIFEST_BYTES_MAX = 4 << 20
-"""A manifest is a page of text; a larger one is none."""
 
 _TIME, _DATE = 0, (1 << 5) | 1  # midnight, 1 January 1980: where the time of a zip begins
 _HEADER_BYTES, _ENTRY_BYTES, _END_BYTES, _WIDE_END_BYTES = 30, 46, 22, 76
@@ -220,94 +214,16 @@ def write_bundle(folder: Path, sink: Sink) -> int:
     return written
 
 
-# -- peeking ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PartName:
-    """The first fields of a manifest: the part, and its map."""
-
-    id: str
-    map: str
-    incarnation: str
-
-
-_PART_NAME = JsonForm(PartName)
-ReadAt: TypeAlias = Callable[[int, int], bytes]
-"""Gives so many bytes of a bundle from a position on; fewer where they end, or have not come yet."""
-
-
-def reading(handle: int, fresh: bytes = b"", start: int = 0) -> ReadAt:
-    """Reads of a file, and of what is about to be written to it from `start` on."""
-
-    def read(position: int, count: int) -> bytes:
-        if not fresh:
-            return os.pread(handle, count, position)
-        missing = start - position
-        if missing <= 0:
-            return fresh[-missing : count - missing]
-        there = os.pread(handle, min(count, missing), position)
-        return there + fresh[: count - missing] if len(there) == missing < count else there
-
-    return read
-
-
-def peek_manifest(handle: int) -> PartName | None:
-    """The name of a bundle's part from its first bytes, before the rest has come; None if there are too few."""
-    read = reading(handle)
-    found = _stored_at(read, 0, MEMBERS[0])
-    if found is None or found[1] > MANIFEST_BYTES_MAX:
-        return None
-    try:
-        manifest = parse_object(read(*found))
-        return _PART_NAME.build({name: manifest.get(name) for name in ("id", "map", "incarnation")})
-    except FormError:
-        return None
-
-
-def find_members(read: ReadAt) -> Iterator[tuple[str, int, int]]:
-    """The members of a bundle of our form whose headers have come: their names, starts and sizes, in order.
-
-    It is what the headers say: whether they are right is seen when the bundle is unpacked.
-    """
-    position = 0
-    for name in MEMBERS:
-        found = _stored_at(read, position, name)
-        if found is None:
-            return
-        yield name, *found
-        position = sum(found)
-
-
-def _stored_at(read: ReadAt, position: int, wanted: str) -> tuple[int, int] | None:
-    """Start and size of a stored member whose header is at a position."""
-    header = read(position, _HEADER_BYTES)
-    if len(header) < _HEADER_BYTES or header[:4] != b"PK\3\4":
-        return None
-    flags, method, size, name_length, extra_length = struct.unpack("<6xHH12xL2H", header)
-    name = read(position + _HEADER_BYTES, name_length)
-    if flags or extra_length or method != zipfile.ZIP_STORED or size == _WIDE or name != wanted.encode():
-        return None
-    return position + _HEADER_BYTES + name_length + extra_length, size
-
-
 # -- reading ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """A member that lies in a file of its own, which was summed while it was written: xxh3_128, hexadecimal."""
-
-    file: Path
-    checksum: str
-
-
 def unpack_bundle(
-    file: Path, target: Path, bytes_max: int = PART_BYTES_MAX, *, apart: Mapping[str, Apart] | None = None
+    file: Path, target: Path, bytes_max: int = PART_BYTES_MAX, *, check_room: Callable[[int], None] | None = None
 ) -> PartManifest:
     """Unpack a bundle into a new folder, whose content is durable then; the part in it, checked.
 
-    `apart`: members that leave holes in the file; they get a second name, see `bundle_file.py`.
+    `check_room` is called with the bytes that will be written, before the first of them; it raises when the disk has no
+    room for them.
 
     Raises:
         Corrupt: it is no whole zip, or what it holds is not the part that it says.
@@ -315,24 +231,19 @@ def unpack_bundle(
         Unavailable: the disk is full, or what is to be unpacked would fill it.
     When it raises, the folder may be there in part: remove it.
     """
-    apart = apart or {}
     try:
         with file.open("rb", buffering=0) as source, zipfile.ZipFile(file) as bundle:
             members = _checked(bundle, source, file, bytes_max)
-            _check_apart(source, members, apart)
             with disk_errors(target):
-                _check_room(target, sum(member.size for member in members if member.name not in apart))
+                wanted = sum(member.size for member in members)
+                (check_room or partial(_check_room, target))(wanted)
                 target.mkdir()
                 for member in members:
-                    if member.name in apart:
-                        (target / member.name).hardlink_to(apart[member.name].file)
-                        sync(target / member.name)
-                    else:
-                        _unpack(bundle, source, member, target / member.name)
+                    _unpack(bundle, source, member, target / member.name)
                 sync(target)
     except _NO_ZIP as error:
         raise Corrupt("the bundle is no whole zip", kind="bundle_damaged", file=file, reason=error) from error
-    return verify_part(target, {name: part.checksum for name, part in apart.items()})
+    return verify_part(target)
 
 
 _NO_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, UnicodeDecodeError)
@@ -417,18 +328,6 @@ def _place_of(source: io.FileIO, member: zipfile.ZipInfo) -> _Place:
         raise zipfile.BadZipFile(f"the header of {name} and the directory differ")
     start = member.header_offset + _HEADER_BYTES + name_length + extra_length
     return _Place(member, start, start + member.compress_size)
-
-
-def _check_apart(source: io.FileIO, members: list[_Place], apart: Mapping[str, Apart]) -> None:
-    """Check that the files stored apart are those listed in the directory."""
-    known = {name: (start, size) for name, start, size in find_members(reading(source.fileno()))}
-    for member in members:
-        if member.name not in apart:
-            continue
-        if not member.stored or known.get(member.name) != (member.start, member.size):
-            raise zipfile.BadZipFile(f"the directory places {member.name} elsewhere than its header")
-        if apart[member.name].file.stat().st_size != member.size:
-            raise zipfile.BadZipFile(f"{member.name} has another size")
 
 
 def _check_room(target: Path, wanted: int) -> None:

@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ __all__ = (
     "PartManifest",
     "PartWriter",
     "open_part",
+    "parse_manifest",
     "read_manifest",
     "unknown_format",
     "verify_part",
@@ -96,17 +97,30 @@ def read_manifest(folder: Path) -> PartManifest:
     Raises: `Corrupt` when it is missing or not understood.
     """
     try:
-        data = (folder / MANIFEST).read_bytes()
-        number = format_of(data)
+        text = (folder / MANIFEST).read_bytes()
+    except OSError as error:
+        raise Corrupt(
+            "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder,
+            reason=error.strerror,
+        ) from error  # fmt: skip
+    return parse_manifest(text, folder)
+
+
+def parse_manifest(text: bytes, folder: Path | str) -> PartManifest:
+    """The manifest that a text is; errors name the folder in which it lies, or will.
+
+    Raises: `Corrupt` when it is damaged or not understood.
+    """
+    try:
+        number = format_of(text)
         if number not in (PART_FORMAT, UNSALTED_FORMAT):
             raise unknown_format(folder, number)
-        payload = parse_object(data)
+        payload = parse_object(text)
         wanted = payload.pop("checksum", None)
         manifest = _MANIFEST.build(payload)
-    except (OSError, FormError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+    except (FormError, RecursionError) as error:
         raise Corrupt(
-            "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder, reason=reason
+            "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder, reason=error
         ) from error
     found = _checksum(payload)
     if found != wanted:
@@ -114,14 +128,14 @@ def read_manifest(folder: Path) -> PartManifest:
     return manifest
 
 
-def _damaged(folder: Path, name: str, found: str, wanted: object) -> Corrupt:
+def _damaged(folder: Path | str, name: str, found: str, wanted: object) -> Corrupt:
     # The file is named within its part, which moves: a reason that is stored leaves the folder out.
     return Corrupt(
         "a file of the part is damaged", kind="part_damaged", file=name, folder=folder, found=found, wanted=wanted
     )
 
 
-def unknown_format(folder: Path, found: object) -> Corrupt:
+def unknown_format(folder: Path | str, found: object) -> Corrupt:
     """The error of a part that another version wrote."""
     return Corrupt(
         "the part has a format this version does not know", kind="part_format", file=MANIFEST, folder=folder,
@@ -134,15 +148,15 @@ def _checksum(payload: dict[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(stable_json(payload))
 
 
-def verify_part(folder: Path, summed: Mapping[str, str] | None = None) -> PartManifest:
-    """Check a part's files against its manifest; `summed`: the checksums of those that were summed when written.
+def verify_part(folder: Path) -> PartManifest:
+    """Check a part's files against its manifest.
 
     Raises: `Corrupt` naming the file that is damaged.
     """
     manifest = read_manifest(folder)
     for name, wanted in (("data.mdb", manifest.data_checksum), ("touched.arrow", manifest.touched_checksum)):
         try:
-            found = (summed or {}).get(name) or checksum_file(folder / name)
+            found = checksum_file(folder / name)
         except FileNotFoundError as error:
             raise Corrupt(
                 "a file of the part is missing", kind="part_file_missing", file=name, folder=folder

@@ -44,7 +44,7 @@ from millpond.nodes.replication.part_sources import part_ids
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.model.definition import MapDefinition
-    from millpond.nodes.replication.source import PondSource
+    from millpond.nodes.replication.source import BackupSource
     from millpond.stores.objects import ObjectStore
 
 __all__ = ("BackupReport", "create_backup")
@@ -71,7 +71,7 @@ class BackupReport:
 
 
 def create_backup(
-    source: PondSource, place: ObjectStore, scratch: Path, clock: Clock, *, full: bool = False,
+    source: BackupSource, place: ObjectStore, scratch: Path, clock: Clock, *, full: bool = False,
     advance: Callable[[int], object] = lambda _bytes: None,
 ) -> BackupReport:  # fmt: skip
     """Back a pond up as it is now; `full`: with a base of its own. `advance` is called with bytes as they are stored.
@@ -91,7 +91,7 @@ class _Creation:
     """One backup under construction."""
 
     def __init__(
-        self, source: PondSource, place: ObjectStore, scratch: Path, clock: Clock, lease: PlaceLease,
+        self, source: BackupSource, place: ObjectStore, scratch: Path, clock: Clock, lease: PlaceLease,
         advance: Callable[[int], object],
     ) -> None:  # fmt: skip
         self._source, self._place, self._scratch, self._clock = source, place, scratch, clock

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.client.download import Fetched
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import step
+from millpond.maps.parts.bundle import unpack_bundle
 from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, part_name
 from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.part_sources import PartSources
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.log.log import Entry
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.parts.part import PartManifest
     from millpond.settings import Settings
     from millpond.stores.objects import Objects
 
@@ -141,9 +143,21 @@ class BackupPeer:
             )  # fmt: skip
         return LogPage(entries, (entries[-1].position, entries[-1].chain))
 
-    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
-        """Fetch a part's bundle; the part is checked by its manifest."""
-        return _fetched(fetch_object(self._place, part_name(part_id), target), {})
+    def fetch_part(self, part_id: str, folder: Path, bytes_max: int) -> PartManifest:
+        """Fetch a part's bundle, and unpack and check the part."""
+        bundle = fetch_object(self._place, part_name(part_id), folder.with_name(f"{folder.name}.zip"))
+        try:
+            manifest = unpack_bundle(bundle, folder, bytes_max)
+        except BaseException:
+            remove_tree(folder)
+            raise
+        finally:
+            bundle.unlink(missing_ok=True)
+        if manifest.id != part_id:
+            remove_tree(folder)
+            raise Corrupt("the backup holds another part under this name", kind="part_other", backup=self.url,
+                          wanted=part_id, found=manifest.id)  # fmt: skip
+        return manifest
 
     def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
         """Fetch a shard.

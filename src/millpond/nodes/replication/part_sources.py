@@ -1,7 +1,7 @@
-"""Sources of the parts that other nodes entered: this node's own uploads, else a peer's bundle.
+"""Sources of the parts that other nodes entered: this node's own uploads, else a peer.
 
-fetched/<part id>.zip…     bundles on their way, see `fetching.py`
-fetched/<part id>/         parts that came whole and were checked, until they are entered
+fetched/<part id>.<checksum>/   parts on their way, see `client/part_download.py`
+fetched/<part id>/              parts that came whole and were checked, until they are entered
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Protocol
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.log.log import Entry
-from millpond.maps.parts.bundle import unpack_bundle
 from millpond.maps.parts.part import verify_part
-from millpond.nodes.replication.source import PondSource
+from millpond.nodes.replication.source import PartSource
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree
 
@@ -46,7 +45,7 @@ class PartSources:
     """Gets parts, several at once."""
 
     def __init__(
-        self, folder: Path, settings: Settings, uploads: Uploads, peers: Callable[[], Sequence[PondSource]]
+        self, folder: Path, settings: Settings, uploads: Uploads, peers: Callable[[], Sequence[PartSource]]
     ) -> None:
         """`peers`: whom to ask, in that order."""
         self.folder = folder / "fetched"
@@ -90,22 +89,10 @@ class PartSources:
                     _LOG.warning("part %s cannot be had from %s: %s", part_id, peer.url, error)
         raise self._worst(failures, part_id)
 
-    def _fetch_from(self, peer: PondSource, part_id: str, folder: Path) -> Path:
-        bundle = peer.fetch_bundle(part_id, self.folder / f"{part_id}.zip").file
-        step("fetch.bundle_came")
+    def _fetch_from(self, peer: PartSource, part_id: str, folder: Path) -> Path:
         remove_tree(folder)
-        try:
-            manifest = unpack_bundle(bundle, folder, self._settings.max_part_bytes)
-        except BaseException:
-            remove_tree(folder)
-            raise
-        finally:
-            bundle.unlink(missing_ok=True)
-        if manifest.id != part_id:
-            remove_tree(folder)
-            raise Corrupt("a peer sent another part than it was asked for", kind="part_other", node=peer.url,
-                          wanted=part_id, found=manifest.id)  # fmt: skip
-        step("fetch.part_checked")
+        peer.fetch_part(part_id, folder, self._settings.max_part_bytes)
+        step("fetch.part_came")
         return folder
 
     def _worst(self, failures: Sequence[MillpondError], part_id: str) -> MillpondError:

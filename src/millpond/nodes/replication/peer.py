@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from millpond.client.download import Fetched, fetch_file
+from millpond.client.part_download import fetch_part
 from millpond.client.transport import Connection
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.parts.part import PartManifest
 from millpond.nodes.replication.status import NodeStatus
 
 __all__ = ("LogPage", "Peer")
@@ -80,8 +82,15 @@ class Peer:
         """Its maps, each a definition with what it holds."""
         return self._get("/v1/maps", query={"unready": True})["maps"]
 
+    def fetch_part(self, part_id: str, folder: Path, bytes_max: int) -> PartManifest:
+        """Fetch a part into a new folder, checked.
+
+        Raises: `NotFound` when it is not there, or not any more; as `fetch_part`.
+        """
+        return fetch_part(self.connection, part_id, folder, bytes_max=bytes_max)
+
     def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
-        """Fetch a part's bundle.
+        """Fetch a part's bundle, for a backup.
 
         Raises: `NotFound` when it is not there, or not any more.
         """

@@ -1,4 +1,4 @@
-"""The protocol of whoever a pond is copied from: another node, a folder, or a backup."""
+"""The protocols of whoever a pond, or a part of it, is copied from: another node, a folder, or a backup."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from millpond.client.download import Fetched
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.parts.part import PartManifest
     from millpond.nodes.replication.peer import LogPage
 
-__all__ = ("PondSource",)
+__all__ = ("BackupSource", "PartSource", "PondSource")
 
 
 class PondSource(Protocol):
-    """A pond whose state, shards, log and parts can be fetched. `Peer` is one."""
+    """A pond whose state, shards and log can be fetched. `Peer` is one."""
 
     @property
     def url(self) -> str:
@@ -30,12 +31,6 @@ class PondSource(Protocol):
         Raises: `NotFound`, kind `log_trimmed`.
         """
 
-    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
-        """Fetch a part's bundle.
-
-        Raises: `NotFound`.
-        """
-
     def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
         """Fetch a copy of a map's shard, taken when everything up to `position` had been applied to it.
 
@@ -47,3 +42,27 @@ class PondSource(Protocol):
 
     def fetch_quarantine(self, target: Path) -> Fetched:
         """Fetch the list of quarantined parts."""
+
+
+class BackupSource(PondSource, Protocol):
+    """A pond that can be backed up: its parts can be fetched as bundles, too. `Peer` is one."""
+
+    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
+        """Fetch a part's bundle.
+
+        Raises: `NotFound`.
+        """
+
+
+class PartSource(Protocol):
+    """A place that has parts. `Peer` is one, and so is a backup."""
+
+    @property
+    def url(self) -> str:
+        """Its address, for messages."""
+
+    def fetch_part(self, part_id: str, folder: Path, bytes_max: int) -> PartManifest:
+        """Fetch a part into a new folder, checked; nothing is in the folder when it raises.
+
+        Raises: `NotFound`.
+        """

@@ -1,17 +1,15 @@
 """Parts that writers send to this node, until a load enters them, or nobody does.
 
-    uploads/<part id>/<checksum>.bundle     the bytes that came so far, of the bundle with that xxh3_128, and beside it
-    uploads/<part id>/<checksum>.data       those of its two large
-    uploads/<part id>/<checksum>.touched    files, see `bundle_file.py`
-    uploads/<part id>/unpacking/            being unpacked and checked
-    uploads/<part id>/part/                 whole, checked and durable: the part is *here*
+    uploads/<part id>/                  whole, checked and durable: the part is *here*
+    uploads/<part id>.<checksum>/       what came so far of the part whose manifest has this xxh3_128
+    uploads/<part id>.zipped, .zip      a part that comes as a zip, and the zip
 
 Invariants:
 * nothing is said to be here before every byte of it is on the disk and has been checked against its part's manifest;
-* a crash or a lost connection at any moment leaves bytes that the same bundle is continued with, or a whole part, or
-  nothing; bytes of a bundle are continued by that bundle alone;
+* a crash or a lost connection at any moment leaves bytes that the same part is continued with, or a whole part, or
+  nothing; bytes of a part are continued by the part with the same manifest alone;
 * one writer at a time sends a part; who comes second waits, and finds it here;
-* what is taken on fits on the disk, together with what others are sending;
+* what is taken on fits on the disk, together with what others are sending, and with what a zip unpacks to;
 * a disk that is full leaves nothing of the upload behind.
 """
 
@@ -20,25 +18,27 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.clock import Clock
-from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
+from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.log.queue import series_of
 from millpond.maps.model.catalogue import find_map, known_map, list_maps
-from millpond.maps.parts.bundle import Apart, PartName, unpack_bundle
-from millpond.maps.parts.part import read_manifest
-from millpond.nodes.uploads.partial_file import SUFFIXES, bytes_come
+from millpond.maps.parts.part import PartManifest, read_manifest
+from millpond.maps.parts.partial import PartialPart
+from millpond.maps.parts.stream import Head
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
+from millpond.nodes.uploads.zipped import ZippedPart
 from millpond.pond import Pond
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree, sync
+from millpond.stores.shared_sync import SharedSync
 
-__all__ = ("Receiver", "UploadState")
+__all__ = ("TURN_SECONDS", "Receiver", "UploadState")
 
 TURN_SECONDS = 60.0
 """The time for which a writer waits for another that sends the same part."""
@@ -47,6 +47,7 @@ LEAVING_SECONDS = 1.0
 DISK_SPARE_BYTES = 16 << 20
 """Left free for everything else a node writes meanwhile."""
 _DIGEST = re.compile(r"[0-9a-f]{32}")
+_PARTIAL = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{32})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,15 @@ class UploadState:
 class Receiver:
     """The uploads of one node."""
 
-    def __init__(self, pond: Pond, settings: Settings, clock: Clock, *, decides: bool) -> None:
-        """`decides`: what this node knows of maps is the truth; one that follows another may know it later."""
+    def __init__(
+        self, pond: Pond, settings: Settings, clock: Clock, *, decides: bool,
+        need_ready: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`decides`: what this node knows of maps is the truth; one that follows another may know it later.
+
+        `need_ready` raises while the node is not ready: one that lost its disk cannot know that a map is missing.
+        """
+        self._need_ready = need_ready
         self._pond, self._settings, self._clock, self._decides = pond, settings, clock, decides
         self._space = pond.space
         self.folder = pond.folder / "uploads"
@@ -70,23 +78,25 @@ class Receiver:
         self._seen: dict[str, int] = {}
         self._offered: dict[str, str] = {}
         self._coming: dict[str, Callable[[], int]] = {}  # how many bytes are still to come
+        self._partial: dict[str, PartialPart] = {}  # what is being sent, or came before a connection was lost
         self.folder.mkdir(exist_ok=True)
         sync(self.folder.parent)
+        self._names_sync = SharedSync(self.folder)
         self._sweep()
 
     def _sweep(self) -> None:
-        """Remove what a crash left half unpacked or half removed."""
-        for pattern in ("*/unpacking", "*/.*.gone", ".*.gone"):
-            for place in self.folder.glob(pattern):
+        """Find what can be continued, and remove the rest of what a crash left."""
+        for place in list(self.folder.iterdir()):
+            if _DIGEST.fullmatch(place.name) and (place / "manifest.json").is_file():
+                continue
+            named = _PARTIAL.fullmatch(place.name)
+            left = PartialPart.left(place) if named else None
+            if named and left is not None and named[1] not in self._partial:
+                self._partial[named[1]] = left
+            elif place.is_dir():
                 shutil.rmtree(place, ignore_errors=True)
-        for place in self._places():
-            if (place / "part").is_dir():
-                _unlink(place)
-            with suppress(OSError):
-                place.rmdir()  # only when it is empty
-
-    def _places(self) -> list[Path]:
-        return [place for place in self.folder.glob("*") if _DIGEST.fullmatch(place.name)]
+            else:
+                place.unlink()
 
     # -- what is there --------------------------------------------------------------------------------
 
@@ -99,10 +109,10 @@ class Receiver:
             return UploadState("here")
         if self.map_of(part) is not None:
             return UploadState("known")
-        with suppress(FileNotFoundError):
-            for bundle in self._place(part).glob("*.bundle"):
-                return UploadState("partial", bytes_come(bundle))
-        return UploadState("absent")
+        partial = self._partial.get(part)
+        if partial is None or partial.head is None:
+            return UploadState("absent")  # without its head nothing of a part is retained
+        return UploadState("partial", partial.size)
 
     def state_between(self, part: str) -> UploadState:
         """The state of a part, for a writer that wants to resume its upload.
@@ -117,7 +127,7 @@ class Receiver:
 
     def uploaded(self, part: str) -> Path | None:
         """The folder of a part that is here, checked; whoever enters it moves it away."""
-        folder = self._place(part) / "part"
+        folder = self._place(part)
         if not folder.is_dir():
             return None
         self._touch(part)
@@ -131,14 +141,17 @@ class Receiver:
             )
 
     def map_of_upload(self, part: str) -> str | None:
-        """The map of a part that is here, known, or being sent since the node started; None when it cannot be known.
+        """The map of a part that is here, known, or on its way; None when it cannot be known.
 
         Raises: as `state`.
         """
-        folder = self._place(part) / "part"
+        folder = self._place(part)
         if folder.is_dir():
             with suppress(Corrupt):  # entered or removed meanwhile
                 return read_manifest(folder).map
+        partial = self._partial.get(part)
+        if partial is not None and partial.head is not None:
+            return partial.head.manifest.map
         with self._lock:
             offered = self._offered.get(part)
         return self.map_of(part) or offered
@@ -154,89 +167,136 @@ class Receiver:
 
     # -- receiving ------------------------------------------------------------------------------------
 
-    def begin(self, offer: UploadOffer) -> UploadSession | None:
-        """Take bytes of a bundle from its offset on; None when the part is here or known already.
+    def begin(self, offer: UploadOffer, *, patience: float | None = None) -> UploadSession | None:
+        """Take bytes of a part from its offset on; None when the part is here or known already.
 
-        Until `leave` is called of what is returned, nobody else may send the part.
+        Until `leave` is called of what is returned, nobody else may send the part. `patience`: the seconds for which
+        another writer of the same part is waited for, `TURN_SECONDS` by default.
 
         Raises:
             Conflict: kind `upload_offset`, with the offset wanted.
             NotFound: there is no such map.
-            Invalid: the bundle is larger than the node takes.
+            Invalid: the part is larger than the node takes.
             Unavailable: the disk has no room; somebody else keeps sending the part.
         """
         place = self._place(offer.part)
         self._check(offer)
         turn = self._turn(offer.part)
-        if not turn.acquire(timeout=TURN_SECONDS):
+        if not turn.acquire(timeout=TURN_SECONDS if patience is None else patience):
             raise Unavailable("somebody else sends this part", kind="upload_busy", part=offer.part, hint="ask again")
         try:
-            arriving = self._begin(place, offer, turn)
-        except BaseException:
+            session = self._begin(place, offer, turn)
+        except BaseException as error:
             turn.release()
+            if isinstance(error, NotFound):
+                self._need_ready()
             raise
-        if arriving is None:
+        if session is None:
             turn.release()
-        return arriving
+        return session
 
     def _begin(self, place: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession | None:
         self._touch(offer.part)
         with self._lock:
             self._offered.setdefault(offer.part, offer.map)
-        if self.state(offer.part).state in ("here", "known"):
+        if self._has(offer):
             return None
-        bundle = place / f"{offer.checksum}.bundle"
-        _unlink(place, but=offer.checksum)  # of the same part from another source: of no use to this one
+        left = self._partial.pop(offer.part, None)
+        if left is not None and not self._continues(left, offer):
+            left.remove()  # of the same part from another source, or sent anew: of no use
+            left = None
+        received: PartialPart | ZippedPart | None = left
         try:
-            self._take_room(offer, place)
-            return self._arriving(bundle, offer, turn)
+            self._take_room(offer, place, left.size if left is not None else 0)
+            received = left or self._fresh(place, offer)
+            return self._session(received, place, offer, turn)
         except BaseException as error:
-            with self._lock:
-                self._coming.pop(offer.part, None)
-            if not isinstance(error, Conflict):
-                remove_tree(place)
+            self._give_room_back(offer.part)
+            if left is not None and isinstance(error, Conflict):
+                left.close()
+                self._partial[offer.part] = left
+            elif received is not None:
+                received.remove()
             raise
 
-    def _arriving(self, bundle: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession:
+    def _continues(self, left: PartialPart, offer: UploadOffer) -> bool:
+        """True when what came before is the beginning of what is offered, and open to be continued."""
+        if offer.zipped or offer.offset == 0 or left.head is None or left.head.checksum != offer.checksum:
+            return False
+        try:
+            return left.resume(offer.length)
+        except (Corrupt, FileNotFoundError):
+            return False
+
+    def _fresh(self, place: Path, offer: UploadOffer) -> PartialPart | ZippedPart:
+        if offer.zipped:
+            folder = place.with_suffix(".zipped")
+            # Its own bytes are there by then, and what others are sending is counted beside it.
+            room = lambda wanted: self._take_room(offer, place, offer.length - wanted)  # noqa: E731
+            return ZippedPart(folder, offer.checksum, self._settings.max_part_bytes, room)
+        return PartialPart(place.with_suffix(f".{offer.checksum}"), admit=lambda head: self._admit_head(head, offer))
+
+    def _session(
+        self, received: PartialPart | ZippedPart, place: Path, offer: UploadOffer, turn: threading.Lock
+    ) -> UploadSession:
+        settled = False
+
+        def settle(manifest: PartManifest) -> None:
+            nonlocal settled
+            self._settle(manifest, received.folder, place, offer)
+            settled = True
+
         def over(keep: bool) -> None:
-            with self._lock:
-                self._coming.pop(offer.part, None)
-            if not keep:
-                remove_tree(bundle.parent)
+            self._give_room_back(offer.part)
+            wanted = keep and isinstance(received, PartialPart) and received.head is not None
+            if settled or not wanted:
+                self._partial.pop(offer.part, None)
+            if not settled and not wanted:
+                received.remove()
             self._touch(offer.part)
             turn.release()
 
-        arriving = UploadSession(
-            bundle, offer, admit=lambda named: self._admit(named, offer),
-            settle=lambda came, apart: self._settle(came, apart, offer), over=over,
-        )  # fmt: skip
+        session = UploadSession(received, offer, settle=settle, over=over)
         with self._lock:
-            self._coming[offer.part] = lambda: arriving.missing
-        return arriving
+            self._coming[offer.part] = lambda: session.missing
+            if isinstance(received, PartialPart):
+                self._partial[offer.part] = received
+        return session
+
+    def _has(self, offer: UploadOffer) -> bool:
+        """True when the part is here or was entered before; only its own map can have taken it."""
+        if self.uploaded(offer.part) is not None:
+            return True
+        with self._space.read() as tx:
+            try:
+                definition = find_map(tx, offer.map)
+            except NotFound:
+                if self._decides:
+                    raise
+                return False
+            return series_of(definition.name).knows(tx, offer.part)
 
     def _check(self, offer: UploadOffer) -> None:
         if not _DIGEST.fullmatch(offer.checksum):
             raise Invalid(
                 "this is no checksum", kind="upload_checksum", found=offer.checksum,
-                hint="Upload-Checksum is the xxh3_128 of the whole bundle, as 32 hexadecimal digits",
+                hint="Upload-Checksum is the xxh3_128 of manifest.json, or of a whole zip, as 32 hexadecimal digits",
             )  # fmt: skip
         if offer.length > self._settings.max_upload_bytes:
             raise Invalid(
-                "the bundle is larger than this node takes", kind="upload_too_large", bytes=offer.length,
+                "the part is larger than this node takes", kind="upload_too_large", bytes=offer.length,
                 bytes_max=self._settings.max_upload_bytes, hint="write smaller parts, or raise max_upload_bytes",
             )  # fmt: skip
-        if self._decides:
-            with self._space.read() as tx:
-                find_map(tx, offer.map)
 
     def _turn(self, part: str) -> threading.Lock:
         with self._lock:
             return self._turns.setdefault(part, threading.Lock())
 
-    def _take_room(self, offer: UploadOffer, place: Path) -> None:
-        """Reserve disk for the bytes to come, of this upload and of others; unpacking takes hardly more."""
+    def _take_room(self, offer: UploadOffer, place: Path, received: int) -> None:
+        """Reserve disk for the bytes to come, of this upload and of others."""
+        coming = offer.length - received
         with self._lock:
-            coming = offer.length - offer.offset
+            self._coming.pop(offer.part, None)
             wanted = coming + sum(missing() for missing in self._coming.values()) + DISK_SPARE_BYTES
             free = shutil.disk_usage(self._pond.folder).free
             if free < wanted:
@@ -246,48 +306,67 @@ class Receiver:
                 )  # fmt: skip
             self._coming[offer.part] = lambda: coming
 
-    def _admit(self, named: PartName, offer: UploadOffer) -> None:
+    def _give_room_back(self, part: str) -> None:
+        with self._lock:
+            self._coming.pop(part, None)
+
+    def _admit_head(self, head: Head, offer: UploadOffer) -> None:
+        """Check what a stream says of itself, before a byte of its files is written.
+
+        Raises: as `_admit`; `Corrupt` when it is not what was offered; `Invalid` when it is too large.
+        """
+        self._admit(head.manifest, offer)
+        if head.checksum != offer.checksum:
+            raise Corrupt(
+                "the part was damaged on its way", kind="upload_damaged", part=offer.part, file="manifest.json",
+                found=head.checksum, wanted=offer.checksum, hint="send it again",
+            )  # fmt: skip
+        if head.total != offer.length:
+            raise Invalid(
+                "the part has another length than was announced", kind="upload_length", part=offer.part,
+                length=offer.length, found=head.total, hint="Upload-Length is the length of the whole",
+            )  # fmt: skip
+        if head.total > self._settings.max_part_bytes:
+            raise Invalid(
+                "the part is larger than this node takes", kind="part_too_large", bytes=head.total,
+                bytes_max=self._settings.max_part_bytes, hint="write smaller parts, or raise max_part_bytes",
+            )  # fmt: skip
+
+    def _admit(self, manifest: PartManifest, offer: UploadOffer) -> None:
         """Check what a part says of itself.
 
         Raises: `Corrupt` when it is another one than was offered; `Conflict` kind `map_incarnation`.
         """
-        if (named.id, named.map) != (offer.part, offer.map.lower()):
+        if (manifest.id, manifest.map) != (offer.part, offer.map.lower()):
             raise Corrupt(
-                "the bundle holds another part", kind="part_other", part=named.id, wanted=offer.part, map=named.map,
-                wanted_map=offer.map,
+                "the upload holds another part", kind="part_other", part=manifest.id, wanted=offer.part,
+                map=manifest.map, wanted_map=offer.map,
             )  # fmt: skip
         if not self._decides:
             return
         with self._space.read() as tx:
-            definition = find_map(tx, named.map)
-        if definition.incarnation != named.incarnation:
+            definition = find_map(tx, manifest.map)
+        if definition.incarnation != manifest.incarnation:
             raise Conflict(
-                "the part was written for an earlier map of this name", kind="map_incarnation", map=named.map,
+                "the part was written for an earlier map of this name", kind="map_incarnation", map=manifest.map,
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _settle(self, bundle: Path, apart: Mapping[str, Apart], offer: UploadOffer) -> None:
-        """Make a part of a bundle that came whole.
+    def _settle(self, manifest: PartManifest, folder: Path, place: Path, offer: UploadOffer) -> None:
+        """Let a part that came whole, and is durable, be here.
 
-        Raises: see `unpack_bundle`.
+        Raises: `Corrupt` when it holds what its map cannot have; for a zip, as `_admit`.
         """
-        place = bundle.parent
-        unpacking, part = place / "unpacking", place / "part"
-        remove_tree(unpacking)
-        manifest = unpack_bundle(bundle, unpacking, self._settings.max_part_bytes, apart=apart)
-        step("receive.unpacked")
-        self._admit(PartName(manifest.id, manifest.map, manifest.incarnation), offer)
+        if offer.zipped:
+            self._admit(manifest, offer)
         with self._space.read() as tx:
             definition = known_map(tx, manifest.map)
         # A node that follows another may learn of the map later: it validates the part before it merges it.
         if definition is not None and definition.incarnation == manifest.incarnation:
-            self._pond.loads.accepted.accept(unpacking, manifest, definition)
-        unpacking.rename(part)
-        sync(place)
-        sync(self.folder)
+            self._pond.loads.accepted.accept(folder, manifest, definition)
+        folder.rename(place)
+        self._names_sync.run()
         step("receive.here")
-        _unlink(place)
-        step("receive.cleared")
 
     # -- letting go -----------------------------------------------------------------------------------
 
@@ -295,27 +374,31 @@ class Receiver:
         """Forget an upload; true if there was one. An upload in progress is left alone."""
         place = self._place(part)
         with self._idle(part) as idle:
-            if not idle or not place.exists():
+            if not idle:
                 return False
+            left = self._partial.pop(part, None)
+            if left is not None:
+                left.remove()
+            here = place.exists()
             remove_tree(place)
-        return True
+        return here or left is not None
 
     def recent_uploads(self, seconds: float) -> int:
         """The number of uploads that came or grew in the last seconds, and that no load has entered."""
         since_ms = self._clock.now_ms() - int(seconds * 1000)
         with self._lock:
             lately = [part for part, seen in self._seen.items() if seen >= since_ms]
-        return sum((self.folder / part).exists() for part in lately)
+        return sum(part in self._partial or (self.folder / part).exists() for part in lately)
 
     def expire(self) -> int:
         """Remove the uploads that no load has entered and nobody touched for `upload_expiry`; how many."""
         before_ms = self._clock.now_ms() - self._settings.upload_expiry
         gone = 0
-        for place in self._places():
+        for part in {place.name for place in self.folder.iterdir() if _DIGEST.fullmatch(place.name)} | {*self._partial}:
             with self._lock:
-                seen = self._seen.setdefault(place.name, self._clock.now_ms())
+                seen = self._seen.setdefault(part, self._clock.now_ms())
             if seen < before_ms:
-                gone += self.discard(place.name)
+                gone += self.discard(part)
         with self._lock:
             self._seen = {part: seen for part, seen in self._seen.items() if seen >= before_ms}
             self._offered = {part: name for part, name in self._offered.items() if part in self._seen}
@@ -332,11 +415,3 @@ class Receiver:
             yield True
         finally:
             turn.release()
-
-
-def _unlink(place: Path, *, but: str = "") -> None:
-    """Remove what came of bundles; of one, nothing."""
-    for pattern in ("*.bundle", *(f"*{suffix}" for suffix in SUFFIXES.values())):
-        for file in place.glob(pattern):
-            if file.stem != but:
-                file.unlink()

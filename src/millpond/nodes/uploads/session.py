@@ -1,113 +1,110 @@
-"""A bundle while it is being sent: its file grows, and is summed as it does."""
+"""A writer's turn at sending one part: bytes go to the disk as they come, until it is whole or the writer leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from millpond.errors import Conflict, Corrupt, Invalid, MillpondError
+from millpond.errors import Conflict, Invalid, MillpondError
 from millpond.kernel.steps import step
-from millpond.maps.parts.bundle import Apart, PartName, peek_manifest
-from millpond.nodes.uploads.partial_file import BundleFile
-from millpond.stores.files import disk_errors
+from millpond.maps.parts.part import PartManifest
 
-__all__ = ("UploadSession", "UploadOffer")
+__all__ = ("ReceivedPart", "UploadOffer", "UploadSession")
 
 
 @dataclass(frozen=True, slots=True)
 class UploadOffer:
-    """A writer's description of a bundle, before its bytes from `offset` on."""
+    """A writer's description of what it sends: the stream of a part, or a zip, from the byte `offset` on.
+
+    `length`: the bytes of the whole. `checksum`: the xxh3_128 of the part's manifest, or of the whole zip. `offset`
+    None: from where the last writer stopped, which the session says.
+    """
 
     part: str
     map: str
     length: int
     checksum: str
-    offset: int = 0
+    offset: int | None = 0
+    zipped: bool = False
+
+
+class ReceivedPart(Protocol):
+    """The bytes of a part on the disk of this node."""
+
+    folder: Path
+
+    @property
+    def size(self) -> int:
+        """The number of bytes received."""
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        """Take the next bytes."""
+
+    def seal(self) -> PartManifest:
+        """Check the whole, which is durable in `folder` then."""
+
+    def close(self) -> None:
+        """Close the files."""
 
 
 class UploadSession:
     """The one who sends a part now. Its methods may be called from any thread, but one after another."""
 
     def __init__(
-        self, bundle: Path, offer: UploadOffer, *, admit: Callable[[PartName], None],
-        settle: Callable[[Path, Mapping[str, Apart]], None], over: Callable[[bool], None],
+        self, received: ReceivedPart, offer: UploadOffer, *, settle: Callable[[PartManifest], None],
+        over: Callable[[bool], None],
     ) -> None:  # fmt: skip
-        """Open the file; `over` learns at the end whether the received bytes are worth keeping.
+        """`settle` takes the part when it is whole; `over` learns at the end if the received bytes are worth keeping.
 
-        Raises: `Conflict`, kind `upload_offset`; `Unavailable` when the disk is full.
+        Raises: `Conflict`, kind `upload_offset`.
         """
-        self._bundle, self._offer = bundle, offer
-        self._admit, self._settle, self._over = admit, settle, over
-        self._admitted = self._left = False
-        with disk_errors(bundle):
-            bundle.parent.mkdir(parents=True, exist_ok=True)
-            self._file = BundleFile(bundle, anew=offer.offset == 0)
-        try:
-            self._continue()
-        except BaseException:
-            self._file.close()
-            raise
-        step("receive.began")
-
-    def _continue(self) -> None:
-        if self._offer.offset != self.offset:
+        self._received, self._offer = received, offer
+        self._settle, self._over = settle, over
+        self._left = False
+        if offer.offset not in (None, received.size):
             raise Conflict(
-                "the bundle is to be continued elsewhere", kind="upload_offset", part=self._offer.part,
-                offset=self.offset, found=self._offer.offset, hint="send the bytes from that offset on",
+                "the part is to be continued elsewhere", kind="upload_offset", part=offer.part, offset=received.size,
+                found=offer.offset, hint="send the bytes from that offset on",
             )  # fmt: skip
+        step("receive.began")
 
     @property
     def offset(self) -> int:
         """The number of bytes received."""
-        return self._file.size
+        return self._received.size
 
     @property
     def missing(self) -> int:
         """The number of bytes still to come."""
         return self._offer.length - self.offset
 
-    @property
-    def whole(self) -> bool:
-        """True when all bytes are received."""
-        return self.missing == 0
-
     def write(self, chunks: Sequence[bytes]) -> None:
         """Take the next bytes.
 
-        Raises: `Invalid` when there are more than was said; `Unavailable` when the disk is full; what `admit` raises,
-        as soon as the part's manifest has come.
+        Raises: `Invalid` when there are more than was said; `Unavailable` when the disk is full; what the node has
+        against the part, as soon as its manifest has come.
         """
-        size = sum(len(chunk) for chunk in chunks)
-        if self.offset + size > self._offer.length:
+        if sum(len(chunk) for chunk in chunks) > self.missing:
             raise Invalid(
-                "more bytes came than the bundle has", kind="upload_length", part=self._offer.part,
-                length=self._offer.length, hint="Upload-Length is the length of the whole bundle",
+                "more bytes came than were announced", kind="upload_length", part=self._offer.part,
+                length=self._offer.length, hint="Upload-Length is the length of the whole",
             )  # fmt: skip
-        with disk_errors(self._bundle):
-            self._file.append(chunks, size)
+        self._received.write(chunks)
         step("receive.written")
-        if not self._admitted:
-            named = peek_manifest(self._file.handle)
-            if named is not None:
-                self._admit(named)
-                self._admitted = True
 
     def finish(self) -> bool:
         """Make a part of what came; False when bytes are missing still.
 
-        Raises: `Corrupt` when it is not what was offered; what `settle` raises.
+        Raises: `Corrupt` when it is not what was offered.
         """
-        if not self.whole:
+        if self.missing:
             return False
         step("receive.whole")
-        found = self._file.checksum
-        if found != self._offer.checksum:
-            raise Corrupt(
-                "the bundle was damaged on its way", kind="upload_damaged", part=self._offer.part, found=found,
-                wanted=self._offer.checksum, hint="send it again",
-            )  # fmt: skip
-        self._settle(self._bundle, self._file.apart)
+        manifest = self._received.seal()
+        step("receive.sealed")
+        self._settle(manifest)
         return True
 
     def leave(self, error: BaseException | None = None) -> None:
@@ -118,5 +115,5 @@ class UploadSession:
         if self._left:
             return
         self._left = True
-        self._file.close()
+        self._received.close()
         self._over(not isinstance(error, MillpondError))
