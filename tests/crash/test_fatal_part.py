@@ -70,6 +70,23 @@ def test_a_merge_that_returns_leaves_no_attempt(tmp_path: Path) -> None:
         assert not list(made.shard.folder.glob("attempts*"))
 
 
+def test_a_part_that_was_merged_is_not_suspected_when_it_is_queued_again(tmp_path: Path) -> None:
+    """A process may end after a merge and before its attempt is taken back."""
+    with millpond.open(tmp_path / "pond", clock=ManualClock(now=1)) as pond:
+        made = pond.create_map("m", kind="state", value="string")
+        made.load({"key": ["k"], "value": ["v"]})
+        part = str(pond.log.entries(0)[-1].body["parts"][0]["id"])
+        attempts = MergeAttempts(made.shard.folder)
+        for _ in range(2):
+            attempts.begin([part])
+        made.load({"key": ["k"], "value": ["w"]})
+        assert attempts.counts() == {}
+        attempts.begin([part, "b" * 32])
+        assert attempts.leave(["b" * 32])
+        assert attempts.counts() == {"b" * 32: 1}
+        assert not attempts.leave([])
+
+
 def test_an_unreadable_count_of_attempts_counts_as_none(tmp_path: Path) -> None:
     part, other = "a" * 32, "b" * 32
     attempts = MergeAttempts(tmp_path)

@@ -10,13 +10,14 @@ its power says nothing about a part.
 Invariants:
 * who reads or writes the file holds the lock of the map;
 * while it names a part, loads of the map are merged one at a time, so that the next attempt shows which of them it is;
-* a part with `ATTEMPTS_MAX` attempts is not merged again, but quarantined.
+* a part with `ATTEMPTS_MAX` attempts is not merged again, but quarantined;
+* a part that was merged has no attempts when it is queued again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,6 +61,17 @@ class MergeAttempts:
         else:
             with suppress(FileNotFoundError):
                 self._file.unlink()
+
+    def leave(self, queued: Collection[str]) -> bool:
+        """Forget the parts that are not queued any more; True when others are left.
+
+        A process that ended between the end of a merge and that of its attempt leaves the merged parts here.
+        """
+        counts = self.counts()
+        merged = counts.keys() - set(queued)
+        if merged:
+            self.ended(merged)
+        return len(merged) < len(counts)
 
     def _write(self, counts: Mapping[str, int]) -> None:
         with disk_errors(self._file):

@@ -123,7 +123,8 @@ def _next(loads: Loads, shard: Shard) -> MaintenanceOrder | list[Queued] | None:
         if known is None or known.incarnation != shard.definition.incarnation:
             return None
         order, parts = next(maintenance_orders(tx, name), None), queued_parts(tx, name)
-        suspected = bool(MergeAttempts(shard.folder).counts())
+        attempts = MergeAttempts(shard.folder)
+        suspected = bool(attempts.counts()) and attempts.leave({queued.part for queued in queued_parts(tx, name)})
         fold = _fold(shard, parts, None if order is None else order.position, alone=suspected)
     return fold or order
 

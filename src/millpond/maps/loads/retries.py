@@ -20,6 +20,7 @@ from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
+from millpond.maps.loads.attempts import MergeAttempts
 from millpond.maps.loads.load import Loading
 from millpond.maps.loads.loads import Loads
 from millpond.maps.loads.merge_queue import merge_queued
@@ -104,11 +105,19 @@ def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) ->
     known = [part for part in quarantine if part.part in known_parts]
     whole = [part for part in quarantine if part.part not in known_parts and _is_whole(loads, part)]
     with shard.exclusive(), loads.alone():
+        _forget_attempts(loads, shard)
         if known:
             _put_back(loads, shard, known)
         if whole:
             _finish_absorbed(loads, shard)
             _put_back(loads, shard, whole)
+
+
+def _forget_attempts(loads: Loads, shard: Shard) -> None:
+    """Forget the attempts on parts that were merged: they may be queued again now."""
+    with loads.space.read() as tx:
+        queued = [part.part for part in queued_parts(tx, shard.definition.name)]
+    MergeAttempts(shard.folder).leave(queued)
 
 
 def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:

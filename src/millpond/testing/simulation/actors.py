@@ -186,14 +186,9 @@ def merge(site: Site) -> None:
 
 
 def take_again(site: Site) -> None:
-    """Take the parts again that were quarantined, and merge them.
-
-    What came after them is merged again, too. A crash between the end of a merge and that of its attempt leaves a part
-    suspected, so the first merge may quarantine a part of those in turn; the second takes it.
-    """
-    for _ in range(2):
-        site.pond.parts.retry()
-        merge(site)
+    """Take the parts again that were quarantined, and merge them with what came after them."""
+    site.pond.parts.retry()
+    merge(site)
 
 
 def reopen(site: Site) -> None:
