@@ -120,6 +120,19 @@ def test_an_emptied_primary_takes_its_log_back_from_replicas_that_run(
     assert question(emptied).json()["value"] == 2
 
 
+def test_an_emptied_primary_does_not_say_of_a_part_that_its_map_is_missing(
+    cluster: ClusterHere, serve: Serve, tmp_path: Path
+) -> None:
+    """A writer would believe it that the map was dropped."""
+    synchronised(cluster, 1)
+    for node in cluster.nodes:
+        node.close()
+    emptied = served_again(serve, cluster, 0, tmp_path / "fresh")
+    part = {"Upload-Map": "m", "Upload-Checksum": "0" * 32, "Upload-Length": "1"}
+    answer = emptied.put(f"/v1/parts/{'0' * 32}/upload", b"x", headers=part)
+    assert (answer.status, kind_of(answer)) == (503, "node_not_ready")
+
+
 def test_a_primary_enters_nothing_before_it_has_heard_all_replicas(
     cluster: ClusterHere, serve: Serve, tmp_path: Path
 ) -> None:
