@@ -114,3 +114,14 @@ def test_a_connection_that_is_cut_carries_nothing_until_it_is_mended(proxy: Faul
     with call(proxy) as link:
         link.sendall(b"b")
         assert heard(link, 1) == b"b"
+
+
+def test_what_is_slow_passes_unchanged_and_at_once_when_the_proxy_is_mended(proxy: FaultyProxy) -> None:
+    with call(proxy) as link:
+        proxy.slow(0.01)
+        link.sendall(b"slow")
+        assert heard(link, 4) == b"slow"
+        proxy.slow(3600.0)
+        link.sendall(b"waits")
+        proxy.mend()
+        assert heard(link, 5) == b"waits"

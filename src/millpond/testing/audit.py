@@ -39,6 +39,7 @@ __all__ = (
     "audit_sql",
     "brief",
     "canonical_bits",
+    "shown_answer",
     "spans_of",
 )
 
@@ -129,7 +130,7 @@ def audit_answers(target: MapLike, model: MapModel, questions: Sequence[Question
     definition = target.definition
     for question in questions:
         answer = target.get(question[0], at=question[1])
-        assert bits_of(answer) == bits_of(_answer(model, question)), brief((question, answer))
+        assert bits_of(answer) == bits_of(shown_answer(model, question)), brief((question, answer))
     expected = [_looked_up(definition, model, question) for question in questions]
     keys = pa.array([key for key, _ in questions], pa.string() if definition.kind.keyed else pa.int64())
     times = pa.array([at for _, at in questions], pa.int64()) if definition.kind.timed else None
@@ -156,7 +157,7 @@ def _sql_row(definition: MapDefinition, number: int, question: Question) -> str:
     return f"({number}, {key_sql}, make_timestamptz(({at * 1000})::bigint))"
 
 
-def _answer(model: MapModel, question: Question) -> object:
+def shown_answer(model: MapModel, question: Question) -> object:
     """The model's answer as `get` puts it: a session as a dict of instants."""
     answer = model.answer(*question)
     if isinstance(answer, tuple):
@@ -182,7 +183,7 @@ def audit_snapshot(
 
 def _looked_up(definition: MapDefinition, model: MapModel, question: Question) -> object:
     """The answer as `lookup` puts it: an undeclared map's values as text."""
-    answer = _answer(model, question)
+    answer = shown_answer(model, question)
     if definition.kind is Kind.SESSION or definition.value is not None or not model.holds(*question):
         return answer
     return shown_value(definition, answer)[1]

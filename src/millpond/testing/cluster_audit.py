@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millpond.testing.cluster import Cluster
     from millpond.testing.models import MapModel
 
-__all__ = ("audit_cluster", "audit_queue", "parts_of", "position_of", "settle", "fetch_json")
+__all__ = ("audit_cluster", "audit_queue", "fetch_json", "log_of", "parts_of", "position_of", "rows_of_node", "settle")
 
 SETTLE_SECONDS = 60.0
 QUESTIONS_MAX = 40
@@ -110,7 +110,7 @@ def audit_queue(cluster: Cluster, number: int) -> list[dict[str, Any]]:
     Other parts may be merged meanwhile. The log is asked for first and where its maps stand last: so what is in that
     log and neither listed nor merged was lost.
     """
-    entries = _log_of(cluster, number)
+    entries = log_of(cluster, number)
     listed = [part for part in parts_of(cluster, number) if part["state"] != "retained"]
     named = {part["part"] for part in listed}
     for name in (description["name"] for description in _maps_of(cluster, number)):
@@ -124,7 +124,7 @@ def audit_queue(cluster: Cluster, number: int) -> list[dict[str, Any]]:
     return listed
 
 
-def _log_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
+def log_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
     """The entries that a node keeps; some may be trimmed while they are asked for."""
     for _ in range(5):
         first = fetch_json(cluster, number, "/v1/log", after=10**9)["first"]
@@ -147,11 +147,15 @@ def _maps_of(cluster: Cluster, number: int) -> list[dict[str, Any]]:
     return list(listed["maps"] if isinstance(listed, dict) else listed)
 
 
+def rows_of_node(cluster: Cluster, number: int, definition: MapDefinition) -> list[object]:
+    """The rows of a map as one node scans them, in the form of `presented`."""
+    answer = cluster.ask(number, "POST", f"/v1/maps/{definition.name}/scan", body={})
+    assert answer.status == 200, (number, definition.name, answer.body[:2000])
+    return presented_rows(definition, _table(answer.body))
+
+
 def _audit_rows(cluster: Cluster, number: int, definition: MapDefinition, model: MapModel) -> None:
-    place = f"/v1/maps/{definition.name}"
-    answer = cluster.ask(number, "POST", f"{place}/scan", body={})
-    assert answer.status == 200, (number, place, answer.body[:2000])
-    held = presented_rows(definition, _table(answer.body))
+    held = rows_of_node(cluster, number, definition)
     wanted = presented(definition, model.scan())
     if held != wanted:
         first = next(at for at in range(len(wanted) + 1) if held[at : at + 1] != wanted[at : at + 1])

@@ -75,6 +75,7 @@ class _Call:
 
     def _pass(self, data: bytes, target: socket.socket, down: bool) -> bool:
         """Hand bytes on, as far as the trouble lets them; False when the connection is over."""
+        self.proxy.delay()
         if down:
             self.proxy.bytes_down += len(data)
         else:
@@ -142,6 +143,7 @@ class FaultyProxy:
         self._lock = threading.Lock()
         self.held = threading.Event()
         self._down = False
+        self._delay_seconds = 0.0
         self._listener: socket.socket | None = None
         self._listen(port)
 
@@ -168,10 +170,20 @@ class FaultyProxy:
             self._down = True
         self._reset_all()
 
+    def slow(self, seconds: float) -> None:
+        """Let bytes wait so long before they pass, each time that some come, until the proxy is mended."""
+        self._delay_seconds = seconds
+
+    def delay(self) -> None:
+        """Wait as long as bytes have to."""
+        if self._delay_seconds:
+            self.held.wait(self._delay_seconds)
+
     def mend(self) -> None:
         """Carry everything again, and forget troubles that did not strike."""
         with self._lock:
             self._down = False
+            self._delay_seconds = 0.0
             self._troubles.clear()
             held, self.held = self.held, threading.Event()
         held.set()
