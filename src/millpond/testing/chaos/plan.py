@@ -30,7 +30,8 @@ DESTRUCTIVE = ("replica_emptied", "replica_set_back", "primary_emptied", "primar
 KINDS = (*NETWORK, *PROCESS, *MACHINE, *DESTRUCTIVE)
 COMPANIONS = ("slow", "cut", "flaky", "pause", "kill", "clock")
 COMPANION_CHANCE = 0.4
-HOUR_MS = 3_600_000
+HOUR_MS, SECOND_MS = 3_600_000, 1_000
+"""Errors of clocks: with some seconds a node stays ready, with hours it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def _fault(kind: str, node: int, chance: random.Random) -> Fault:
         "flaky": lambda: chance.randint(0, 4_000),
         "kill_at_step": lambda: chance.randint(1, 40),
         "full_disk": lambda: chance.choice((0, 1 << 20, 8 << 20, 36 << 20)),
-        "clock": lambda: chance.randint(-26, 26) * HOUR_MS,
+        "clock": lambda: chance.choice((chance.randint(-26, 26) * HOUR_MS, chance.randint(-20, 20) * SECOND_MS)),
         "replica_set_back": lambda: chance.randint(0, 1),
         "primary_set_back": lambda: chance.randint(0, 1),
     }
