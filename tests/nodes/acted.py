@@ -108,6 +108,17 @@ def half(body: bytes) -> Act:
     return act
 
 
+def half_of_headers() -> Act:
+    """End the connection within the headers."""
+
+    def act(request: ActedRequest) -> None:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\nserver: millp")
+        request.wfile.flush()
+        request.close_connection = True
+
+    return act
+
+
 def silence() -> Act:
     def act(request: ActedRequest) -> None:
         request.server.over.wait(30)

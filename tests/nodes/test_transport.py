@@ -24,7 +24,7 @@ from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Conflict, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.model import json_values
 from millpond.settings import Settings, load_settings
-from tests.nodes.acted import Stage, cut, free_port, half, refuse, say, silence
+from tests.nodes.acted import Stage, cut, free_port, half, half_of_headers, refuse, say, silence
 
 
 def quick(**options: Any) -> Settings:
@@ -133,8 +133,8 @@ def test_a_node_that_asks_for_a_moment_is_tried_again() -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    [cut(), half(b"{}"), say(502, b"bad gateway"), say(504, b"")],
-    ids=["reset", "cut short", "bad gateway", "gateway time-out"],
+    [cut(), half(b"{}"), half_of_headers(), say(502, b"bad gateway"), say(504, b"")],
+    ids=["reset", "cut short", "cut within the headers", "bad gateway", "gateway time-out"],
 )
 def test_a_lost_connection_is_tried_again(broken: Any) -> None:
     with Stage(broken, broken, say(200, {"well": True})) as stage:

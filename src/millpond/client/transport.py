@@ -92,6 +92,18 @@ class Response:
             ) from error  # fmt: skip
 
 
+def _check_headers(answer: urllib3.BaseHTTPResponse) -> None:
+    """Check that the headers came whole: Python takes the end of a connection for the end of the headers.
+
+    A node says how long its answer is, or sends it in chunks, but for an answer that has no body.
+
+    Raises: `Broken`.
+    """
+    headers, may_have_body = answer.headers, answer.version == 11 and answer.status != 304
+    if may_have_body and "Content-Length" not in headers and "Transfer-Encoding" not in headers:
+        raise Broken("the connection was cut (within the headers)", sent=True, cut=True)
+
+
 def _no_node(node: str, status: int) -> MillpondError:
     error = from_wire(node, 400, b"")
     assert error is not None
@@ -169,6 +181,7 @@ class Connection:
         try:
             with breaking(self.settings):
                 answer = pool.urlopen(**arguments)
+                _check_headers(answer)
                 response = Response(self.url, answer.status, answer.headers, answer.data)
         finally:
             if fresh:
@@ -188,6 +201,7 @@ class Connection:
         def ask() -> Body:
             with breaking(self.settings):
                 answer = self._sockets.pool().urlopen(**arguments, preload_content=False)
+                _check_headers(answer)
                 data = b"" if _well(answer.status) else answer.read()
             if not _well(answer.status):
                 self._refused(Response(self.url, answer.status, answer.headers, data))
