@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
@@ -21,7 +21,7 @@ from fastapi import APIRouter, Header, Request
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
-from millpond.errors import Invalid, Unavailable
+from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.json_forms import plain
 from millpond.maps.parts.stream import MEDIA_TYPE
 from millpond.nodes.node import Node
@@ -143,7 +143,8 @@ def _add_sending(router: APIRouter, node: Node) -> None:
         if node.drain.active:
             raise node.drain.refusal()
         offer = UploadOffer(part_id, upload_map, upload_length, upload_checksum, None)
-        return plain(await in_thread(request, _open, node.receiver, offer, await request.body()))
+        async with _knowing_maps(node):
+            return plain(await in_thread(request, _open, node.receiver, offer, await request.body()))
 
     @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
     async def upload(
@@ -169,8 +170,23 @@ def _add_sending(router: APIRouter, node: Node) -> None:
             raise Invalid("more bytes are announced than the part has", kind="upload_length", length=length)
         zipped = content_type.partition(";")[0].strip() != MEDIA_TYPE
         offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset, zipped)
-        with pieces.of_one() as piece_bytes:
-            return plain(await _receive(request, node.receiver, offer, sent, piece_bytes))
+        async with _knowing_maps(node):
+            with pieces.of_one() as piece_bytes:
+                return plain(await _receive(request, node.receiver, offer, sent, piece_bytes))
+
+
+@asynccontextmanager
+async def _knowing_maps(node: Node) -> AsyncIterator[None]:
+    """Let nothing say that a map is missing unless this node can know.
+
+    Raises: as `Node.need_ready`.
+    """
+    try:
+        yield
+    except NotFound:
+        # Only the primary decides that; one that lost its disk must not say it.
+        await _in_thread(node.need_ready)
+        raise
 
 
 def _content_length(request: Request) -> int | None:
