@@ -43,6 +43,17 @@ def uploaded(node: Served, who: str, map: str, value: int, **entered: Any) -> mi
         return pond.commit_load(writer.finish(), wait=True, **entered)
 
 
+def uploaded_to_both(node: Served, value: int, **entered: Any) -> millpond.LoadResult:
+    """Load one row to each of both maps at once, by a token that may."""
+    with millpond.open(node.url, token="all") as pond:
+        parts = []
+        for name in ("people", "weather"):
+            writer = pond.part_writer(name)
+            writer.write(canonical_of(pond.map(name).definition, [(("a",), value)]))
+            parts += writer.finish()
+        return pond.commit_load(parts, wait=True, **entered)
+
+
 def enter(node: Served, who: str, **body: Any) -> Answer:
     return node.post("/v1/loads", {"load_id": "l", "parts": [], **body}, headers=headers(who))
 
@@ -59,17 +70,42 @@ def test_a_load_has_parts(guarded: Served) -> None:
     assert guarded.pond.map("weather").get("a") == 1, "no one came before the real stream"
 
 
-def test_a_stream_belongs_to_the_writers_of_its_maps(guarded: Served) -> None:
-    uploaded(guarded, "weather", "weather", 1, stream=("q", 0))
-    with pytest.raises(millpond.Conflict) as taken:
-        uploaded(guarded, "people", "people", 1, stream=("q", 1))
-    assert taken.value.kind == "stream_taken"
-    assert "weather" not in str(taken.value)
-    uploaded(guarded, "all", "people", 1, stream=("q", 1))
-    with pytest.raises(millpond.Conflict):
-        uploaded(guarded, "weather", "weather", 3, stream=("q", 2))
-    uploaded(guarded, "all", "weather", 3, stream=("q", 2))
-    assert guarded.pond.map("weather").get("a") == 3
+def test_a_stream_of_a_map_is_nobody_elses(guarded: Served) -> None:
+    """Writers of another map can know its query, and come first: its epochs count from its own loads."""
+    uploaded(guarded, "people", "people", 1, stream=("q", EPOCHS_AHEAD_MAX))
+    for epoch in range(3):
+        uploaded(guarded, "weather", "weather", epoch, stream=("q", epoch))
+        assert guarded.pond.map("weather").get("a") == epoch
+        uploaded(guarded, "people", "people", 7 + epoch, stream=("q", EPOCHS_AHEAD_MAX + 1 + epoch))
+    both = uploaded_to_both(guarded, 9, stream=("q", 1))
+    assert both.maps == {"people": 1, "weather": 1}, "nor do streams to several maps count for one of them"
+    assert guarded.pond.map("weather").get("a") == 9
+
+
+def test_an_epoch_that_comes_again_is_entered_once(guarded: Served) -> None:
+    first = uploaded(guarded, "weather", "weather", 1, stream=("q", 0))
+    position = guarded.pond.log.position()
+    again = uploaded(guarded, "weather", "weather", 1, stream=("q", 0))
+    other = uploaded(guarded, "weather", "weather", 2, stream=("q", 0))
+    assert again.load == other.load == first.load
+    uploaded_to_both(guarded, 5, stream=("q", 1))
+    assert guarded.pond.log.position()[0] == position[0] + 1
+    assert uploaded_to_both(guarded, 6, stream=("q", 1)).maps == {"people": 1, "weather": 1}
+    assert guarded.pond.log.position()[0] == position[0] + 1
+    assert guarded.pond.map("weather").get("a") == 5
+
+
+def test_an_epoch_from_before_the_pond_was_served_is_entered_once(guarded: Served) -> None:
+    """Rows of earlier releases name no maps with the query, either."""
+    for name, value in (("people", 1), ("weather", 1)):
+        writer = guarded.pond.part_writer(name)
+        writer.write(canonical_of(guarded.pond.map(name).definition, [(("a",), value)]))
+        guarded.pond.commit_load(writer.finish(), stream=(f"old-{name}", 4))
+    uploaded(guarded, "weather", "weather", 2, stream=("old-weather", 4))
+    assert guarded.pond.map("weather").get("a") == 1
+    uploaded(guarded, "weather", "weather", 3, stream=("old-weather", 5))
+    uploaded(guarded, "weather", "weather", 4, stream=("old-people", 4))
+    assert guarded.pond.map("weather").get("a") == 4, "that epoch was another map's"
 
 
 def test_an_epoch_far_ahead_is_refused(guarded: Served) -> None:

@@ -3,6 +3,9 @@
 ("maps", "load", load id)    the result of a load, JSON; it is trimmed with its entry
 ("maps", "stream", query)    the result of the last epoch of a stream, JSON; it goes with the last of the maps that
                              the stream brought rows to
+
+A node writes the maps of a load before its query, "people,weather 5f1c…", see `scoped_query`: streams of other maps have
+other rows, whatever their queries are called.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.maps.model.keyspaces import LOADS, STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.maps.log.log import Entry
@@ -29,6 +32,7 @@ __all__ = (
     "maps_of_stream",
     "remember",
     "remembered",
+    "scoped_query",
 )
 
 EPOCHS_AHEAD_MAX = 10_000_000
@@ -109,6 +113,15 @@ def maps_of_stream(tx: ReadTransaction, query: str) -> tuple[str, ...]:
     """The maps that a stream brought rows to; none when it has brought none."""
     last = _last_epoch(tx, query)
     return () if last is None else last.reached
+
+
+def scoped_query(query: str, maps: Iterable[str]) -> str:
+    """The name of a stream to these maps. No two pairs of maps and query have one name: a map's name has no space.
+
+    >>> scoped_query("5f1c", {"weather", "people"})
+    'people,weather 5f1c'
+    """
+    return f"{','.join(sorted(maps))} {query}"
 
 
 def check_epoch(tx: ReadTransaction, stream: tuple[str, int]) -> None:

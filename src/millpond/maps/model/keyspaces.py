@@ -27,7 +27,7 @@ LOADS = REGISTRY.register(
 STREAMS = REGISTRY.register(
     "maps", "stream", ("query",), _SHARED, "JSON",
     "the last epoch of a stream, what it brought, and the `maps` it ever brought rows to; it goes when the last of "
-    "them is dropped",
+    "them is dropped. A node writes `people,weather 5f1c…`: the maps of the load, then the query",
 )  # fmt: skip
 ABSORBED = REGISTRY.register(
     "maps", "absorbed", ("map", "part id"), _SHARED, "8 bytes",

@@ -1,16 +1,21 @@
 """The commit of uploaded parts as loads, at the primary.
 
 Loads are committed at the same time, but for those with a part, an id or a stream in common, which follow one another.
+
+Invariants:
+* a stream is known by its query and the maps of its loads: a token without the right to write to a map changes no epoch
+  of a stream that brings rows to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from millpond.errors import Conflict, NotFound
 from millpond.maps.loads.load import LoadResult
-from millpond.maps.log.remembered import maps_of_load, maps_of_stream, remembered
+from millpond.maps.log.remembered import maps_of_load, maps_of_stream, remembered, scoped_query
 from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import Pond
@@ -36,12 +41,13 @@ class LoadCommit:
 
         Raises:
             NotFound: kind `part_not_uploaded`, a part is neither here nor known, or is for a map of others.
-            Conflict: kinds `load_taken` and `stream_taken`, the id belongs to a load or stream of maps of others.
+            Conflict: kind `load_taken`, the id belongs to a load of maps of others.
         """
         names = {*parts, f"load {load}", *(() if stream is None else (f"stream {stream[0]}",))}
         with self._names.hold(names):
-            here, known = self._find(parts, may)
-            self._check_owned(load, stream, may)
+            here, known, maps = self._find(parts, may)
+            self._check_owned(load, may)
+            stream = None if stream is None else self._scoped(stream, maps, may)
             with self._pond.space.read() as tx:
                 entered = remembered(tx, load, stream) is not None
             result = self._pond.commit_load(
@@ -49,25 +55,33 @@ class LoadCommit:
             )
         return result if entered else replace(result, duplicate_parts=result.duplicate_parts + known)
 
-    def _check_owned(self, load: str, stream: tuple[str, int] | None, may: Callable[[str], bool]) -> None:
-        """Refuse the id of a load or stream that belongs to others: its result is for them, and its epochs are theirs.
+    def _check_owned(self, load: str, may: Callable[[str], bool]) -> None:
+        """Refuse the id of a load that belongs to others: its result is for them.
 
-        No other load of this id or stream can come between the check and the entry: they follow one another.
+        No other load of this id can come between the check and the entry: they follow one another.
         """
         with self._pond.space.read() as tx:
             maps_entered = maps_of_load(tx, load)
-            maps_streamed = [] if stream is None else maps_of_stream(tx, stream[0])
         if not all(map(may, maps_entered)):
             raise Conflict("another load has this id", kind="load_taken", load=load, hint="draw another load id")
-        if not all(map(may, maps_streamed)):
-            raise Conflict(
-                "the stream brought rows to maps that this token may not write to", kind="stream_taken",
-                hint="use a token that may write to all maps of the stream, or begin with a new checkpoint",
-            )  # fmt: skip
 
-    def _find(self, parts: Sequence[str], may: Callable[[str], bool]) -> tuple[list[PartFile], int]:
-        """Those that are here, in their order, and how many are known."""
+    def _scoped(self, stream: tuple[str, int], maps: AbstractSet[str], may: Callable[[str], bool]) -> tuple[str, int]:
+        """The stream of these maps: so the writers of others can neither take an epoch of it nor learn of it.
+
+        A pond may remember the stream without its maps: from an earlier release, or from before it was served. An
+        epoch that was entered then is answered from there.
+        """
+        query, epoch = stream
+        with self._pond.space.read() as tx:
+            reached = maps_of_stream(tx, query) if remembered(tx, None, stream) is not None else ()
+        if maps.issubset(reached) and all(map(may, reached)):
+            return stream
+        return scoped_query(query, maps), epoch
+
+    def _find(self, parts: Sequence[str], may: Callable[[str], bool]) -> tuple[list[PartFile], int, set[str]]:
+        """Those that are here, in their order, how many are known, and the maps of all."""
         here: dict[str, PartFile] = {}
+        maps: set[str] = set()
         known = 0
         for part in parts:
             folder = self._receiver.uploaded(part)
@@ -75,11 +89,13 @@ class LoadCommit:
             file = None if folder is None else here.get(part) or PartFile(str(folder), read_manifest(folder))
             if file is not None and may(file.manifest.map):
                 here[part] = file
+                maps.add(file.manifest.map)
             elif file is None and name is not None and may(name):
                 known += 1
+                maps.add(name)
             else:
                 raise NotFound(
                     "a part of the load was not uploaded", kind="part_not_uploaded", part=part,
                     hint="upload it first; uploads that no load enters expire",
                 )  # fmt: skip
-        return [here[part] for part in parts if part in here], known
+        return [here[part] for part in parts if part in here], known, maps
