@@ -48,6 +48,10 @@ ABSENT: Any = msgspec.UNSET
 """The default of a field that is left out of the JSON, where null would be a value."""
 
 
+_NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The errors of msgspec for damaged JSON; the last of them for JSON that is nested too deeply."""
+
+
 class FormError(ValueError):
     """JSON that is not of a form; the message names the field."""
 
@@ -94,7 +98,7 @@ class JsonForm(Generic[T]):
             raise OtherFormat(found, self.format)
         try:
             return self._typed(self._decoder.decode(data))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except _NO_JSON as error:
             raise FormError(str(error)) from None
 
     def build(self, parsed: Any) -> T:
@@ -106,7 +110,7 @@ class JsonForm(Generic[T]):
             raise OtherFormat(found, self.format)
         try:
             return self._typed(msgspec.convert(parsed, self._strict, from_attributes=True))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise FormError(str(error)) from None
 
     def _typed(self, strict: Any) -> T:
@@ -129,7 +133,7 @@ def format_of(data: bytes | memoryview | str) -> object:
     """
     try:
         return _NUMBERS.decode(data).format
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _NO_JSON as error:
         raise FormError(str(error)) from None
 
 
@@ -140,7 +144,7 @@ def parse_object(data: bytes | memoryview | str) -> dict[str, Any]:
     """
     try:
         return _OBJECTS.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _NO_JSON as error:
         raise FormError(str(error)) from None
 
 
@@ -151,7 +155,7 @@ def parse_list(data: bytes | str) -> list[Any]:
     """
     try:
         return _LISTS.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _NO_JSON as error:
         raise FormError(str(error)) from None
 
 

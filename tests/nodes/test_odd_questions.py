@@ -85,3 +85,13 @@ def test_maps_that_cannot_be_are_not_there(node: Any, path: str) -> None:
         assert (response := node.request(method, path)).status == 404
         assert response.json()["kind"] == "map_not_found"
     assert node.get(f"{path}/get?key=a").json()["kind"] == "map_not_found"
+
+
+def test_orders_with_a_field_that_is_not_known_are_refused(node: Any) -> None:
+    for path, body in {
+        "verify": {"full": True}, "repair": {"over": False}, "log/replication": {"position": 0},
+        "log/acknowledgement": {"position": 0, "without": []},
+    }.items():  # fmt: skip
+        refused = node.post(f"/v1/{path}", body | {"ful": True})
+        assert (refused.status, refused.json()["kind"]) == (400, "request_invalid"), path
+    assert node.post("/v1/verify", {"full": True}).json()["problems"] == []

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import millpond
+from millpond.cli.main import app
 from millpond.clock import ManualClock
 from millpond.errors import Denied, NotFound
 from millpond.nodes.audit import AuditLog
@@ -200,3 +202,18 @@ def test_the_audit_log_is_bounded(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_fails_nothing(node: Served) -> None:
     (node.pond.folder / "audit.jsonl").mkdir()
     assert node.post("/v1/maps", {"name": "m", "kind": "state", "value": "long"}).status == 200
+
+
+def test_commands_that_change_tokens_are_in_the_audit_log(tmp_path: Path) -> None:
+    folder, runner = str(tmp_path / "pond"), CliRunner()
+    for command in (["add", "loader", "--write", "*"], ["rotate", "loader"], ["revoke", "loader"]):
+        done = runner.invoke(app, ["token", *command, "--data", folder])
+        assert done.exit_code == 0, done.output
+    assert runner.invoke(app, ["token", "revoke", "loader", "--data", folder]).exit_code != 0
+    text = (tmp_path / "pond" / "audit.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["method"], line["path"], line["name"]) for line in lines] == [
+        ("command", f"token {word}", "loader") for word in ("add", "rotate", "revoke")
+    ]
+    assert "secret" not in text
+    assert "sha256" not in text

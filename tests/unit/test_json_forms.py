@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.json_forms import ABSENT, FormError, JsonForm, OtherFormat, parse_object, stable_json
+from millpond.json_forms import ABSENT, FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
 from millpond.maps.log.log import Change
 from millpond.maps.model.definition import Kind
 from millpond.maps.snapshots.bounds import SnapshotBounds
@@ -173,3 +173,10 @@ def test_stable_bytes_are_those_of_sorted_json(payload: dict[str, Any]) -> None:
     compact = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     assert stable_json(payload, compact=True) == compact
     assert parse_object(compact) == payload
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"format":1,"a":' + b"["])
+def test_json_that_is_nested_too_deeply_is_no_form(opening: bytes) -> None:
+    for read in (parse_object, format_of, JsonForm(SnapshotManifest).decode):
+        with pytest.raises(FormError):
+            read(opening * 100_000)

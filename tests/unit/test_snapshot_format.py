@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 import xxhash
 
+from millpond.errors import Corrupt
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.freeze import SnapshotManifest, freeze
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
+from millpond.ranges.files import content_id
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import open_objects
 from millpond.testing.rows import canonical_of
@@ -163,3 +165,21 @@ def answer(columns: dict[str, list[int]], pieces: list[pa.RecordBatch], number: 
         return None
     rows = pieces[best[1] >> 32]["rows"][best[1] & 0xFFFFFFFF].as_py()
     return str(rows[0]["value"])
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"[" * 100_000,
+        b'{"format":1,"layers":' + b"[" * 100_000,
+        b'{"format":1,"layers":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"format":1,"map":5}',
+        b'{"format":1}',
+        b'{"format":1,"layers":[' + b"{}," * 100_000 + b"{}]}",
+        b"\xff",
+    ],
+)
+def test_a_damaged_manifest_is_named(damaged: bytes) -> None:
+    with pytest.raises(Corrupt) as caught:
+        SnapshotManifest.from_bytes(damaged)
+    assert caught.value.values["object"] == f"manifests/{content_id(damaged)}.json"

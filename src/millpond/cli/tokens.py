@@ -69,6 +69,7 @@ def add(
     if not (folder / "pond.json").is_file():
         millpond.open(str(folder)).close()
     made = TokenFile(folder).add(name, token, rights, expires_ms=_after(clock, expires))
+    _note(data, config, "token add", name)
     _show(token, made, json=json)
 
 
@@ -92,7 +93,20 @@ def rotate(
         name, token, earlier_until_ms=clock.now_ms() if until_ms is None else until_ms,
         expires_ms=_after(clock, expires),
     )  # fmt: skip
+    _note(data, config, "token rotate", name)
     _show(token, rotated, json=json)
+
+
+def _note(data: str | None, config: Path | None, command: str, name: str) -> None:
+    """Write a change of a token to the audit log of the node's folder, which a running node writes to as well."""
+    from contextlib import closing
+
+    from millpond.clock import SystemClock
+    from millpond.nodes.audit import AuditLog
+
+    settings = _settings(data, config)
+    with closing(AuditLog(Path(settings.data), settings, SystemClock(), alone=False)) as log:
+        log.write_command(command, name=name)
 
 
 def _show(token: str, made: TokenSetting, *, json: bool) -> None:
@@ -161,6 +175,7 @@ def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, 
 
     settings = _settings(data, config)
     left = TokenFile(Path(settings.data)).revoke(name) + len(settings.tokens)
+    _note(data, config, "token revoke", name)
     if json:
         console.print_json({"token": name, "revoked": True})
     else:

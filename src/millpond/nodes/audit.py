@@ -2,6 +2,9 @@
 
     {"at": "2026-01-31T12:00:00.000Z", "token": "loader", "method": "POST", "path": "/v1/loads", "status": 200, …}
 
+A command that changes tokens writes one, too: its `method` is `command`, its `path` the command, `name` the token.
+Uploads of parts have none: a part changes nothing until a load enters it, and the line of the load names its maps.
+
 Invariants:
 * a request that the node refuses is written, too, with its status; without a known token, `token` is null;
 * no secret, body or value is in it; text of a caller is JSON, so that it makes no line of its own;
@@ -37,12 +40,14 @@ class _Rotating(RotatingFileHandler):
 class AuditLog:
     """The audit log of one node. A path that is not absolute is one of the data folder."""
 
-    def __init__(self, folder: Path, settings: Settings, clock: Clock) -> None:
+    def __init__(self, folder: Path, settings: Settings, clock: Clock, *, alone: bool = True) -> None:
+        """`alone`: no other process writes to it, so that its files may take turns."""
         self._clock = clock
         self._file: _Rotating | None = None
+        bytes_max = settings.audit_bytes_max if alone else 0
         if settings.audit_log and not is_off(settings.audit_log):
             self._file = _Rotating(
-                folder / settings.audit_log, maxBytes=settings.audit_bytes_max, backupCount=settings.audit_files,
+                folder / settings.audit_log, maxBytes=bytes_max, backupCount=settings.audit_files,
                 encoding="utf-8", delay=True,
             )  # fmt: skip
 
@@ -54,6 +59,10 @@ class AuditLog:
                "status": status, **values}  # fmt: skip
         text = to_json(row).decode()
         self._file.handle(logging.LogRecord("millpond.audit", logging.INFO, "", 0, text, None, None))
+
+    def write_command(self, command: str, **values: Any) -> None:
+        """Write one line about a command that changed the folder of the node on its machine."""
+        self.write(None, "command", command, 200, **values)
 
     def close(self) -> None:
         """Close the file."""

@@ -24,7 +24,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 
 from millpond.client.download import CHECKSUM
 from millpond.errors import Corrupt, NotFound, Unavailable
@@ -39,12 +40,13 @@ from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
 from millpond.server.ranged import file_chunks, ranged, tag_wanted
 from millpond.server.threads import in_thread
+from millpond.server.wire import RequestBody
 from millpond.stores.files import checksum_file
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("routes",)
+__all__ = ("Acknowledgement", "Repair", "Replication", "Verification", "routes")
 
 WAIT_SECONDS_MAX = 30.0
 WORK_SECONDS_MAX = 600.0
@@ -52,6 +54,35 @@ PAGE_MAX = 10_000
 _MOVES_MAX = 5
 
 Answer = TypeVar("Answer")
+
+
+class Replication(RequestBody):
+    """The body of `POST /v1/log/replication`."""
+
+    position: int = Field(ge=0)
+    applied: bool = Field(False, description="wait until it is merged, too")
+    maps: list[str] | None = Field(None, description="into these maps; into all by default")
+    timeout: float = Field(60.0, ge=0, le=WORK_SECONDS_MAX, description="seconds")
+
+
+class Acknowledgement(RequestBody):
+    """The body of `POST /v1/log/acknowledgement`."""
+
+    position: int = Field(ge=0, description="of the load")
+    without: list[str] = Field(description="the nodes that do not have it")
+
+
+class Verification(RequestBody):
+    """The body of `POST /v1/verify`."""
+
+    full: bool = Field(False, description="decode every row, not only a sample of each map")
+
+
+class Repair(RequestBody):
+    """The body of `POST /v1/repair`."""
+
+    source: str | None = Field(None, description="the node to repair from; the primary by default")
+    over: bool = Field(False, description="whether a log of its own may be thrown away for it")
 
 
 def routes(node: Node) -> APIRouter:
@@ -88,31 +119,30 @@ def _add_log(router: APIRouter, node: Node) -> None:
     async def replicate(
         caller: RequestCaller,
         request: Request,
-        position: Annotated[int, Body(ge=0)],
-        applied: Annotated[bool, Body(description="wait until it is merged, too")] = False,
-        maps: Annotated[list[str] | None, Body(description="into these maps; into all by default")] = None,
-        timeout: Annotated[float, Body(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = 60.0,
+        wanted: Replication,
     ) -> dict[str, int]:
         """Answers with where the node is; 503 `node_behind` or `merge_slow` when it does not get there in time.
 
         503 `merge_failed`, at once, when merging fails.
         """
+        maps = wanted.maps
         caller.need_all("write", maps or ())
-        if maps is None and applied and not caller.may("write"):
+        if maps is None and wanted.applied and not caller.may("write"):
             maps = [pond_map.name for pond_map in node.pond.maps() if caller.may("write", pond_map.name)]
-        return await in_thread(request, _replicate, node, position, timeout, applied=applied, maps=maps)
+        return await in_thread(
+            request, _replicate, node, wanted.position, wanted.timeout, applied=wanted.applied, maps=maps
+        )
 
 
 def _add_acknowledgement(router: APIRouter, node: Node) -> None:
     @router.post("/log/acknowledgement", tags=["nodes"], summary="Wait until a load may be acknowledged without nodes")
     async def acknowledgement(
         request: Request,
-        position: Annotated[int, Body(ge=0, description="of the load")],
-        without: Annotated[list[str], Body(description="the nodes that do not have it")],
+        wanted: Acknowledgement,
     ) -> dict[str, int]:
         """With `write_to = "majority"`: answers when those nodes answer no question, or have the load. Primary only."""
-        await in_thread(request, acknowledge, node, position, without)
-        return {"position": position}
+        await in_thread(request, acknowledge, node, wanted.position, wanted.without)
+        return {"position": wanted.position}
 
 
 def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> dict[str, Any]:
@@ -305,18 +335,20 @@ def _add_checks(router: APIRouter, node: Node) -> None:
     @router.post("/verify", tags=["nodes"], summary="Check every invariant on the data")
     async def verify(
         request: Request,
-        full: Annotated[bool, Body(embed=True, description="decode every row, not only a sample of each map")] = False,
+        wanted: Verification | None = None,
     ) -> dict[str, Any]:
         """Counts of the check, and the problems found."""
-        report: dict[str, Any] = plain(await in_thread(request, node.pond.verify, full=full))
+        report: dict[str, Any] = plain(
+            await in_thread(request, node.pond.verify, full=wanted is not None and wanted.full)
+        )
         return report
 
     @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
     def repair(
-        source: Annotated[str | None, Body(description="the node to repair from; the primary by default")] = None,
-        over: Annotated[bool, Body(description="whether a log of its own may be thrown away for it")] = False,
+        wanted: Repair | None = None,
     ) -> dict[str, Any]:
         """Pull, fetch parts that were quarantined, clone maps that differ; `GET` says what became of it."""
+        source, over = (None, False) if wanted is None else (wanted.source, wanted.over)
         return node.repairs.begin(source, over=over)
 
     @router.get("/repair", tags=["nodes"], summary="What became of the last repair")

@@ -4,8 +4,8 @@
 ("maps", "stream", query)    the result of the last epoch of a stream, JSON; it goes with the last of the maps that
                              the stream brought rows to
 
-A node writes the maps of a load before its query, "people,weather 5f1c…", see `scoped_query`: streams of other maps have
-other rows, whatever their queries are called.
+A node writes the maps of a load before its query, "people,weather 5f1c…", see `scoped_query`: streams of other maps
+have other rows, whatever their queries are called.
 """
 
 from __future__ import annotations

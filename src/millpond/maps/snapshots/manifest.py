@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid, NotFound
-from millpond.json_forms import JsonForm, OtherFormat, format_of, stable_json
+from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, stable_json
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
@@ -100,13 +100,18 @@ class SnapshotManifest:
     def from_bytes(cls, data: bytes) -> SnapshotManifest:
         """Parse the bytes written by `to_bytes`.
 
-        Raises: `Invalid` for a format that is newer than this reader.
+        Raises: `Corrupt` naming the file; `Invalid` for a format that is newer than this reader.
         """
-        form = _SUBSET if format_of(data) == SUBSET_FORMAT else _WHOLE
         try:
+            form = _SUBSET if format_of(data) == SUBSET_FORMAT else _WHOLE
             manifest = form.decode(data)
         except OtherFormat as error:
             raise _other_format(error.found, FORMAT) from error
+        except FormError as error:
+            raise Corrupt(
+                "the manifest of a snapshot cannot be read", kind="snapshot_damaged",
+                object=manifest_name(content_id(data)), reason=error,
+            ) from error  # fmt: skip
         if (manifest.bounds is None) != (form is _WHOLE):
             raise _other_format(form.format, FORMAT if manifest.bounds is None else SUBSET_FORMAT)
         return manifest

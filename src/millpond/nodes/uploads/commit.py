@@ -74,7 +74,7 @@ class LoadCommit:
         query, epoch = stream
         with self._pond.space.read() as tx:
             reached = maps_of_stream(tx, query) if remembered(tx, None, stream) is not None else ()
-        if maps.issubset(reached) and all(map(may, reached)):
+        if maps <= set(reached) and all(map(may, reached)):
             return stream
         return scoped_query(query, maps), epoch
 
