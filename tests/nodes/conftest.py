@@ -182,8 +182,8 @@ def serve(clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     made: list[Served] = []
 
     def start(**settings: Any) -> Served:
-        options = {"data": str(tmp_path / f"served{len(made)}"), "port": 0, **settings}
-        made.append(Served(clock, **options))
+        options = {"clock": clock, "data": str(tmp_path / f"served{len(made)}"), "port": 0, **settings}
+        made.append(Served(**options))
         return made[-1]
 
     yield start

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.client.transport import Connection
+from millpond.clock import ManualClock
 from millpond.nodes.replication.agreement import Agreement, agreement
 from millpond.nodes.replication.peer import Peer
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
+TICK_SECONDS = 0.01
 SECONDS = 600.0
 """Of the nodes' clock, which passes quickly."""
 
@@ -34,6 +38,31 @@ def load(node: Served, *keys: str, value: int = 1) -> int:
 def caught_up(node: Served, position: int) -> None:
     node.while_time_passes(lambda: node.node.follower.pull(position, SECONDS))
     node.while_time_passes(lambda: node.pond.log.wait_applied(position, timeout=SECONDS))
+
+
+@contextmanager
+def ticking(clock: ManualClock, *, times: int = 1) -> Iterator[None]:
+    """Let the time of a manual clock pass, so many times as fast as a wall clock's."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(TICK_SECONDS):
+            clock.advance(round(TICK_SECONDS * 1000) * times)
+
+    thread = threading.Thread(target=tick, name="clock", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait until something is true, while the clock ticks or other processes work."""
+    pause = threading.Event()
+    while not true():
+        pause.wait(TICK_SECONDS)
 
 
 def compared(*nodes: Served, seconds: float = SECONDS) -> Agreement:

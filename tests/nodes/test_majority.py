@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +12,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.nodes.replication.leases import Leases
-from tests.nodes.following import rows, served_again, until
+from tests.nodes.following import rows, served_again, ticking, until
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 Serve = Callable[..., "Served"]
 MAJORITY = {"write_to": "majority", "lag_limit": "1500ms"}
 majority = pytest.mark.settings(**MAJORITY)
+
+
+@pytest.fixture(autouse=True)
+def _time_passes(clock: ManualClock) -> Iterator[None]:
+    with ticking(clock):
+        yield
 
 
 def synchronised(cluster: ClusterHere, value: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,10 +13,16 @@ from typer.testing import CliRunner
 import millpond
 from millpond.cli.main import app
 from millpond.clock import ManualClock
-from tests.nodes.following import caught_up, load, rows, served_again, until
+from tests.nodes.following import caught_up, load, rows, served_again, ticking, until
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
+
+
+@pytest.fixture(autouse=True)
+def _time_passes(clock: ManualClock) -> Iterator[None]:
+    with ticking(clock):
+        yield
 
 
 def run(*words: str, code: int = 0) -> str:
@@ -90,7 +96,7 @@ def test_a_replica_whose_clock_differs_answers_nothing(cluster: ClusterHere, ser
     settings = cluster[2].node.settings
     wrong = ManualClock(now=cluster[0].node.clock.now_ms() + 60_000)
     late = serve(port=settings.port, nodes=list(settings.nodes), data=settings.data, max_clock_skew="10s", clock=wrong)
-    until(lambda: any("its clock differs" in reason for reason in late.node.reasons()))
+    until(lambda: (wrong.advance(20), any("its clock differs" in reason for reason in late.node.reasons()))[1])
     assert late.get("/v1/maps").status == 503
     assert cluster[0].get("/v1/maps").status == 200, "most others agree with the primary"
     assert "clock_skew_seconds{" in cluster[0].get("/metrics").body.decode()

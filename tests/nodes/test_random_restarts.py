@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import random  # noqa: TID251 - each run has its seed
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,31 +18,13 @@ import pytest
 from millpond.client.pond import open_nodes
 from millpond.errors import MillpondError, Unavailable
 from tests.nodes.conftest import free_ports
+from tests.nodes.following import ticking
 
 if TYPE_CHECKING:
     from millpond.clock import ManualClock
     from tests.nodes.conftest import Served
 
 NODES = range(3)
-TICK_MS, TICK_SECONDS = 20, 0.002
-
-
-@contextmanager
-def passing(clock: ManualClock) -> Iterator[None]:
-    """Let the time of a manual clock pass, ten times as fast as a wall clock's."""
-    over = threading.Event()
-
-    def tick() -> None:
-        while not over.wait(TICK_SECONDS):
-            clock.advance(TICK_MS)
-
-    thread = threading.Thread(target=tick, name="clock", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class World:
@@ -129,7 +109,7 @@ def test_an_answer_is_never_older_than_what_was_acknowledged(
     world = World(tmp_path, serve, clock, chance)
     acts = (world.start, world.start, world.start, world.stop, world.save, world.lose, world.lose, world.load,
             world.load, world.settle)  # fmt: skip
-    with passing(clock):
+    with ticking(clock, times=10):
         world.settle()
         world.trace.append("load")
         world.load(0)

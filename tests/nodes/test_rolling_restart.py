@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 import millpond
+from millpond.clock import ManualClock
 from millpond.errors import Unavailable
-from tests.nodes.following import compared, rows, served_again, until
+from tests.nodes.following import compared, rows, served_again, ticking, until
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
+
+
+@pytest.fixture(autouse=True)
+def _time_passes(clock: ManualClock) -> Iterator[None]:
+    with ticking(clock):
+        yield
 
 
 class Traffic:
