@@ -196,6 +196,20 @@ class Settings(BaseSettings):
     max_request_memory: Size = Field(
         512 << 20, ge=1 << 20, description="memory for the bodies of all requests together; more are sent again later"
     )
+    max_connections: int = Field(8_192, ge=2, le=1_000_000, description="connections that are open at once")
+    max_connections_per_address: int = Field(
+        4_096,
+        ge=0,
+        le=1_000_000,
+        description="connections of one address; 0: as many as of all. A proxy is one address",
+    )
+    max_header_bytes: Size = Field(
+        64 << 10, ge=1 << 10, description="bytes of a request's head: its address and headers"
+    )
+    header_timeout: Duration = Field(
+        15_000, ge=1, description="how long a client may take to send the head of a request"
+    )
+    idle_timeout: Duration = Field(75_000, ge=1, description="a connection without requests is closed after this")
     upload_expiry: Duration = Field(3_600_000, description="an upload that no load enters is removed after this")
     part_retention: Duration = Field(
         7 * 86_400_000, description="how long merged parts and the log are kept, for nodes that were away and streams"

@@ -115,9 +115,10 @@ def test_what_is_no_node_is_an_error(status: int) -> None:
     assert caught.value.kind == "not_a_node"
 
 
-def test_a_node_that_asks_for_a_moment_is_tried_again() -> None:
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_node_that_asks_for_a_moment_is_tried_again(status: int) -> None:
     body = {"error": "Unavailable", "kind": "starting", "message": "m", "hint": None, "values": {}}
-    busy = say(503, body, Retry_After="0")
+    busy = say(status, body, Retry_After="0")
     with Stage(busy, busy, say(200, {})) as stage:
         assert Connection(stage.url, quick()).request("GET", "/").status == 200
     with Stage(busy) as stage:
@@ -125,7 +126,7 @@ def test_a_node_that_asks_for_a_moment_is_tried_again() -> None:
             Connection(stage.url, quick()).request("GET", "/")
         assert caught.value.kind == "starting"
         assert len(stage.requests) == 3
-    with Stage(say(503, body, Retry_After="3600")) as stage:
+    with Stage(say(status, body, Retry_After="3600")) as stage:
         with pytest.raises(Unavailable):
             Connection(stage.url, quick()).request("GET", "/")
         assert len(stage.requests) == 1

@@ -3,8 +3,8 @@
 Two things can go wrong, and they are never confused:
 
 * a **refusal** is any answer of a node that is not a success. It is raised as the error it was, and is final: nothing
-  is tried again, and no other node is asked. A node that is busy for a moment (503 with a small Retry-After) is asked
-  again; one that is not the primary is asked no more, the primary is; one that is not ready says nothing of the data,
+  is tried again, and no other node is asked. A node that is busy for a moment (429 or 503 with a small Retry-After) is
+  asked again, as often as after lost connections; one that is not the primary is asked no more, the primary is; one that is not ready says nothing of the data,
   and readers go on to the next node;
 * a **lost connection** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
   `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
@@ -50,6 +50,8 @@ __all__ = ("Body", "Connection", "Nodes", "Outcome", "Response")
 
 T = TypeVar("T")
 
+BUSY = (429, 503)
+"""Statuses of a node that answers later, when it says so in Retry-After."""
 BUSY_SECONDS_MAX = 10.0
 """A node that asks for more patience than this is not waited for."""
 AVOIDED_SECONDS = 10.0
@@ -238,7 +240,7 @@ class Connection:
         if error is None:
             raise Broken(f"a gateway answered {response.status}", sent=False)
         patience = response.headers.get("Retry-After", "")
-        if response.status in (429, 503) and patience.isdigit() and int(patience) <= BUSY_SECONDS_MAX:
+        if response.status in BUSY and patience.isdigit() and int(patience) <= BUSY_SECONDS_MAX:
             raise Busy(error, float(patience))
         raise error
 

@@ -6,6 +6,7 @@
 | `millpond_request_seconds` | route, method | how long they took, to the last byte |
 | `millpond_requests_running` | | requests being answered |
 | `millpond_requests_refused_total` | kind | requests without the right, over a limit, or from a foreign page |
+| `millpond_connections` | | connections that are open |
 | `millpond_upload_bytes_total` | | bytes of parts received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
 | `millpond_parts_queued`, `millpond_rows_queued` | map | entered, not merged yet |
@@ -41,6 +42,7 @@ from millpond.clock import Clock
 from millpond.errors import MillpondError
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.node import Node
+from millpond.server.connections import Connections
 from millpond.server.limits import GuardedRoute
 from millpond.server.route_table import WORKS
 
@@ -70,6 +72,15 @@ class Metrics:
         )  # fmt: skip
         self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of parts received.", registry=self.registry)
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def count_refused(self, kind: str) -> None:
+        """Count a request or a connection that was refused."""
+        self.refused.labels(kind).inc()
+
+    def show_connections(self, connections: Connections) -> None:
+        """Show the number of connections at every scrape."""
+        gauge = Gauge("millpond_connections", "Connections that are open.", registry=self.registry)
+        gauge.set_function(lambda: connections.total)
 
     def counting(self, app: ASGIApp, clock: Clock) -> ASGIApp:
         """The application, counted."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
 import uvicorn
 
@@ -32,6 +32,7 @@ from millpond.pond import open_pond
 from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.at_once import answering_at_once
+from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.limits import BodyBudget
 from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
@@ -42,7 +43,6 @@ from millpond.settings import Settings
 __all__ = ("Service",)
 
 BACKLOG = 2048
-KEEP_ALIVE_SECONDS = 75
 _LOG = logging.getLogger("millpond.server")
 
 
@@ -117,10 +117,12 @@ class Service:
         audited = auditing(app, self.node)
         quick = taking_small_uploads(answering_at_once(audited, self.node), app, self.node)
         counted = self.metrics.counting(checking_origin(quick, self.node, self.metrics), self.node.clock)
+        self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)
+        self.metrics.show_connections(self.connections)
         return uvicorn.Config(
             counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
-            http="httptools", ws="none", lifespan="on", log_config=None, access_log=settings.access_log,
-            server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS, backlog=BACKLOG,
+            http=cast(Any, self.connections), ws="none", lifespan="on", log_config=None,
+            access_log=settings.access_log, server_header=False, backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
         )  # fmt: skip
 

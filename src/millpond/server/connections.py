@@ -1,0 +1,273 @@
+"""Connections of a node: the number of them, the size of a request's head, and the time that a client may waste.
+
+    accepted ─▶ counted, of all and of its address ─▶ head within its bytes and its time ─▶ request ─▶ idle ─▶ head …
+
+uvicorn parses HTTP with httptools, which has no limits: a header that never ends is copied again with each packet, and
+a head that is half sent is waited for without end. `LimitedConnection` is uvicorn's own protocol with these limits.
+
+Invariants:
+* a process holds at most `connections_max` connections, and at most `per_address_max` of one address; one more is
+  answered 503 (429 for an address) with `Retry-After`, and closed, before anything of it is read;
+* the parser is given at most `head_bytes_max` bytes in a row of which nothing becomes a request or a piece of a body:
+  so a head that does not end, or the trailer of a body in chunks, costs no more than that;
+* a head is whole within `head_seconds` of its first byte, the first one of the connection's beginning;
+* a connection that carries no request is closed after `idle_seconds`, by uvicorn;
+* a client that takes nothing of its response for `stalled_seconds` is disconnected;
+* at most `PIPELINED_MAX` requests of a connection wait for the one that is answered, and those of one read.
+"""
+
+from __future__ import annotations
+
+import resource
+from asyncio import BaseTransport, TimerHandle
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from millpond.client.wire_errors import to_wire
+from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.json_forms import to_json
+from millpond.settings import Settings
+
+__all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection", "reserve_files")
+
+PIPELINED_MAX = 64
+RETRY_SECONDS = 1
+FILES_RESERVED = 512
+"""Open files that are not connections: LMDB environments, parts, snapshots."""
+
+Refused = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The limits of a node's connections."""
+
+    connections_max: int
+    per_address_max: int
+    head_bytes_max: int
+    head_seconds: float
+    idle_seconds: float
+    stalled_seconds: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> ConnectionLimits:
+        """Those that the settings name, within the open files that the process may have."""
+        connections = reserve_files(settings.max_connections)
+        per_address = min(settings.max_connections_per_address or connections, connections)
+        if connections < settings.max_connections and settings.max_connections_per_address:
+            share = settings.max_connections_per_address / settings.max_connections
+            per_address = min(per_address, max(1, int(connections * share)))
+        return cls(
+            connections, per_address, settings.max_header_bytes, settings.header_timeout / 1000,
+            settings.idle_timeout / 1000, settings.read_timeout / 1000,
+        )  # fmt: skip
+
+
+def reserve_files(connections: int) -> int:
+    """Raise the process's limit of open files for so many connections, as far as it may; the connections that fit."""
+    wanted = connections + FILES_RESERVED
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if raised > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    return max(soft - FILES_RESERVED, soft // 2)
+
+
+class Connections:
+    """The connections of one node, counted; what uvicorn makes a protocol with. Used by its event loop alone."""
+
+    def __init__(self, limits: ConnectionLimits, refused: Refused) -> None:
+        self.limits, self.refused = limits, refused
+        self.total = 0
+        self._by_address: Counter[str] = Counter()
+
+    def __call__(self, **options: Any) -> LimitedConnection:
+        """The protocol of one connection."""
+        return LimitedConnection(self, **options)
+
+    def enter(self, address: str) -> MillpondError | None:
+        """Count a connection; the error for one that is too many, which is not counted.
+
+        >>> one = Connections(ConnectionLimits(2, 1, 1, 1, 1, 1), print)
+        >>> one.enter("a"), one.enter("b"), one.enter("c").kind, one.leave("b"), one.enter("a").kind
+        (None, None, 'connections_full', None, 'address_connections_full')
+        """
+        if self.total >= self.limits.connections_max:
+            return Unavailable(
+                "the node holds as many connections as it may", kind="connections_full",
+                connections_max=self.limits.connections_max,
+                hint="connect again in a moment, or raise max_connections",
+            )  # fmt: skip
+        if self._by_address[address] >= self.limits.per_address_max:
+            return Unavailable(
+                "the node holds as many connections of this address as it may", kind="address_connections_full",
+                address=address, connections_max=self.limits.per_address_max,
+                hint="share connections, or raise max_connections_per_address",
+            )  # fmt: skip
+        self.total += 1
+        self._by_address[address] += 1
+        return None
+
+    def leave(self, address: str) -> None:
+        """Count a connection no more."""
+        self.total -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
+class LimitedConnection(HttpToolsProtocol):
+    """One connection, within its limits."""
+
+    def __init__(self, connections: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self._counted, self._limits = connections, connections.limits
+        self.timeout_keep_alive = cast(Any, connections.limits.idle_seconds)  # uvicorn's setting is whole seconds
+        self._address: str | None = None
+        self._unused = 0  # bytes given to the parser since anything came of them
+        self._in_head = True
+        self._begun = False  # also by bytes that came with the end of the request before
+        self._head_timer: TimerHandle | None = None
+        self._write_timer: TimerHandle | None = None
+
+    # -- the connection begins and ends ---------------------------------------------------------------
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(cast(Any, transport))
+        address = self.client[0] if self.client else ""
+        error = self._counted.enter(address)
+        if error is not None:
+            self.connections.discard(self)
+            self._refuse(error, 503 if error.kind == "connections_full" else 429)
+            return
+        self._address = address
+        self._begin_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        self._end_stall()
+        if self._address is not None:
+            self._counted.leave(self._address)
+            self._address = None
+        super().connection_lost(exc)
+
+    def _refuse(self, error: MillpondError, status: int) -> None:
+        """Answer what has no request yet, and close."""
+        self._counted.refused(error.kind)
+        body = to_json(to_wire(error))
+        head = (
+            b"content-type: application/json\r\ncontent-length: %d\r\nretry-after: %d\r\nconnection: close\r\n\r\n"
+            % (len(body), RETRY_SECONDS)
+        )
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.transport.close()
+
+    # -- heads ----------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, in pieces after each of which the limits hold."""
+        while data and not self.transport.is_closing():
+            room = self._limits.head_bytes_max - self._unused
+            if room <= 0:
+                self._refuse_head()
+                return
+            piece, data = data[:room], data[room:]
+            self._unused += len(piece)
+            super().data_received(piece)
+            if len(self.pipeline) > PIPELINED_MAX:
+                self._counted.refused("pipeline_long")
+                self.transport.abort()
+        begun = self._in_head and (self._begun or self._unused)
+        if begun and self._head_timer is None and not self.transport.is_closing():
+            self._begin_head()
+
+    def _refuse_head(self) -> None:
+        error = Invalid(
+            "the head of the request is larger than the node takes", kind="header_too_large",
+            bytes_max=self._limits.head_bytes_max,
+            hint="send a long key as the body of POST, or raise max_header_bytes",
+        )  # fmt: skip
+        before: Any = self.cycle  # None before the first request
+        if self._in_head and (before is None or before.response_complete):
+            self._refuse(error, 431)
+            return
+        self._counted.refused(error.kind)
+        self.transport.abort()  # an answer would come in the midst of another one
+
+    def _begin_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._limits.head_seconds, self._head_late)
+
+    def _end_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_late(self) -> None:
+        self._head_timer = None
+        self._counted.refused("header_late")
+        self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request came."""
+        self._begun = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head of a request is whole."""
+        self._unused, self._in_head, self._begun = 0, False, False
+        self._end_head()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body came."""
+        self._unused = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole; what comes next is another head."""
+        self._unused, self._in_head = 0, True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """A response is written; when others wait for their turn, nothing more is read."""
+        super().on_response_complete()
+        if self.pipeline and not self.transport.is_closing():
+            self.flow.pause_reading()
+
+    # -- clients that do not read ---------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """The client is slower than the node: from now on, it has to take something."""
+        super().pause_writing()
+        self._expect_taken(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """The client has taken what was there."""
+        self._end_stall()
+        super().resume_writing()
+
+    def _expect_taken(self, left: int) -> None:
+        self._end_stall()
+        self._write_timer = self.loop.call_later(self._limits.stalled_seconds, self._check_taken, left)
+
+    def _check_taken(self, left: int) -> None:
+        self._write_timer = None
+        now = self.transport.get_write_buffer_size()
+        if now < left:
+            self._expect_taken(now)
+            return
+        self._counted.refused("reader_stalled")
+        self.transport.abort()
+
+    def _end_stall(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None

@@ -1,0 +1,184 @@
+"""Connections that waste a node's time or memory: endless heads, half-sent ones, too many, and readers that stall."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+
+from millpond.server.connections import PIPELINED_MAX
+from tests.nodes.conftest import Served
+from tests.nodes.following import until
+
+KIB = 1 << 10
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@contextmanager
+def raw(node: Served) -> Iterator[socket.socket]:
+    place = urlsplit(node.url)
+    assert place.hostname is not None and place.port is not None
+    with closing(socket.create_connection((place.hostname, place.port), timeout=30)) as made:
+        yield made
+
+
+def status(line: socket.socket) -> int:
+    """The status of the next answer; 0 when the connection was closed without one."""
+    with contextlib.suppress(OSError):
+        first = line.makefile("rb").readline()
+        return int(first.split()[1]) if first else 0
+    return 0
+
+
+def pour(line: socket.socket, piece: bytes, bytes_max: int) -> int:
+    """Send a piece again and again until the node closes the connection; the bytes that it took."""
+    sent = 0
+    with contextlib.suppress(OSError):
+        while sent < bytes_max:
+            line.sendall(piece)
+            sent += len(piece)
+    return sent
+
+
+def refused(node: Served, kind: str) -> float:
+    return node.service.metrics.refused.labels(kind)._value.get()  # type: ignore[no-any-return]
+
+
+# -- heads --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("began", "piece"),
+    [
+        (HEAD + b"X-Endless: ", b"a" * 64 * KIB),
+        (HEAD, b"X-Many: a\r\n" * 1000),
+        (b"GET /healthz?", b"a" * 64 * KIB),
+        (HEAD + b"X", b"n" * 64 * KIB),
+    ],
+    ids=["value", "headers", "address", "name"],
+)
+def test_a_head_that_never_ends_is_refused(node: Served, began: bytes, piece: bytes) -> None:
+    with raw(node) as line:
+        line.sendall(began)
+        assert pour(line, piece, 64 << 20) < 64 << 20
+        until(lambda: refused(node, "header_too_large") == 1)
+    assert node.get("/healthz").status == 200
+
+
+def test_a_trailer_that_never_ends_is_refused(node: Served) -> None:
+    chunked = b"POST /v1/maps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    with raw(node) as line:
+        line.sendall(chunked + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX-Endless: ")
+        assert pour(line, b"a" * 64 * KIB, 64 << 20) < 64 << 20
+        until(lambda: refused(node, "header_too_large") == 1)
+
+
+def test_the_answer_to_a_large_head_says_the_way_out(node: Served) -> None:
+    with raw(node) as line:
+        line.sendall(HEAD + b"X-Large: " + b"a" * 70 * KIB)
+        got = line.makefile("rb").read()
+    head, _, body = got.partition(b"\r\n\r\n")
+    error = json.loads(body)
+    assert head.startswith(b"HTTP/1.1 431 ") and error["kind"] == "header_too_large"
+    assert error["values"]["bytes_max"] == 64 * KIB and "POST" in error["hint"]
+
+
+def test_a_head_within_the_limit_is_read_byte_by_byte_and_bodies_are_not_heads(node: Served) -> None:
+    node.pond.create_map("m", kind="state", value="long")
+    with raw(node) as line:
+        for byte in HEAD + b"X-Large: " + b"a" * 200 + b"\r\n\r\n":
+            line.send(bytes((byte,)))
+        assert status(line) == 200
+    body = json.dumps({"where": [["key", "=", "k" * 300 * KIB]]}).encode()
+    assert node.post("/v1/maps/m/scan", json.loads(body)).status == 200
+
+
+@pytest.mark.settings(header_timeout="200ms")
+@pytest.mark.parametrize(
+    "sent", [b"", HEAD, b"\r\n\r\n", HEAD + b"\r\n" + HEAD], ids=["none", "half", "blank", "second"]
+)
+def test_a_head_that_is_half_sent_is_given_up(node: Served, sent: bytes) -> None:
+    with raw(node) as line:
+        line.sendall(sent)
+        with contextlib.suppress(ConnectionResetError):
+            while line.recv(1 << 16):
+                pass  # until it is closed
+    until(lambda: refused(node, "header_late") == 1)
+    until(lambda: node.service.connections.total == 0)
+
+
+@pytest.mark.settings(header_timeout="200ms", idle_timeout="200ms")
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(node: Served) -> None:
+    with raw(node) as line:
+        line.sendall(HEAD + b"\r\n")
+        assert status(line) == 200
+        while line.recv(1 << 16):
+            pass
+    assert refused(node, "header_late") == 0
+    with raw(node) as line:  # its request takes longer than both
+        line.sendall(b"GET /v1/log?wait=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert status(line) == 200
+
+
+# -- how many -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "kind"),
+    [
+        ({"max_connections": "8"}, 503, "connections_full"),
+        ({"max_connections_per_address": "8"}, 429, "address_connections_full"),
+    ],
+)
+def test_connections_beyond_the_limit_are_sent_away(
+    serve: Callable[..., Served], settings: dict[str, str], code: int, kind: str
+) -> None:
+    node = serve(**settings)
+    with ExitStack() as lines:
+        held = [lines.enter_context(raw(node)) for _ in range(8)]
+        until(lambda: node.service.connections.total == 8)
+        with raw(node) as line:
+            got = line.makefile("rb").read()
+        head, _, body = got.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % code) and b"\r\nretry-after: 1" in head
+        assert json.loads(body)["kind"] == kind
+        held[0].sendall(HEAD + b"\r\n")
+        assert status(held[0]) == 200, "those that are open go on"
+    until(lambda: node.service.connections.total == 0)
+    assert node.get("/healthz").status == 200
+
+
+def test_a_connection_does_not_queue_requests_without_end(node: Served) -> None:
+    with raw(node) as line:
+        line.sendall(b"GET /v1/log?wait=5 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        pour(line, (HEAD + b"\r\n") * (2 * PIPELINED_MAX), 64 << 20)
+        until(lambda: refused(node, "pipeline_long") >= 1)
+
+
+def test_a_few_requests_in_a_row_are_all_answered(node: Served) -> None:
+    with raw(node) as line:
+        line.sendall((HEAD + b"\r\n") * 20 + HEAD + b"Connection: close\r\n\r\n")
+        assert line.makefile("rb").read().count(b"HTTP/1.1 200") == 21
+
+
+# -- readers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.settings(read_timeout="300ms")
+def test_a_client_that_takes_nothing_is_disconnected(node: Served) -> None:
+    pond_map = node.pond.create_map("m", kind="state", value="string")
+    pond_map.load(pa.table({"key": [f"k{n}" for n in range(40_000)], "value": ["v" * 500] * 40_000}))
+    node.pond.merge()
+    with raw(node) as line:
+        line.sendall(
+            b"POST /v1/maps/m/scan HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 2\r\n\r\n{}"
+        )
+        until(lambda: refused(node, "reader_stalled") == 1)
+        until(lambda: node.service.connections.total == 0)
