@@ -194,7 +194,9 @@ class Settings(BaseSettings):
     max_upload_bytes: Size = Field(2 << 30, description="the largest part that is taken, as it is sent")
     max_part_bytes: Size = Field(8 << 30, description="the largest part, unpacked")
     max_request_memory: Size = Field(
-        512 << 20, ge=1 << 20, description="memory for the bodies of all requests together; more are sent again later"
+        512 << 20,
+        ge=1 << 20,
+        description="memory for all requests together: bodies, and what large questions take; more wait",
     )
     max_connections: int = Field(8_192, ge=2, le=1_000_000, description="connections that are open at once")
     max_connections_per_address: int = Field(
@@ -210,11 +212,23 @@ class Settings(BaseSettings):
         15_000, ge=1, description="how long a client may take to send the head of a request"
     )
     idle_timeout: Duration = Field(75_000, ge=1, description="a connection without requests is closed after this")
+    max_requests_queued: int = Field(
+        256, ge=0, le=100_000, description="large requests that wait for memory; one more is sent again later"
+    )
+    queue_timeout: Duration = Field(
+        20_000, ge=1, description="how long a large request waits for memory; keep it below the clients' read_timeout"
+    )
     upload_expiry: Duration = Field(3_600_000, description="an upload that no load enters is removed after this")
     part_retention: Duration = Field(
         7 * 86_400_000, description="how long merged parts and the log are kept, for nodes that were away and streams"
     )
     threads: int = Field(64, ge=2, le=1000, description="requests that are worked on at once; more of them wait")
+    large_threads: int = Field(
+        4,
+        ge=1,
+        le=1000,
+        description="of large requests, so many are worked on at once; more take turns, batch by batch",
+    )
     shutdown_timeout: Duration = Field(10_000, description="how long a node that ends lets requests finish")
     log_level: str = Field(
         "info", pattern="^(debug|info|warning|error)$", description="how much is said: debug, info, warning, error"

@@ -14,7 +14,6 @@ import pytest
 
 from millpond.server.connections import PIPELINED_MAX
 from tests.nodes.conftest import Served
-from tests.nodes.following import until
 
 KIB = 1 << 10
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -67,7 +66,7 @@ def test_a_head_that_never_ends_is_refused(node: Served, began: bytes, piece: by
     with raw(node) as line:
         line.sendall(began)
         assert pour(line, piece, 64 << 20) < 64 << 20
-        until(lambda: refused(node, "header_too_large") == 1)
+        node.until(lambda: refused(node, "header_too_large") == 1)
     assert node.get("/healthz").status == 200
 
 
@@ -76,7 +75,7 @@ def test_a_trailer_that_never_ends_is_refused(node: Served) -> None:
     with raw(node) as line:
         line.sendall(chunked + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX-Endless: ")
         assert pour(line, b"a" * 64 * KIB, 64 << 20) < 64 << 20
-        until(lambda: refused(node, "header_too_large") == 1)
+        node.until(lambda: refused(node, "header_too_large") == 1)
 
 
 def test_the_answer_to_a_large_head_says_the_way_out(node: Served) -> None:
@@ -109,8 +108,8 @@ def test_a_head_that_is_half_sent_is_given_up(node: Served, sent: bytes) -> None
         with contextlib.suppress(ConnectionResetError):
             while line.recv(1 << 16):
                 pass  # until it is closed
-    until(lambda: refused(node, "header_late") == 1)
-    until(lambda: node.service.connections.total == 0)
+    node.until(lambda: refused(node, "header_late") == 1)
+    node.until(lambda: node.service.connections.total == 0)
 
 
 @pytest.mark.settings(header_timeout="200ms", idle_timeout="200ms")
@@ -123,7 +122,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(node: Served) -> Non
     assert refused(node, "header_late") == 0
     with raw(node) as line:  # its request takes longer than both
         line.sendall(b"GET /v1/log?wait=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert status(line) == 200
+        assert node.while_time_passes(lambda: status(line)) == 200
 
 
 # -- how many -----------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def test_connections_beyond_the_limit_are_sent_away(
     node = serve(**settings)
     with ExitStack() as lines:
         held = [lines.enter_context(raw(node)) for _ in range(8)]
-        until(lambda: node.service.connections.total == 8)
+        node.until(lambda: node.service.connections.total == 8)
         with raw(node) as line:
             got = line.makefile("rb").read()
         head, _, body = got.partition(b"\r\n\r\n")
@@ -150,7 +149,7 @@ def test_connections_beyond_the_limit_are_sent_away(
         assert json.loads(body)["kind"] == kind
         held[0].sendall(HEAD + b"\r\n")
         assert status(held[0]) == 200, "those that are open go on"
-    until(lambda: node.service.connections.total == 0)
+    node.until(lambda: node.service.connections.total == 0)
     assert node.get("/healthz").status == 200
 
 
@@ -158,7 +157,7 @@ def test_a_connection_does_not_queue_requests_without_end(node: Served) -> None:
     with raw(node) as line:
         line.sendall(b"GET /v1/log?wait=5 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         pour(line, (HEAD + b"\r\n") * (2 * PIPELINED_MAX), 64 << 20)
-        until(lambda: refused(node, "pipeline_long") >= 1)
+        node.until(lambda: refused(node, "pipeline_long") >= 1)
 
 
 def test_a_few_requests_in_a_row_are_all_answered(node: Served) -> None:
@@ -180,5 +179,5 @@ def test_a_client_that_takes_nothing_is_disconnected(node: Served) -> None:
             b"POST /v1/maps/m/scan HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Content-Length: 2\r\n\r\n{}"
         )
-        until(lambda: refused(node, "reader_stalled") == 1)
-        until(lambda: node.service.connections.total == 0)
+        node.until(lambda: refused(node, "reader_stalled") == 1)
+        node.until(lambda: node.service.connections.total == 0)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Unavailable
-from millpond.server.limits import SMALL_BYTES, BodyBudget
+from millpond.server.memory import SMALL_BYTES, MemoryBudget
 from millpond.server.route_table import ORDER_BYTES_MAX
 from tests.nodes.conftest import Answer, Served
 
@@ -98,11 +98,11 @@ def test_what_does_not_fit_comes_again_later(small: Served, announced: bool) -> 
     first = Sender(small, "POST", "/v1/maps/m/lookup", len(body) if announced else None)
     half = len(body) // 2
     first.send(body[:half] if announced else b"%x\r\n%s\r\n" % (half, body[:half]))
-    budget: BodyBudget = small.service.bodies
+    budget: MemoryBudget = small.service.memory
     small.until(lambda: budget.taken >= half)
     refused = lookup(small, question(700 * KIB))
     assert (refused.status, refused.json()["kind"], refused.headers["Retry-After"]) == (503, "request_memory_full", "1")
-    assert lookup(small, question(40 * KIB)).status == 200, "small ones always fit"
+    assert lookup(small, question(20 * KIB)).status == 200, "small ones always fit"
     first.send(body[half:] if announced else b"%x\r\n%s\r\n0\r\n\r\n" % (len(body) - half, body[half:]))
     assert first.answer().status == 200
     assert lookup(small, question(700 * KIB)).status == 200
@@ -122,7 +122,7 @@ def test_who_does_not_send_on_gives_room_to_others(serve: Callable[..., Served],
     body = question(800 * KIB)
     first = Sender(small, "POST", "/v1/maps/m/lookup", len(body))
     first.send(body[: len(body) // 2])
-    budget = small.service.bodies
+    budget = small.service.memory
     small.until(lambda: budget.taken > 0)
     if how == "goes away":
         first.close()
@@ -133,18 +133,18 @@ def test_who_does_not_send_on_gives_room_to_others(serve: Callable[..., Served],
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6 * SMALL_BYTES)), max_size=40))
 def test_the_budget_is_what_large_bodies_hold(calls: list[tuple[int, int]]) -> None:
-    budget = BodyBudget(10 * SMALL_BYTES)
+    budget = MemoryBudget(10 * SMALL_BYTES)
     model: dict[int, int] = {}
     with ExitStack() as rooms:
-        needs = [rooms.enter_context(budget.room()) for _ in range(5)]
+        rooms_ = [rooms.enter_context(budget.room()) for _ in range(5)]
         for who, total in calls:
             counted = 0 if total <= SMALL_BYTES else total
             wanted = {**model, who: max(counted, model.get(who, 0))}
             if sum(wanted.values()) > budget.bytes_max:
                 with pytest.raises(Unavailable):
-                    needs[who](total)
+                    rooms_[who].need(total)
             else:
-                needs[who](total)
+                rooms_[who].need(total)
                 model = wanted
             assert budget.taken == sum(model.values()) <= budget.bytes_max
     assert budget.taken == 0

@@ -79,7 +79,10 @@ def _checked(url: str) -> str:
     return url
 
 
-ELSEWHERE = ("node_unreachable", "node_not_ready", "node_starting", "node_stopping")
+ELSEWHERE = (
+    "node_unreachable", "node_not_ready", "node_starting", "node_stopping", "connections_full",
+    "address_connections_full", "request_memory_full", "request_queue_full", "request_queue_slow",
+)  # fmt: skip
 """The kinds of error after which a reader asks the next node: this one says nothing of the data."""
 
 

@@ -4,8 +4,8 @@ Two things can go wrong, and they are never confused:
 
 * a **refusal** is any answer of a node that is not a success. It is raised as the error it was, and is final: nothing
   is tried again, and no other node is asked. A node that is busy for a moment (429 or 503 with a small Retry-After) is
-  asked again, as often as after lost connections; one that is not the primary is asked no more, the primary is; one that is not ready says nothing of the data,
-  and readers go on to the next node;
+  asked again, as often as after lost connections; one that is not the primary is asked no more, the primary is; one
+  that is not ready, or has too much to do, says nothing of the data, and readers go on to the next node;
 * a **lost connection** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
   `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
   `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead.

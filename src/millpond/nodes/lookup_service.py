@@ -23,6 +23,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.clock import Clock
 from millpond.errors import Invalid
@@ -31,6 +32,8 @@ from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import Kind
 from millpond.maps.model.json_values import typed_value
 from millpond.maps.model.values import NULL, decode_values, present_values
+from millpond.maps.search.gather import ANSWER_BYTES_MAX
+from millpond.nodes.arrow_sizes import DeclaredSizes, not_an_arrow_stream
 from millpond.nodes.fresh_snapshots import FreshSnapshots
 from millpond.times.instants import parse_instant
 
@@ -40,15 +43,18 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.pond import Pond
 
-__all__ = ("LookupService", "arrow_stream", "read_arrow_stream", "single_question")
+__all__ = ("LookupService", "arrow_stream", "expanded_bytes", "lookup_bytes", "read_arrow_stream", "single_question")
 
 SHARD_KEYS_MAX = 256
 """So many keys are read from a shard in about the time that it takes to lay one merge over a snapshot."""
 
 IDLE_MS = 60_000
 
-SHARD_ROWS_BYTES = 32 << 20
+SHARD_ROWS_BYTES = 8 << 20
 """So much is held in memory for one answer: most answers are smaller, and need no snapshot."""
+
+KEY_BYTES = 64
+"""What looking up one key takes: its place in the order, its hash, its position, its offsets in the answer."""
 
 BATCH_ROWS = 65_536
 _MILLIS = re.compile(r"-?[0-9]{1,18}")
@@ -76,10 +82,11 @@ class LookupService:
 
     # -- many -----------------------------------------------------------------------------------------
 
-    def lookup(self, name: str, table: pa.Table, at: str | None = None) -> pa.Array:
+    def lookup(self, name: str, table: pa.Table, at: str | None = None, bytes_max: int = 1 << 31) -> pa.Array:
         """The answers to the column `key`, at the column `at`, or all at one instant, now by default.
 
-        Raises: `NotFound` for a map that is not there, `Invalid` for columns that are no keys or times.
+        Raises: `NotFound` for a map that is not there, `Invalid` for columns that are no keys or times, and for more
+        text in the answer than `bytes_max`.
         """
         pond_map = self.pond.map(name)
         keys = _column(table, "key")
@@ -87,8 +94,8 @@ class LookupService:
         if times is None and pond_map.kind.timed:
             times = self.clock.now_ms() if at is None else parse_instant(_whole(at))
         if len(keys) <= SHARD_KEYS_MAX and self._fresh.known(pond_map) is None:
-            return _from_shard(pond_map, keys, times)
-        return self.snapshot(pond_map).lookup(keys, times)
+            return _from_shard(pond_map, keys, times, bytes_max)
+        return self.snapshot(pond_map).lookup(keys, times, bytes_max=min(bytes_max, ANSWER_BYTES_MAX))
 
     def snapshot(self, pond_map: Map) -> Snapshot:
         """A snapshot of all that is applied to a map, open; one thread makes it, others wait for it.
@@ -163,7 +170,7 @@ def _few(reader: pa.RecordBatchReader) -> list[pa.RecordBatch] | None:
 # -- from the shard -----------------------------------------------------------------------------------
 
 
-def _from_shard(pond_map: Map, keys: pa.Array, times: Any) -> pa.Array:
+def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int) -> pa.Array:
     from millpond.arrays.byte_columns import bytes_of
     from millpond.maps.snapshots.snapshot import answer_type
 
@@ -171,10 +178,17 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any) -> pa.Array:
     instants, known = instants_of(definition, times, len(keys))
     wanted = [key.encode() if isinstance(key, str) else key for key in keys_of(definition, keys).to_pylist()]
     found: list[Any] = []
+    held = 0
     for row, key in enumerate(wanted):
         missing = key is None or (len(known) and not known[row])
         at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
         found.append(None if missing else pond_map.shard.get(key, at))
+        held += len(found[-1]) if isinstance(found[-1], bytes) else 0
+        if held > bytes_max:
+            raise Invalid(
+                "the answer is too large for one array", kind="answer_too_large", bytes=held, bytes_max=bytes_max,
+                hint="ask for fewer keys at once",
+            )  # fmt: skip
     kind = answer_type(definition)
     if definition.kind is Kind.SESSION:
         sessions = [None if one is None else {"start": one[0], "end": one[1]} for one in found]
@@ -199,11 +213,58 @@ def read_arrow_stream(body: bytes | bytearray) -> pa.Table:
             table = stream.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        raise Invalid(
-            "the body is no Arrow stream", kind="arrow_stream", reason=str(error).partition("\n")[0],
-            hint="send record batches as application/vnd.apache.arrow.stream",
-        ) from error  # fmt: skip
+        raise not_an_arrow_stream(error) from error
     return table
+
+
+def lookup_bytes(body: int, sizes: DeclaredSizes, bytes_max: int) -> int:
+    """The memory that a bulk lookup takes: its body, what is decompressed, a copy to join batches, and the work by key.
+
+    >>> lookup_bytes(1000, DeclaredSizes(batches=1, rows=10, elements=10, buffers=500, decoded=500), 1 << 20)
+    2140
+
+    Raises: `Invalid`, kind `lookup_too_large`, for more than a node has for all requests.
+    """
+    joined = sizes.buffers if sizes.batches > 1 else 0
+    needed = body + sizes.decoded + joined + sizes.elements * KEY_BYTES
+    if needed > bytes_max:
+        raise Invalid(
+            "the lookup takes more memory than the node has for requests", kind="lookup_too_large", rows=sizes.rows,
+            bytes=needed, bytes_max=bytes_max, hint="look up fewer keys at once, or read a snapshot",
+        )  # fmt: skip
+    return needed
+
+
+def expanded_bytes(table: pa.Table) -> int:
+    """The bytes of dictionary-encoded keys and times once each row has its own value.
+
+    Raises: `Invalid`, kind `key_type`, for types whose rows share bytes in other ways: a few bytes may stand for many.
+    """
+    expanded = 0
+    for name in set(table.column_names) & {"key", "at"}:
+        for chunk in _column(table, name).chunks:
+            if _shares_bytes(chunk.type):
+                raise Invalid(
+                    "the keys cannot be read", kind="key_type", column=name, type=chunk.type,
+                    hint="cast them to a plain type first",
+                )  # fmt: skip
+            if pa.types.is_dictionary(chunk.type):
+                expanded += _expanded(chunk)
+    return expanded
+
+
+def _shares_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _shares_bytes(kind.value_type) or pa.types.is_dictionary(kind.value_type)
+    return pa.types.is_run_end_encoded(kind) or kind in (pa.string_view(), pa.binary_view())
+
+
+def _expanded(chunk: pa.DictionaryArray) -> int:
+    values = chunk.dictionary
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+            or pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)):  # fmt: skip
+        return len(chunk) * 32
+    return int(pc.sum(pc.binary_length(values).take(chunk.indices)).as_py() or 0)
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:

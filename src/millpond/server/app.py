@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
+from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI
 
 from millpond.nodes.node import Node
@@ -22,7 +23,8 @@ from millpond.server import (
     snapshot_routes,
     upload_routes,
 )
-from millpond.server.limits import BodyBudget, GuardedRoute
+from millpond.server.limits import GuardedRoute
+from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.route_table import ROUTES
 from millpond.server.same_map import check_incarnation
@@ -42,6 +44,7 @@ def make_app(node: Node) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
         app.state.thread_queue = thread_queue()
+        app.state.large_threads = CapacityLimiter(node.settings.large_threads)
         yield
         node.lookups.close()  # all requests have ended
 
@@ -51,8 +54,12 @@ def make_app(node: Node) -> FastAPI:
         summary="State that data pipelines need: uploads, maps, snapshots, questions, maintenance.",
     )  # fmt: skip
     app.state.node = node
-    app.state.body_budget = BodyBudget(node.settings.max_request_memory)
+    app.state.memory = MemoryBudget(
+        node.settings.max_request_memory, queued_max=node.settings.max_requests_queued,
+        queue_seconds=node.settings.queue_timeout / 1000,
+    )  # fmt: skip
     app.state.metrics = Metrics()
+    app.state.metrics.show_memory(app.state.memory)
     add_error_handlers(app)
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]

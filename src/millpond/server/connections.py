@@ -18,7 +18,6 @@ Invariants:
 
 from __future__ import annotations
 
-import resource
 from asyncio import BaseTransport, TimerHandle
 from collections import Counter
 from collections.abc import Callable
@@ -30,14 +29,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
+from millpond.maps.shard.open_shards import raise_file_limit
 from millpond.settings import Settings
 
-__all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection", "reserve_files")
+__all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection")
 
 PIPELINED_MAX = 64
 RETRY_SECONDS = 1
-FILES_RESERVED = 512
-"""Open files that are not connections: LMDB environments, parts, snapshots."""
 
 Refused = Callable[[str], None]
 
@@ -56,7 +54,7 @@ class ConnectionLimits:
     @classmethod
     def of(cls, settings: Settings) -> ConnectionLimits:
         """Those that the settings name, within the open files that the process may have."""
-        connections = reserve_files(settings.max_connections)
+        connections = min(settings.max_connections, raise_file_limit() // 2)  # the other half is for files
         per_address = min(settings.max_connections_per_address or connections, connections)
         if connections < settings.max_connections and settings.max_connections_per_address:
             share = settings.max_connections_per_address / settings.max_connections
@@ -65,20 +63,6 @@ class ConnectionLimits:
             connections, per_address, settings.max_header_bytes, settings.header_timeout / 1000,
             settings.idle_timeout / 1000, settings.read_timeout / 1000,
         )  # fmt: skip
-
-
-def reserve_files(connections: int) -> int:
-    """Raise the process's limit of open files for so many connections, as far as it may; the connections that fit."""
-    wanted = connections + FILES_RESERVED
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        if raised > soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-            soft = raised
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return connections
-    return max(soft - FILES_RESERVED, soft // 2)
 
 
 class Connections:

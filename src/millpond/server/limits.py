@@ -1,14 +1,13 @@
-"""Bodies of requests in memory: how large one may be on each route, and how much all of them may take together.
+"""Bodies of requests in memory: how large one may be on each route, and the room that each request takes.
 
-    request ─▶ route ─▶ right of the caller ─▶ announced size ─▶ room in the budget ─▶ read ─▶ room given back
+    request ─▶ route ─▶ right of the caller ─▶ room for the work ─▶ announced size ─▶ room for the body ─▶ read
 
 Each route states its limit in `route_table.py`. Bundles of parts go to the disk as they come, and have limits of their
 own.
 
 Invariants:
 * no route holds more bytes of a body than its limit, nor more than the whole budget;
-* all bodies larger than `SMALL_BYTES` that a process holds take at most `max_request_memory` together. Small ones are
-  not counted: what tends a node gets through while it is busy;
+* all of them lie within the budget of `memory.py`;
 * no body is read of a caller who lacks the right that the route needs;
 * a sender that falls silent for `read_timeout` is taken for gone, so that its room comes back.
 """
@@ -16,8 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from anyio.to_thread import run_sync
@@ -25,50 +23,17 @@ from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
-from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.errors import Invalid, MillpondError
 from millpond.server.access import BEARER, admit
+from millpond.server.memory import MemoryBudget, put_room, room_of
 from millpond.server.route_table import WORKS, RouteNeeds, Work, needs_of
 
-__all__ = ("SMALL_BYTES", "BodyBudget", "GuardedRoute", "count_work")
+__all__ = ("GuardedRoute", "count_work")
 
-SMALL_BYTES = 64 << 10
-"""About what one connection holds in any case while it is read."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-class BodyBudget:
-    """Memory for the bodies of all requests of a process. Used by its event loop alone."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max, self.taken = bytes_max, 0
-
-    @contextmanager
-    def room(self) -> Iterator[Callable[[int], None]]:
-        """Room for one body, given back at the end; call what this gives with the bytes that are needed in all.
-
-        Raises: `Unavailable`, kind `request_memory_full`, by that call.
-        """
-        held = 0
-
-        def need(total: int) -> None:
-            nonlocal held
-            if total <= SMALL_BYTES or total <= held:
-                return
-            if self.taken + total - held > self.bytes_max:
-                raise Unavailable(
-                    "the node holds as many bytes of requests as it may", kind="request_memory_full", bytes=total,
-                    bytes_max=self.bytes_max, hint="send it again in a moment, or raise max_request_memory",
-                )  # fmt: skip
-            self.taken += total - held
-            held = total
-
-        try:
-            yield need
-        finally:
-            self.taken -= held
 
 
 class GuardedRoute(APIRoute):
@@ -80,6 +45,13 @@ class GuardedRoute(APIRoute):
         if self.needs.right is not None:
             options["dependencies"] = [*(options.get("dependencies") or ()), Depends(BEARER)]  # for OpenAPI
         super().__init__(path, endpoint, **options)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, whose room is given back when its last byte is sent."""
+        memory: MemoryBudget = scope["app"].state.memory
+        with memory.room() as room:
+            put_room(scope, room)
+            await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Handler:
         """The handler, which is given a request whose body is counted as it comes."""
@@ -94,19 +66,19 @@ class GuardedRoute(APIRoute):
                 await run_sync(request.app.state.node.need_ready)
             if needs.body_bytes_max is None:
                 return await handler(request)
-            budget: BodyBudget = request.app.state.body_budget
-            bytes_max = min(needs.body_bytes_max, budget.bytes_max)
+            room = room_of(request)
+            bytes_max = min(needs.body_bytes_max, room.budget.bytes_max)
             length = request.headers.get("content-length", "")
             announced = int(length) if length.isdecimal() else 0
             _check_size(announced, bytes_max, needs.hint)
-            with budget.room() as need:
-                need(announced)
+            await room.queue(needs.memory_bytes)
+            room.need(announced)
 
-                def check(size: int) -> None:
-                    _check_size(size, bytes_max, needs.hint)
-                    need(size)
+            def check(size: int) -> None:
+                _check_size(size, bytes_max, needs.hint)
+                room.need(size)
 
-                return await _ours(handler, Request(request.scope, _counted(request, check)))
+            return await _ours(handler, Request(request.scope, _counted(request, check)))
 
         return guarded
 

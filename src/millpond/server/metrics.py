@@ -6,6 +6,8 @@
 | `millpond_request_seconds` | route, method | how long they took, to the last byte |
 | `millpond_requests_running` | | requests being answered |
 | `millpond_requests_refused_total` | kind | requests without the right, over a limit, or from a foreign page |
+| `millpond_requests_memory_bytes`, `millpond_requests_memory_bytes_max` | | memory that requests hold, and may hold |
+| `millpond_requests_queued` | | requests that wait for memory |
 | `millpond_connections` | | connections that are open |
 | `millpond_upload_bytes_total` | | bytes of parts received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
@@ -44,6 +46,7 @@ from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.node import Node
 from millpond.server.connections import Connections
 from millpond.server.limits import GuardedRoute
+from millpond.server.memory import MemoryBudget
 from millpond.server.route_table import WORKS
 
 __all__ = ("Metrics", "routes")
@@ -81,6 +84,15 @@ class Metrics:
         """Show the number of connections at every scrape."""
         gauge = Gauge("millpond_connections", "Connections that are open.", registry=self.registry)
         gauge.set_function(lambda: connections.total)
+
+    def show_memory(self, memory: MemoryBudget) -> None:
+        """Show the memory of requests at every scrape."""
+        for name, said, value in (
+            ("memory_bytes", "Memory that requests hold.", lambda: memory.taken),
+            ("memory_bytes_max", "Memory that requests may hold: max_request_memory.", lambda: memory.bytes_max),
+            ("queued", "Requests that wait for memory.", lambda: memory.queued),
+        ):
+            Gauge(f"millpond_requests_{name}", said, registry=self.registry).set_function(value)
 
     def counting(self, app: ASGIApp, clock: Clock) -> ASGIApp:
         """The application, counted."""

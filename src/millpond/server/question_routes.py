@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
-from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
@@ -23,9 +22,12 @@ from starlette.types import Send
 
 from millpond.client.lookup import ARROW_STREAM
 from millpond.json_forms import to_json
-from millpond.nodes.lookup_service import LookupService, arrow_stream, read_arrow_stream
+from millpond.nodes.arrow_sizes import declared_sizes
+from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_bytes, lookup_bytes, read_arrow_stream
 from millpond.server.at_once import key_of, request_in
 from millpond.server.limits import GuardedRoute
+from millpond.server.memory import room_of
+from millpond.server.threads import in_large_thread
 from millpond.server.wire import RequestBody
 
 if TYPE_CHECKING:
@@ -92,26 +94,34 @@ def routes(node: Node) -> APIRouter:
         body = bytearray()  # grows in place: joining pieces would hold them twice
         async for piece in request.stream():
             body += piece
-        answer = await run_sync(_looked_up, answers, name, body, at)
+        room = room_of(request)
+        bytes_max = room.budget.bytes_max
+        needed = lookup_bytes(len(body), await in_large_thread(request, declared_sizes, body), bytes_max)
+        room.need(needed)
+        table = await in_large_thread(request, read_arrow_stream, body)
+        if expanded := await in_large_thread(request, expanded_bytes, table):
+            room.need(needed + expanded)
+        answer = await in_large_thread(request, _looked_up, answers, name, table, at, bytes_max // 2)
+        room.need(room.held + 2 * len(answer))  # the values, and their stream
         return Response(answer, media_type=ARROW_STREAM)
 
     @router.post("/scan", summary="Rows that a condition takes", responses=_ARROW)
-    async def scan(name: str, wanted: Scan) -> Response:
+    async def scan(request: Request, name: str, wanted: Scan) -> Response:
         """Rows that a condition takes, as they are read."""
         # What is wrong with the question shows before the first batch, while it can still be said.
-        rows, first = await run_sync(_begun, answers, name, wanted)
-        return _Rows(_rows(first, rows), media_type=ARROW_STREAM)
+        rows, first = await in_large_thread(request, _begun, answers, name, wanted)
+        return _Rows(_rows(request, first, rows), media_type=ARROW_STREAM)
 
     return router
 
 
-def _looked_up(lookups: LookupService, name: str, body: bytearray, at: str | None) -> bytes:
-    values = lookups.lookup(name, read_arrow_stream(body), at)
+def _looked_up(lookups: LookupService, name: str, table: pa.Table, at: str | None, bytes_max: int) -> memoryview:
+    values = lookups.lookup(name, table, at, bytes_max)
     batch = pa.record_batch([values], names=["value"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return memoryview(sink.getvalue())
 
 
 def _begun(lookups: LookupService, name: str, wanted: Scan) -> tuple[Iterator[bytes], bytes]:
@@ -119,11 +129,11 @@ def _begun(lookups: LookupService, name: str, wanted: Scan) -> tuple[Iterator[by
     return rows, next(rows)
 
 
-async def _rows(first: bytes, rows: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def _rows(request: Request, first: bytes, rows: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Batches, each read in a thread when the one before was taken; the read ends with the request."""
     try:
         yield first
-        while (chunk := await run_sync(partial(next, rows, _DONE))) is not _DONE:
+        while (chunk := await in_large_thread(request, partial(next, rows, _DONE))) is not _DONE:
             assert isinstance(chunk, bytes)
             yield chunk
     finally:

@@ -19,7 +19,7 @@ from millpond.server.transfers import can_be_continued
 
 __all__ = ("CHUNK_BYTES", "file_chunks", "ranged", "tag_wanted")
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
 
 
 def tag_wanted(request: Request) -> str | None:

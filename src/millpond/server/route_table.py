@@ -32,6 +32,12 @@ JSON_BYTES_MAX = 16 << 20
 """A load of a hundred thousand parts fits into it, and a condition with a long list."""
 LOOKUP_BYTES_MAX = 256 << 20
 """The largest lookup: some millions of keys."""
+SCAN_BYTES = 24 << 20
+"""What a scan holds: the rows of a batch, twice, and those that wait to be sent."""
+FILE_BYTES = 2 << 20
+"""What a file takes that is sent: a piece that is read, and one that is sent."""
+DIGEST_BYTES = 16 << 20
+"""What a digest or the manifest of a new snapshot takes."""
 ORDER_BYTES_MAX = 1 << 20
 """An order to the node (a map's settings, an act of maintenance, a repair), or the key of one value."""
 WORKS = "millpond.work"
@@ -86,6 +92,8 @@ class RouteNeeds:
     """The largest body; 0: it takes none; None: it goes to the disk as it comes, within `max_upload_bytes`."""
     hint: str = _LESS
     """The way out for a body that is too large."""
+    memory_bytes: int = 0
+    """The memory that the route takes, whatever its body. It is waited for, before the body is read."""
     when_ready: bool = False
     """The route answers from the rows of maps: 503 while the node is not ready."""
     audited: bool = False
@@ -121,19 +129,30 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
     ("POST", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, ORDER_BYTES_MAX, when_ready=True),
     ("POST", "/v1/maps/{name}/lookup"): RouteNeeds(
-        "read", On.MAP, Work.LARGE, LOOKUP_BYTES_MAX, "ask in several requests, or read a snapshot", when_ready=True
+        "read",
+        On.MAP,
+        Work.LARGE,
+        LOOKUP_BYTES_MAX,
+        "ask in several requests, or read a snapshot",
+        when_ready=True,
     ),
-    ("POST", "/v1/maps/{name}/scan"): RouteNeeds("read", On.MAP, Work.LARGE, JSON_BYTES_MAX, when_ready=True),
-    ("GET", "/v1/maps/{name}/snapshot"): RouteNeeds("read", On.MAP, Work.LARGE, when_ready=True),
-    ("GET", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.LARGE, when_ready=True),
+    ("POST", "/v1/maps/{name}/scan"): RouteNeeds(
+        "read", On.MAP, Work.LARGE, JSON_BYTES_MAX, memory_bytes=SCAN_BYTES, when_ready=True
+    ),
+    ("GET", "/v1/maps/{name}/snapshot"): RouteNeeds(
+        "read", On.MAP, Work.LARGE, memory_bytes=DIGEST_BYTES, when_ready=True
+    ),
+    ("GET", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds(
+        "read", On.MAP, Work.LARGE, memory_bytes=FILE_BYTES, when_ready=True
+    ),
     ("HEAD", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
-    ("GET", "/v1/maps/{name}/digest"): RouteNeeds("read", On.MAP, Work.LARGE),
+    ("GET", "/v1/maps/{name}/digest"): RouteNeeds("read", On.MAP, Work.LARGE, memory_bytes=DIGEST_BYTES),
     ("GET", "/v1/maps/{name}/shard"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     # -- parts and loads
     ("GET", "/v1/parts"): RouteNeeds("read", On.QUERY_MAP, Work.SMALL),
     ("POST", "/v1/parts/retry"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, JSON_BYTES_MAX, audited=True),
-    ("GET", "/v1/parts/{part_id}/bundle"): RouteNeeds("read", On.OWN_PART, Work.LARGE),
-    ("GET", "/v1/parts/{part_id}/stream"): RouteNeeds("read", On.OWN_PART, Work.LARGE),
+    ("GET", "/v1/parts/{part_id}/bundle"): RouteNeeds("read", On.OWN_PART, Work.LARGE, memory_bytes=FILE_BYTES),
+    ("GET", "/v1/parts/{part_id}/stream"): RouteNeeds("read", On.OWN_PART, Work.LARGE, memory_bytes=FILE_BYTES),
     ("GET", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD),
     ("POST", "/v1/parts/{part_id}/upload"): RouteNeeds(
         "write", On.HEADER_MAP, Work.UPLOAD, HEAD_BYTES_MAX, "the body is the head of a part's stream"

@@ -33,7 +33,7 @@ from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.at_once import answering_at_once
 from millpond.server.connections import ConnectionLimits, Connections
-from millpond.server.limits import BodyBudget
+from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
 from millpond.server.small_uploads import taking_small_uploads
@@ -113,7 +113,7 @@ class Service:
     def _config(self, settings: Settings) -> uvicorn.Config:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
-        self.bodies: BodyBudget = app.state.body_budget
+        self.memory: MemoryBudget = app.state.memory
         audited = auditing(app, self.node)
         quick = taking_small_uploads(answering_at_once(audited, self.node), app, self.node)
         counted = self.metrics.counting(checking_origin(quick, self.node, self.metrics), self.node.clock)

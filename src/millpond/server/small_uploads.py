@@ -27,6 +27,7 @@ from millpond.nodes.uploads.session import UploadOffer
 from millpond.nodes.uploads.whole import take_whole
 from millpond.server.access import admit
 from millpond.server.limits import count_work
+from millpond.server.memory import MemoryBudget
 from millpond.server.route_table import needs_of
 from millpond.server.transfers import mark_continuable
 from millpond.server.wire import answer_failure, reporting_damage
@@ -56,9 +57,10 @@ def taking_small_uploads(quick: ASGIApp, app: FastAPI, node: Node) -> ASGIApp:
         if offer is None:
             await quick(scope, receive, send)
             return
-        with app.state.body_budget.room() as need:
+        memory: MemoryBudget = app.state.memory
+        with memory.room() as room:
             try:
-                need(offer.length)
+                room.need(offer.length)
             except Unavailable:
                 offer = None  # the route needs no room: it writes what comes at once
             else:

@@ -1,6 +1,6 @@
-"""Threads that wait: for an entry of the log, for a merge, for a job.
+"""Threads of requests: those that wait (for a merge, for a job), those of large work, and all others.
 
-They are not those that work. So many may wait as want to, and uploads and questions still find a thread.
+They are apart, so that uploads and small questions find a thread and a processor, however much waits or is large.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from fastapi import Request
 
-__all__ = ("in_thread", "thread_queue")
+__all__ = ("in_large_thread", "in_thread", "thread_queue")
 
 WAITERS_MAX = 1000
 
@@ -30,3 +30,10 @@ async def in_thread(
 ) -> Answer:
     """Do what may wait long."""
     return await anyio.to_thread.run_sync(lambda: act(*args, **options), limiter=request.app.state.thread_queue)
+
+
+async def in_large_thread(
+    request: Request, act: Callable[Params, Answer], *args: Params.args, **options: Params.kwargs
+) -> Answer:
+    """Do a step of large work: of its threads there are few, so that small questions find a processor."""
+    return await anyio.to_thread.run_sync(lambda: act(*args, **options), limiter=request.app.state.large_threads)

@@ -57,18 +57,21 @@ __all__ = (
 _LOG = logging.getLogger("millpond.server")
 
 STATUS_OF_KIND = {
-    "body_too_large": 413, "upload_too_large": 413, "part_too_large": 413, "token_missing": 401, "token_unknown": 401,
-    "token_expired": 401, "rate_limited": 429, "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
+    "body_too_large": 413, "lookup_too_large": 413, "upload_too_large": 413, "part_too_large": 413,
+    "token_missing": 401, "token_unknown": 401, "token_expired": 401, "rate_limited": 429,
+    "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
 }  # fmt: skip
 RETRY_SECONDS = {
-    "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "node_starting": 1, "node_stopping": 1,
-    "node_not_ready": 1,
+    "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "request_queue_full": 2,
+    "request_queue_slow": 2, "node_starting": 1, "node_stopping": 1, "node_not_ready": 1,
 }  # fmt: skip
 """Error kinds that clients retry automatically, with the pause before the retry."""
 
 
 REFUSED = (401, 403, 413, 429)
 """Statuses of requests that are counted as refused."""
+OVERLOADED = ("request_memory_full", "request_queue_full", "request_queue_slow")
+"""Kinds of errors of status 503 that are counted as refused, too."""
 
 
 class RequestBody(BaseModel):
@@ -173,7 +176,7 @@ def answer_failure(request: Request, error: BaseException) -> JSONResponse:
     if isinstance(reported, Closed) and request.app.state.node.stopping:
         reported = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
     status = status_of(reported)
-    if status in REFUSED:
+    if status in REFUSED or reported.kind in OVERLOADED:
         request.app.state.metrics.refused.labels(reported.kind).inc()
     return error_answer(shown_to(request, reported), status)
 

@@ -23,7 +23,7 @@ from millpond.maps.search.groups import Groups, gather_table
 from millpond.maps.search.kernels import AHEAD
 from millpond.maps.search.validate import check_offsets
 
-__all__ = ("RowColumn", "gather")
+__all__ = ("ANSWER_BYTES_MAX", "RowColumn", "gather")
 
 ANSWER_BYTES_MAX = (1 << 31) - 1
 """The limit of Arrow's 32-bit offsets: one answer holds less than 2 GiB of text."""
@@ -71,20 +71,20 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind)
 
 
-def gather(column: RowColumn, order: I64, found: I64) -> pa.Array:
+def gather(column: RowColumn, order: I64, found: I64, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
     """The column's values at the positions, null where there is none, as one fresh array.
 
-    Raises: `Invalid` when the answer would hold 2 GiB of text or more.
+    Raises: `Invalid` when the answer would hold more bytes of text than `bytes_max`.
     """
     kind, table, count = column.kind, column.table, len(found)
     valid = np.zeros(count, np.uint8)
     if column.fields:
-        children = [gather(field, order, found) for field in column.fields]
+        children = [gather(field, order, found, bytes_max) for field in column.fields]
         missing = _take_validity(table, order, found, valid)
         mask = pa.array(valid == 0) if missing else None
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if _is_bytes(kind):
-        return _gather_bytes(table, kind, order, found, valid)
+        return _gather_bytes(table, kind, order, found, valid, min(bytes_max, ANSWER_BYTES_MAX))
     if pa.types.is_boolean(kind):
         flags = np.zeros(count, np.uint8)
         missing = _take_bits(table, order, found, flags, valid)
@@ -105,14 +105,15 @@ def _array(kind: pa.DataType, count: int, missing: int, valid: npt.NDArray[np.ui
 
 
 def _gather_bytes(
-    table: npt.NDArray[np.int64], kind: pa.DataType, order: I64, found: I64, valid: npt.NDArray[np.uint8]
-) -> pa.Array:
+    table: npt.NDArray[np.int64], kind: pa.DataType, order: I64, found: I64, valid: npt.NDArray[np.uint8],
+    bytes_max: int,
+) -> pa.Array:  # fmt: skip
     offsets = np.zeros(len(found) + 1, np.int64)
     missing = _measure(table, order, found, offsets, valid)
-    if offsets[-1] > ANSWER_BYTES_MAX:
+    if offsets[-1] > bytes_max:
         raise Invalid(
             "the answer is too large for one array", kind="answer_too_large", bytes=int(offsets[-1]),
-            hint="ask for fewer keys at once",
+            bytes_max=bytes_max, hint="ask for fewer keys at once",
         )  # fmt: skip
     data = np.empty(int(offsets[-1]), np.uint8)
     _take_bytes(table, order, found, offsets, data.ctypes.data)

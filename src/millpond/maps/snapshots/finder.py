@@ -19,7 +19,7 @@ from millpond.arrays.radix import I64, U64
 from millpond.arrays.xxh3 import byte_column, hash_keys
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
 from millpond.maps.model.definition import Kind, MapDefinition
-from millpond.maps.search.gather import RowColumn, gather
+from millpond.maps.search.gather import ANSWER_BYTES_MAX, RowColumn, gather
 from millpond.maps.search.groups import Directories, Groups, gather_table, rows_of
 from millpond.maps.search.intervals import Intervals, find_ranges, find_ranges_as_of, locate, spread
 from millpond.maps.search.kernels import as_of, bucket_order, find_groups, innermost, only_row, order_bits
@@ -181,13 +181,15 @@ class Finder:
 
     # -- answers --------------------------------------------------------------------------------------
 
-    def take(self, found: Found, name: str, kind: pa.DataType, *path: str) -> pa.Array:
+    def take(
+        self, found: Found, name: str, kind: pa.DataType, *path: str, bytes_max: int = ANSWER_BYTES_MAX
+    ) -> pa.Array:  # fmt: skip
         """The row column `name` (a field within it, along `path`) of what was found, as type `kind`."""
         slot = "\0".join((name, *path, str(kind)))
         if slot not in self._columns:
             arrays = [self._row_column(batch, name, path) for batch in self.groups.batches]
             self._columns[slot] = RowColumn.of(self.groups, arrays, kind)
-        return gather(self._columns[slot], found.order, found.positions)
+        return gather(self._columns[slot], found.order, found.positions, bytes_max)
 
     @staticmethod
     def _row_column(batch: pa.RecordBatch, name: str, path: tuple[str, ...]) -> pa.Array:

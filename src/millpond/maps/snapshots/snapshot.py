@@ -26,6 +26,7 @@ from millpond.errors import Closed
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.definition import Kind
 from millpond.maps.model.values import NULL, present_values
+from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.snapshots.finder import Finder, Found
 from millpond.maps.snapshots.freeze import load_intervals, open_layers
 from millpond.maps.snapshots.leases import Lease
@@ -89,16 +90,18 @@ class Snapshot:
         """True when it was closed."""
         return self._finder is None
 
-    def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
+    def lookup(
+        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", bytes_max: int = ANSWER_BYTES_MAX
+    ) -> pa.Array:  # fmt: skip
         """The answer for each key at its time, in the order of the keys; null where there is none.
 
         `keys` and `at` are as in `Map.lookup`, but a map with times needs `at`. `on_invalid="miss"` answers null for a
-        value that is not a key or not a time.
+        value that is not a key or not a time. `bytes_max` is the most text, or bytes, of one column of the answer.
 
         Raises: `Invalid` for values that are not keys or not times, or that lie outside a subset; `Closed`.
         """
         found = self.find(keys, at, on_invalid=on_invalid)
-        return self.take(found)
+        return self.take(found, bytes_max=bytes_max)
 
     def find(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> Found:
         """The places of the answers, for `take`, which reads all of an answer or one field.
@@ -107,7 +110,7 @@ class Snapshot:
         """
         return self._open_finder().find(keys, at, on_invalid)
 
-    def take(self, found: Found, field: str | None = None) -> pa.Array:
+    def take(self, found: Found, field: str | None = None, *, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
         """The answers, or one field of answers that are structs.
 
         Raises: `Closed`; `KeyError` for a field that the answers do not have.
@@ -122,8 +125,8 @@ class Snapshot:
             missing = pa.array(~found.there()) if found.hits < len(found) else None
             return pa.StructArray.from_arrays(columns, fields=list(kind), mask=missing)
         if self.definition.value is None:
-            return present_values(finder.take(found, "value", pa.binary()).fill_null(NULL))[1]
-        return finder.take(found, "value", kind)
+            return present_values(finder.take(found, "value", pa.binary(), bytes_max=bytes_max).fill_null(NULL))[1]
+        return finder.take(found, "value", kind, bytes_max=bytes_max)
 
     def _open_finder(self) -> Finder:
         finder = self._finder

@@ -1,0 +1,159 @@
+"""The memory that an Arrow stream will take, read from its declared sizes before anything of it is decompressed.
+
+    stream ─▶ messages ─▶ metadata: rows, elements, buffers ─▶ first 8 bytes of a compressed buffer: its length
+
+A few kilobytes can declare gigabytes: buffers compress a thousandfold, and a column of nulls has rows and no buffers at
+all. Arrow allocates what is declared. So each message's metadata is read first, as "Arrow Columnar Format", section
+IPC, draws it: FlatBuffers, of which the few fields that matter are read here. Arrow has checked that they are well
+formed when it gives a message.
+
+Invariants:
+* nothing is allocated that is larger than the metadata of one message;
+* every buffer lies within its message's body, else the stream is refused;
+* `decoded` is what Arrow allocates while it reads the stream, `elements` the sum of the lengths of all columns and of
+  their children, in all batches and dictionaries.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+
+__all__ = ("DeclaredSizes", "declared_sizes", "not_an_arrow_stream")
+
+_HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3  # fields of a Message
+_LENGTH, _NODES, _BUFFERS, _COMPRESSION = 0, 1, 2, 3  # fields of a RecordBatch
+_DATA = 1  # field of a DictionaryBatch
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+_PAIR_BYTES = 16
+_LENGTH_BYTES = 8
+_NOT_COMPRESSED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSizes:
+    """The sizes that a stream declares: batches, their rows, elements of all columns, bytes of all buffers.
+
+    `decoded`: the bytes of the buffers that are decompressed. The others lie in the stream itself.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    elements: int = 0
+    buffers: int = 0
+    decoded: int = 0
+
+    def __add__(self, other: DeclaredSizes) -> DeclaredSizes:
+        return DeclaredSizes(
+            self.batches + other.batches, self.rows + other.rows, self.elements + other.elements,
+            self.buffers + other.buffers, self.decoded + other.decoded,
+        )  # fmt: skip
+
+
+def declared_sizes(stream: bytes | bytearray) -> DeclaredSizes:
+    """The sizes that an Arrow stream declares.
+
+    Raises: `Invalid`, kind `arrow_stream`, when it is none, or contradicts itself.
+    """
+    total = DeclaredSizes()
+    try:
+        for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(stream)):
+            total += _of_message(message)
+    except (pa.ArrowException, OSError, ValueError, TypeError, struct.error) as error:
+        raise not_an_arrow_stream(error) from error
+    return total
+
+
+def not_an_arrow_stream(reason: Exception) -> Invalid:
+    """The error for a body that is no Arrow stream."""
+    return Invalid(
+        "the body is no Arrow stream", kind="arrow_stream", reason=str(reason).partition("\n")[0],
+        hint="send record batches as application/vnd.apache.arrow.stream",
+    )  # fmt: skip
+
+
+def _of_message(message: pa.Message) -> DeclaredSizes:
+    metadata = _Table.root(memoryview(message.metadata))
+    kind = metadata.number(_HEADER_TYPE, "<B")
+    if kind not in (_RECORD_BATCH, _DICTIONARY_BATCH):
+        return DeclaredSizes()
+    batch = metadata.table(_HEADER)
+    if batch is not None and kind == _DICTIONARY_BATCH:
+        batch = batch.table(_DATA)
+    if batch is None:
+        raise ValueError("a message has no batch")
+    body = message.body
+    return _of_batch(batch, memoryview(b"") if body is None else memoryview(body))
+
+
+def _of_batch(batch: _Table, body: memoryview) -> DeclaredSizes:
+    rows, compressed = batch.number(_LENGTH, "<q"), batch.table(_COMPRESSION) is not None
+    nodes = [length for length, _ in batch.pairs(_NODES)]
+    if rows < 0 or min(nodes, default=0) < 0:
+        raise ValueError("a length is negative")
+    buffers = decoded = 0
+    for offset, length in batch.pairs(_BUFFERS):
+        if offset < 0 or length < 0 or offset + length > len(body):
+            raise ValueError("a buffer lies outside of its message")
+        own = _uncompressed(body[offset : offset + length]) if compressed and length else None
+        buffers += length if own is None else own
+        decoded += own or 0
+    return DeclaredSizes(1, rows, sum(nodes), buffers, decoded)
+
+
+def _uncompressed(buffer: memoryview) -> int | None:
+    """The declared length of a compressed buffer; None for one that is stored as it is."""
+    (length,) = struct.unpack_from("<q", buffer)
+    if length == _NOT_COMPRESSED:
+        return None
+    if length < 0:
+        raise ValueError("a length is negative")
+    return int(length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of FlatBuffers: its fields are found through a table of offsets, its vtable, which tables share."""
+
+    data: memoryview
+    place: int
+
+    @classmethod
+    def root(cls, data: memoryview) -> _Table:
+        return cls(data, int(struct.unpack_from("<I", data)[0]))
+
+    def _field(self, number: int) -> int | None:
+        """The place of a field; None for one that is not stored, and so has its default."""
+        vtable = self.place - struct.unpack_from("<i", self.data, self.place)[0]
+        (size,) = struct.unpack_from("<H", self.data, vtable)
+        entry = 4 + 2 * number  # the sizes of vtable and table stand before the fields
+        if entry + 2 > size:
+            return None
+        (offset,) = struct.unpack_from("<H", self.data, vtable + entry)
+        return self.place + offset if offset else None
+
+    def number(self, field: int, form: str) -> int:
+        """A number; 0 by default."""
+        place = self._field(field)
+        return 0 if place is None else int(struct.unpack_from(form, self.data, place)[0])
+
+    def table(self, field: int) -> _Table | None:
+        """A table, which lies elsewhere."""
+        place = self._field(field)
+        return None if place is None else _Table(self.data, place + struct.unpack_from("<I", self.data, place)[0])
+
+    def pairs(self, field: int) -> list[tuple[int, int]]:
+        """A vector of structs of two numbers."""
+        place = self._field(field)
+        if place is None:
+            return []
+        place += struct.unpack_from("<I", self.data, place)[0]
+        (count,) = struct.unpack_from("<I", self.data, place)
+        start = place + 4
+        if start + count * _PAIR_BYTES > len(self.data):
+            raise ValueError("a vector is longer than its message")
+        return list(struct.iter_unpack("<qq", self.data[start : start + count * _PAIR_BYTES]))
