@@ -150,14 +150,14 @@ def test_the_budget_is_never_exceeded_and_the_queue_is_served_in_order(acts: lis
     async def story() -> None:
         budget = MemoryBudget(1_000_000, queued_max=3, queue_seconds=3600)
         rooms = [Room(budget) for _ in range(6)]
-        waiting: dict[int, asyncio.Task[None]] = {}
+        queued: dict[int, asyncio.Task[None]] = {}
         for act, number, size in acts:
             room = rooms[number]
-            if number in waiting:
+            if number in queued:
                 if act == "give up":
-                    waiting.pop(number).cancel()
+                    queued.pop(number).cancel()
             elif act == "queue" and not room.held:
-                waiting[number] = asyncio.ensure_future(room.queue(size))
+                queued[number] = asyncio.ensure_future(room.queue(size))
             elif act == "need":
                 try:
                     room.need(size)
@@ -167,14 +167,14 @@ def test_the_budget_is_never_exceeded_and_the_queue_is_served_in_order(acts: lis
                 room.keep(size)
             for _ in range(3):
                 await asyncio.sleep(0)
-            for done in [number for number, task in waiting.items() if task.done()]:
-                error = waiting.pop(done).exception()
+            for done in [number for number, task in queued.items() if task.done()]:
+                error = queued.pop(done).exception()
                 assert error is None or isinstance(error, Unavailable)
             assert budget.taken == sum(one.held for one in rooms) <= budget.bytes_max
-            assert budget.queued == len(waiting) <= 3
-        for task in waiting.values():
+            assert budget.queued == len(queued) <= 3
+        for task in queued.values():
             task.cancel()
-        await asyncio.gather(*waiting.values(), return_exceptions=True)
+        await asyncio.gather(*queued.values(), return_exceptions=True)
         for room in rooms:
             room.keep(0)
         assert (budget.taken, budget.queued) == (0, 0)

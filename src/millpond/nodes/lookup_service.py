@@ -54,7 +54,7 @@ SHARD_ROWS_BYTES = 8 << 20
 """So much is held in memory for one answer: most answers are smaller, and need no snapshot."""
 
 KEY_BYTES = 64
-"""What looking up one key takes: its place in the order, its hash, its position, its offsets in the answer."""
+"""The memory for looking up one key: its place in the order, its hash, its position, its offsets in the answer."""
 
 BATCH_ROWS = 65_536
 _MILLIS = re.compile(r"-?[0-9]{1,18}")
@@ -170,7 +170,7 @@ def _few(reader: pa.RecordBatchReader) -> list[pa.RecordBatch] | None:
 # -- from the shard -----------------------------------------------------------------------------------
 
 
-def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int) -> pa.Array:
+def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
     from millpond.arrays.byte_columns import bytes_of
     from millpond.maps.snapshots.snapshot import answer_type
 

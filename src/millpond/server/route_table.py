@@ -33,11 +33,11 @@ JSON_BYTES_MAX = 16 << 20
 LOOKUP_BYTES_MAX = 256 << 20
 """The largest lookup: some millions of keys."""
 SCAN_BYTES = 24 << 20
-"""What a scan holds: the rows of a batch, twice, and those that wait to be sent."""
+"""The memory of a scan: the rows of a batch, twice, and those that wait to be sent."""
 FILE_BYTES = 2 << 20
-"""What a file takes that is sent: a piece that is read, and one that is sent."""
+"""The memory of a file that is sent: a piece that is read, and one that is sent."""
 DIGEST_BYTES = 16 << 20
-"""What a digest or the manifest of a new snapshot takes."""
+"""The memory of a digest, or of the manifest of a new snapshot."""
 ORDER_BYTES_MAX = 1 << 20
 """An order to the node (a map's settings, an act of maintenance, a repair), or the key of one value."""
 WORKS = "millpond.work"
