@@ -287,14 +287,14 @@ def test_addresses_that_are_none_are_refused(address: str) -> None:
 
 
 def test_readers_go_on_to_the_next_node_only_when_one_cannot_be_reached() -> None:
-    with Stage(say(200, "second")) as second:
+    with Stage(say(200, {"said": "second"})) as second:
         for down in (cut(), half(b"{}"), say(502, b"")):
             with Stage(down) as first:
                 nodes = Nodes([first.url, second.url], quick())
-                assert nodes.first(lambda node: node.request("GET", "/").json()) == "second"
+                assert nodes.first(lambda node: node.request("GET", "/").json()["said"]) == "second"
                 assert len(first.requests) == 1
         assert Nodes([nobody(), second.url], quick()).first(lambda node: node.url) is not None
-    with Stage(refuse(404, "NotFound", "map_not_found")) as first, Stage(say(200, "second")) as second:
+    with Stage(refuse(404, "NotFound", "map_not_found")) as first, Stage(say(200, {"said": "second"})) as second:
         with pytest.raises(NotFound):
             Nodes([first.url, second.url], quick()).first(lambda node: node.request("GET", "/"))
         assert not second.requests
@@ -302,11 +302,11 @@ def test_readers_go_on_to_the_next_node_only_when_one_cannot_be_reached() -> Non
 
 def test_a_node_that_was_lost_is_tried_last_for_a_while() -> None:
     clock = ManualClock()
-    with Stage(cut(), say(200, "first")) as first, Stage(say(200, "second")) as second:
+    with Stage(cut(), say(200, {"said": "first"})) as first, Stage(say(200, {"said": "second"})) as second:
         nodes = Nodes([first.url, second.url], quick(), clock=clock)
 
         def ask() -> object:
-            return nodes.first(lambda node: node.request("GET", "/").json())
+            return nodes.first(lambda node: node.request("GET", "/").json()["said"])
 
         assert [ask(), ask()] == ["second", "second"]
         assert len(first.requests) == 1
@@ -323,10 +323,10 @@ def test_when_no_node_is_reached_all_are_named() -> None:
 
 
 def test_who_is_not_the_primary_says_who_is_and_is_believed_once() -> None:
-    with Stage(say(200, "done")) as primary, Stage() as replica:
+    with Stage(say(200, {"said": "done"})) as primary, Stage() as replica:
         replica.acts = [refuse(421, "Conflict", "not_primary", primary=primary.url)]
         nodes = Nodes([replica.url], quick())
-        assert nodes.on_primary(lambda node: node.request("POST", "/", json={}).json()) == "done"
+        assert nodes.on_primary(lambda node: node.request("POST", "/", json={}).json()["said"]) == "done"
     with Stage(refuse(421, "Conflict", "not_primary", primary="http://127.0.0.1:1")) as other:
         other.acts[:] = [refuse(421, "Conflict", "not_primary", primary=f"{other.url}/")]
         with Stage(refuse(421, "Conflict", "not_primary", primary=other.url)) as replica:
@@ -340,11 +340,11 @@ def test_all_nodes_are_queried_at_once_and_every_one_answers_alone() -> None:
 
     def meet(request: Any) -> None:
         together.wait()
-        request.answer(200, "met")
+        request.answer(200, {"said": "met"})
 
     with Stage(meet) as first, Stage(meet) as second:
         urls = [first.url, second.url, nobody()]
-        outcomes = Nodes(urls, quick()).all(lambda node: node.request("GET", "/").json())
+        outcomes = Nodes(urls, quick()).all(lambda node: node.request("GET", "/").json()["said"])
         assert [outcome.node for outcome in outcomes] == urls
         assert [outcome.value for outcome in outcomes] == ["met", "met", None]
         assert outcomes[2].error is not None
