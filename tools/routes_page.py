@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from millpond.server.route_table import ROUTES, On, RouteNeeds
+from millpond.server.routes.table import ROUTES, On, RouteNeeds
 from millpond.settings import size_in_words
 
 PAGE = Path(__file__).parents[1] / "docs" / "routes.md"

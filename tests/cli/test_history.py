@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millpond as api
-from millpond.cli.history import BARS_MAX, PANELS_MAX, Chartable, charts, history_of
 from millpond.cli.terminal.charts import Axis, Bar, bar_chart, step_chart
+from millpond.cli.terminal.history import BARS_MAX, PANELS_MAX, Chartable, charts, history_of
 from tests.cli.conftest import Shell
 from tests.docs.snippets import ROOT
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import Unavailable
 from millpond.server.memory import SMALL_BYTES, MemoryBudget
-from millpond.server.route_table import ORDER_BYTES_MAX
+from millpond.server.routes.table import ORDER_BYTES_MAX
 from tests.nodes.conftest import Answer, Served
 
 KIB = 1 << 10

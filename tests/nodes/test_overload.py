@@ -22,7 +22,7 @@ from prometheus_client.utils import floatToGoString
 import millpond
 from millpond.errors import Unavailable
 from millpond.server.memory import MemoryBudget, Room
-from millpond.server.route_table import SCAN_BYTES
+from millpond.server.routes.table import SCAN_BYTES
 from tests.nodes.conftest import Served
 
 MIB = 1 << 20

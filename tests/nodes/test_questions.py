@@ -200,7 +200,7 @@ def test_a_scan_that_nobody_reads_on_ends(weather: Any, questions: Questions, mo
     load(weather, pond_map, many)
     ended = threading.Event()
     with monkeypatch.context() as patched:
-        patched.setattr("millpond.server.question_routes.arrow_stream", lambda reader: _watched(reader, ended))
+        patched.setattr("millpond.server.routes.questions.arrow_stream", lambda reader: _watched(reader, ended))
         reader = questions.scan(pond_map.definition, None, None)
         assert reader.read_next_batch().num_rows > 0
         # Nothing of the shard is held for who reads slowly: it may grow meanwhile.

@@ -10,7 +10,7 @@ import pytest
 
 from millpond.nodes.tokens import RIGHTS, hash_token
 from millpond.server.limits import GuardedRoute
-from millpond.server.route_table import ROUTES, On, RouteNeeds, Work
+from millpond.server.routes.table import ROUTES, On, RouteNeeds, Work
 from tests.nodes.conftest import Answer, Served
 from tests.nodes.test_limits import Sender
 

@@ -22,7 +22,7 @@ from millpond.client.wire_errors import from_wire, to_wire
 from millpond.errors import Conflict, Invalid, MillpondError, Unavailable
 from millpond.server.app import make_app
 from millpond.server.pages import in_older_words
-from millpond.server.route_table import JSON_BYTES_MAX
+from millpond.server.routes.table import JSON_BYTES_MAX
 from millpond.server.wire import RETRY_SECONDS, error_answer, status_of, understood
 from tests.nodes.conftest import ClusterHere, Served, free_ports
 

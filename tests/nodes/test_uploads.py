@@ -24,7 +24,8 @@ from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.uploads import receiver as receiving
 from millpond.nodes.uploads.session import UploadOffer
 from millpond.nodes.uploads.whole import take_whole
-from millpond.server import small_uploads, upload_routes
+from millpond.server import small_uploads
+from millpond.server.routes import uploads
 from millpond.testing.faults import KILL_AT, STEPS_LOG, flip_byte, occurrences
 from millpond.testing.rows import canonical_of
 from tests.nodes import uploading
@@ -340,14 +341,14 @@ def test_fifty_at_once_are_all_taken(writer: Writer) -> None:
 
 
 def test_pieces_grow_smaller_where_many_send() -> None:
-    pieces = upload_routes._Pieces()
+    pieces = uploads._Pieces()
     with ExitStack() as senders:
         sizes = [senders.enter_context(pieces.of_one())() for _ in range(200)]
-    assert sizes[0] == upload_routes.PIECE_BYTES_MAX
-    assert sizes[-1] == upload_routes.PIECE_BYTES_MIN
-    assert all(size * 2 * number <= upload_routes.PIECES_BYTES for number, size in enumerate(sizes[:100], 1))
+    assert sizes[0] == uploads.PIECE_BYTES_MAX
+    assert sizes[-1] == uploads.PIECE_BYTES_MIN
+    assert all(size * 2 * number <= uploads.PIECES_BYTES for number, size in enumerate(sizes[:100], 1))
     with pieces.of_one() as alone:
-        assert alone() == upload_routes.PIECE_BYTES_MAX
+        assert alone() == uploads.PIECE_BYTES_MAX
 
 
 def test_a_disk_that_fills_up_meanwhile_leaves_nothing_half(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def get(
 
 
 def _show_history(found: MapLike, key: str | int, until: str | None, *, as_json: bool) -> None:
-    from millpond.cli.history import history_of, show_history
+    from millpond.cli.terminal.history import history_of, show_history
 
     table = history_of(found, key, until)
     if not show_history(found.definition, table.schema, table.to_batches(), as_json=as_json):

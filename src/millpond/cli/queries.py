@@ -80,7 +80,7 @@ def scan(
         found = opened.map(name)
         reader = found.scan(where, comma_list(columns) or None)
         if plot:
-            from millpond.cli.history import show_history
+            from millpond.cli.terminal.history import show_history
 
             show_history(found.definition, reader.schema, limited(reader, limit), as_json=json)
             return

@@ -1,6 +1,6 @@
 """The decision about a request: its caller, and the right that its route needs.
 
-    route ─▶ row in `route_table.py` ─▶ caller of the token ─▶ right on the map that path, query or header name ─▶ body
+    route ─▶ row in `routes/table.py` ─▶ caller of the token ─▶ right on the map that path, query or header name ─▶ body
 
 `RequestCaller` is the caller, for endpoints that check maps which only the body names, or that answer with what the
 caller may read. On a node without tokens it is `ANYBODY`.
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from millpond.errors import Unavailable
 from millpond.nodes.rate_limits import RateLimits
 from millpond.nodes.tokens import ANYBODY, Caller
-from millpond.server.route_table import On, RouteNeeds, Work
+from millpond.server.routes.table import On, RouteNeeds, Work
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node

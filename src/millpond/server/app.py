@@ -12,28 +12,19 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI
 
 from millpond.nodes.node import Node
-from millpond.server import (
-    health_routes,
-    job_routes,
-    log_routes,
-    map_routes,
-    metrics,
-    pages,
-    question_routes,
-    snapshot_routes,
-    upload_routes,
-)
+from millpond.server import metrics, pages
 from millpond.server.limits import GuardedRoute
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
-from millpond.server.route_table import ROUTES
+from millpond.server.routes import health, jobs, log, maps, questions, snapshots, uploads
+from millpond.server.routes.table import ROUTES
 from millpond.server.same_map import check_incarnation
 from millpond.server.threads import thread_queue
 from millpond.server.wire import ErrorResponse, add_error_handlers
 
 __all__ = ("make_app",)
 
-_ROUTES = (health_routes, map_routes, upload_routes, question_routes, snapshot_routes, log_routes, job_routes)
+_ROUTES = (health, maps, uploads, questions, snapshots, log, jobs)
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
 
 

@@ -18,7 +18,7 @@ from millpond.errors import Invalid
 from millpond.json_forms import to_json
 from millpond.nodes.fast_get import FastGet
 from millpond.server.access import take_turn
-from millpond.server.route_table import needs_of
+from millpond.server.routes.table import needs_of
 from millpond.server.same_map import incarnation_of
 
 if TYPE_CHECKING:

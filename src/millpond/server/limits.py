@@ -2,7 +2,7 @@
 
     request ─▶ route ─▶ right of the caller ─▶ room for the work ─▶ announced size ─▶ room for the body ─▶ read
 
-Each route states its limit in `route_table.py`. Bundles of parts go to the disk as they come, and have limits of their
+Each route states its limit in `routes/table.py`. Bundles of parts go to the disk as they come, and have limits of their
 own.
 
 Invariants:
@@ -28,7 +28,7 @@ from starlette.types import Message, Receive, Scope, Send
 from millpond.errors import Invalid, MillpondError
 from millpond.server.access import BEARER, admit
 from millpond.server.memory import MemoryBudget, put_room, room_of
-from millpond.server.route_table import WORKS, RouteNeeds, Work, needs_of
+from millpond.server.routes.table import WORKS, RouteNeeds, Work, needs_of
 
 __all__ = ("GuardedRoute", "count_work")
 

@@ -47,7 +47,7 @@ from millpond.nodes.node import Node
 from millpond.server.connections import Connections
 from millpond.server.limits import GuardedRoute
 from millpond.server.memory import MemoryBudget
-from millpond.server.route_table import WORKS
+from millpond.server.routes.table import WORKS
 
 __all__ = ("Metrics", "routes")
 

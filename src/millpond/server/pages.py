@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from swagger_ui_bundle import swagger_ui_path
 
 from millpond.server.limits import GuardedRoute
-from millpond.server.route_table import ROUTES
+from millpond.server.routes.table import ROUTES
 
 __all__ = ("in_older_words", "in_openapi", "routes")
 

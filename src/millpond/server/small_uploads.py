@@ -28,7 +28,7 @@ from millpond.nodes.uploads.whole import take_whole
 from millpond.server.access import admit
 from millpond.server.limits import count_work
 from millpond.server.memory import MemoryBudget
-from millpond.server.route_table import needs_of
+from millpond.server.routes.table import needs_of
 from millpond.server.transfers import mark_continuable
 from millpond.server.wire import answer_failure, reporting_damage
 
