@@ -91,12 +91,13 @@ def rows_of(pond: Pond) -> dict[str, int]:
 
 
 def names_of(*scopes: Scope) -> set[str]:
-    return {str(keyspace) for keyspace in REGISTRY.of(*scopes)}
+    """The keyspaces of maps; those of versions have a pond of their own below."""
+    return {name for keyspace in REGISTRY.of(*scopes) if not (name := str(keyspace)).startswith("versions/")}
 
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Path:
-    """A pond with a row in every keyspace but that of clones."""
+    """A pond with a row in every keyspace of maps but those of clones and of nodes."""
     with open_pond(tmp_path / "busy", clock=ManualClock(now=DAY), part_retention="7d") as pond:
         pond.create_map("m", kind="temporal_state", value="long")
         pond.create_map("dropped", kind="state")
@@ -112,7 +113,7 @@ def busy(tmp_path: Path) -> Path:
         pond.map("m").retain(before="1970-01-01T00:00Z")
         bring(pond, 4, wait=False)
         pond.log.order_maintenance("m", "condense", 0)
-        assert rows_of(pond).keys() == names_of() - {"maps/cloned"}
+        assert rows_of(pond).keys() == names_of() - {"maps/cloned", "pond/confirmed/<url>"}
         assert [problem.subject for problem in pond.verify().problems] == ["quarantine"]
     return tmp_path / "busy"
 
@@ -120,6 +121,20 @@ def busy(tmp_path: Path) -> Path:
 def test_a_busy_pond_has_no_row_outside_the_keyspaces(busy: Path) -> None:
     with open_pond(busy, clock=ManualClock(now=DAY, ids=900)) as pond:
         assert rows_of(pond).keys() <= names_of()
+
+
+def test_a_pond_with_repositories_has_no_row_outside_the_keyspaces(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=DAY)) as pond:
+        repository = pond.repositories.create("flights")
+        main = repository.branch("main")
+        main.put("a/1", b"one")
+        main.commit("first")
+        main.put("a/2", b"two")
+        main.staging.delete_prefix("a/")
+        main.put("b/1", b"three")
+        repository.create_tag("v1", "main")
+        assert "versions/staged/<token>/<path>" in rows_of(pond)
+        assert pond.verify().ok
 
 
 def gather(source: Path, target: Path) -> Clone:
@@ -145,7 +160,7 @@ def test_a_clone_has_what_is_shared_and_leaves_its_folders_settings(busy: Path, 
         adopt_clone(copy.folder, copy.space, about)
         found = rows_of(copy)
         local = names_of(Scope.LOCAL) - {"maps/cloned", "maps/quarantine/<map>/<number>"}
-        assert found.keys() == names_of() - local
+        assert found.keys() == names_of() - local - {"pond/confirmed/<url>"}
         assert copy.log.pond_id == about.pond
         with copy.space.read() as tx:
             assert tx.get(POND_ID.pack()) == about.pond.encode()
@@ -154,7 +169,7 @@ def test_a_clone_has_what_is_shared_and_leaves_its_folders_settings(busy: Path, 
 
 def test_rows_of_nobody_are_found_and_never_copied_as_if_all_were_there(busy: Path, tmp_path: Path) -> None:
     with open_pond(busy, clock=ManualClock(now=DAY, ids=900)) as pond:
-        pond.space.write(lambda tx: tx.put(encode(("versions", "branch", "main")), b"{}"))
+        pond.space.write(lambda tx: tx.put(encode(("nobody", "branch", "main")), b"{}"))
         [problem] = [problem for problem in pond.verify().problems if problem.subject == "row of the space"]
         assert problem.found == "it belongs to no known keyspace"
         with pytest.raises(Corrupt) as caught, pond.space.read() as tx:

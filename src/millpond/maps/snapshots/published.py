@@ -83,13 +83,13 @@ def read_head(place: ObjectStore) -> tuple[Head, str] | None:
         return None
     try:
         return _HEAD.decode(held.data.to_pybytes()), held.tag
-    except OtherFormat as error:
-        raise Invalid(
-            "the head of published snapshots has a format this version does not know", kind="snapshot_format",
-            found=error.found, known=FORMAT, where=place.where,
-            hint="read it with the version that wrote it, or a newer one",
-        ) from error  # fmt: skip
     except FormError as error:
+        if isinstance(error, OtherFormat) and error.found is not None:
+            raise Invalid(
+                "the head of published snapshots has a format this version does not know", kind="snapshot_format",
+                found=error.found, known=FORMAT, where=place.where,
+                hint="read it with the version that wrote it, or a newer one",
+            ) from error  # fmt: skip
         raise Corrupt(
             "the head of published snapshots is not what was written", kind="published_damaged", object=HEAD,
             where=place.where, hint="remove it, and push the map again",
