@@ -45,7 +45,7 @@ def test_no_error_names_a_place_on_the_disk(node: Served) -> None:
     answer = node.post("/v1/loads", {"load_id": "l", "parts": [part]})
     assert answer.status == 500
     assert folder not in answer.body
-    assert answer.json()["values"]["folder"] == f"uploads/{part}/part", "the operator finds it"
+    assert answer.json()["values"]["folder"] == f"uploads/{part}", "the operator finds it"
     TokenFile(node.pond.folder).path.write_text("[")
     answer = node.get("/v1/maps")
     assert (answer.json()["kind"], answer.json()["values"]["file"]) == ("tokens_damaged", "tokens.json")

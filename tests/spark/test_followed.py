@@ -11,15 +11,26 @@ from millpond.clock import SystemClock
 from millpond.spark.change_log import BEHIND_SECONDS, FollowedMap
 from millpond.spark.options import pond_option
 from millpond.spark.places import FolderPlace, NodesPlace, Rights, place_named
+from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import cluster as cluster
+from tests.nodes.conftest import cluster_of as cluster_of
 from tests.nodes.conftest import serve as serve
+from tests.nodes.following import ticking
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from millpond.clock import ManualClock
     from tests.nodes.conftest import ClusterHere
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def _time_passes(clock: ManualClock) -> Iterator[None]:
+    with ticking(clock):
+        yield
 
 
 class Hasty(SystemClock):

@@ -11,8 +11,11 @@ from pyspark.errors import PySparkException
 import millpond
 from millpond import spark as mp
 from millpond.nodes.tokens import hash_token
+from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import cluster as cluster
+from tests.nodes.conftest import cluster_of as cluster_of
 from tests.nodes.conftest import serve as serve
+from tests.nodes.following import ticking
 from tests.spark.test_changes import drained
 from tests.spark.test_streams import Source
 
@@ -23,9 +26,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millpond.client.pond import RemotePond
+    from millpond.clock import ManualClock
     from tests.nodes.conftest import ClusterHere, Served
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def _time_passes(clock: ManualClock) -> Iterator[None]:
+    with ticking(clock):
+        yield
 
 
 @pytest.fixture
