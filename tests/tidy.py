@@ -121,7 +121,6 @@ RESERVED = {
     "versions/objects/uploads.py:physical_address": "the HTTP API of versions",
     "stores/objects/opening.py:presign": "versions: links by which clients read and write objects",
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
-    "stores/postgres/space.py:PostgresSpace": "several servers of one pond: branches, days, runs on one truth",
     "stores/rocksdb/space.py:RocksSpace": "workflows: the store of a partition",
     "clock.py:ManualClock": "tests and simulations of those who build on Millpond",
     # What a test, a benchmark or a tool calls instead of the many steps in which what ships does the same.

@@ -38,8 +38,8 @@ from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.stores.files import disk_errors, make_folder, write_file_atomically
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.stores.objects import open_objects
 from millpond.times.durations import is_off, optional_duration
+from millpond.versions.place import VersionsPlace, placed
 from millpond.versions.repositories import Background, Repositories
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from millpond.kernel.verify import Report
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads.load_files import Advance
-    from millpond.stores.objects import ObjectStore
     from millpond.versions.repository import Repository
 
 __all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
@@ -59,19 +58,29 @@ _OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its
 
 def open_pond(
     folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
-    part_retention: str | int | None = None,
+    part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
+    versions: VersionsPlace | None = None,
 ) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
 
     `serve`: be the node that serves it: nobody else may change it, and merging is left to a `Merger`. `part_retention`:
     how long merged parts are kept (`7d`, or milliseconds; `off` or 0: not at all), written down for whoever opens it
-    next.
+    next. `versions_space` and `versions_objects`: the place of its repositories, as in `docs/versions.md`, where it is
+    not the folder; written down too. `versions` is the same as a value.
 
-    Raises: `Invalid` when the folder holds something else or, without `create`, no pond; `Conflict` when it is to be
-    served and is already.
+    Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
+    are in another place; `Conflict` when it is to be served and is already.
     """
     retention_ms = 0 if is_off(part_retention) else optional_duration(part_retention)
-    return Pond(Path(folder), create=create, clock=clock or SystemClock(), serve=serve, retention_ms=retention_ms)
+    place = versions or VersionsPlace(versions_space, versions_objects)
+    return Pond(
+        Path(folder),
+        create=create,
+        clock=clock or SystemClock(),
+        serve=serve,
+        retention_ms=retention_ms,
+        versions=place,
+    )
 
 
 class Pond:
@@ -84,7 +93,7 @@ class Pond:
 
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None,
-        open_space: Callable[[Path], Space] = LmdbSpace,
+        open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
@@ -105,9 +114,13 @@ class Pond:
             self.catalogue = PondCatalogue(self.loading, self.open_maps)
             self.log = PondLog(self.loading, self.catalogue.followed)
             self.parts = PondParts(self.loading)
+            place = placed(self.space, folder, versions or VersionsPlace(), clock.random_id)
+            opened.callback(place.close)
             background = Background()
             opened.callback(background.close)
-            self.repositories = Repositories(self.space, clock, self._open_namespace, after=background)
+            self.repositories = Repositories(
+                place.space, clock, place.open_store, after=background, namespace=place.namespace
+            )
             self._recover()
             self._resources = opened.pop_all()
 
@@ -202,12 +215,6 @@ class Pond:
         Raises: `NotFound`.
         """
         return self.repositories.get(name)
-
-    def _open_namespace(self, namespace: str) -> ObjectStore:
-        """The place of a namespace; `local://` with a relative path is a folder of the pond."""
-        if namespace.startswith("local://"):
-            return open_objects(self.folder / "repositories" / namespace.removeprefix("local://"))
-        return open_objects(namespace)
 
     # -- loads ----------------------------------------------------------------------------------------
 

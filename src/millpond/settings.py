@@ -38,7 +38,7 @@ __all__ = (
 
 CONFIG = "MILLPOND_CONFIG"
 """The environment variable that names the file."""
-SECRET_NAMES = frozenset(("token",))
+SECRET_NAMES = frozenset(("token", "versions_space"))
 """Settings that are never shown."""
 _HERE = Path("millpond.toml")
 _OTHER_NAMES = frozenset((CONFIG, "MILLPOND_POND", "MILLPOND_TRACEBACK"))
@@ -277,6 +277,16 @@ class Settings(BaseSettings):
     )
     objects_allow_http: bool = Field(False, description="whether the server may be spoken to without encryption")
 
+    # -- repositories of objects ----------------------------------------------------------------------
+    versions_space: str = Field(
+        "", repr=False, description="database for the rows of repositories, which servers share: "
+        "postgresql://user@server:5432/database#name; by default the pond's folder. It is written down in the pond"
+    )  # fmt: skip
+    versions_objects: Annotated[str, AfterValidator(_objects_place)] = Field(
+        "", description="where repositories that name no namespace put their bytes: s3://bucket/prefix, or a folder; "
+        "by default a folder of the pond"
+    )  # fmt: skip
+
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -296,6 +306,15 @@ class Settings(BaseSettings):
     def secure(self) -> bool:
         """True when the node speaks https."""
         return bool(self.tls_cert)
+
+    @property
+    def bucket_config(self) -> dict[str, Any]:
+        """The settings for `open_objects` of a bucket; what is not set there comes from the environment."""
+        config = {
+            "endpoint": self.objects_endpoint, "region": self.objects_region, "allow_http": self.objects_allow_http,
+            "virtual_hosted_style_request": not self.objects_path_style,
+        }  # fmt: skip
+        return {name: value for name, value in config.items() if value}
 
     def own_url(self, port: int | None = None) -> str:
         """The node's address: as set, or made of its host and port."""

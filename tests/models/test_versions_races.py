@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,10 +14,8 @@ from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.kernel.space import Space
 from millpond.kernel.steps import listening
 from millpond.ranges import Boundaries
-from millpond.stores.lmdb.space import LmdbSpace
 from millpond.stores.memory import MemorySpace
-from millpond.stores.objects import MemoryObjects, ObjectStore, open_objects
-from millpond.testing.faults import occurrences
+from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.testing.faulty_space import FaultySpace
 from millpond.versions.collect import active_commits
 from millpond.versions.graph.commits import Commit
@@ -29,6 +24,7 @@ from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.site import CompactionRules, Retention
+from tests.version_spaces import SPACES, open_space
 
 SMALL = Boundaries(rows_min=2, rows_max=6, bits=1)
 
@@ -37,9 +33,9 @@ def opened(space: Space, places: dict[str, ObjectStore]) -> Repositories:
     return Repositories(space, SystemClock(), lambda where: places.setdefault(where, MemoryObjects()), boundaries=SMALL)
 
 
-@pytest.fixture(params=["memory", "lmdb"])
+@pytest.fixture(params=SPACES)
 def space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Space]:
-    space: Space = MemorySpace() if request.param == "memory" else LmdbSpace(tmp_path / "space", durable=False)
+    space = open_space(request.param, tmp_path)
     yield space
     space.close()
 
@@ -231,46 +227,6 @@ def test_a_write_whose_answer_is_lost_leaves_a_whole_state(act: str, *, committe
         repository.branch("main").staging.link(entry("x"))
     repository.branch("main").commit("at last", allow_empty=True)
     assert states(repository)["main"] == states(repository)["main@"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("act", ["commit", "compact", "merge", "push"])
-def test_a_killed_process_leaves_what_the_next_one_repairs(act: str, tmp_path: Path) -> None:
-    log = tmp_path / "steps"
-    _child(tmp_path / "first", act, {"MILLPOND_STEPS_LOG": str(log)})
-    for number, name in enumerate(occurrences(log)):
-        folder = tmp_path / str(number)
-        _child(folder, act, {"MILLPOND_KILL_AT": name})
-        space = LmdbSpace(folder / "space")
-        repositories = Repositories(space, SystemClock(), lambda where, folder=folder: place(folder, where))  # type: ignore[misc]
-        repositories.sweep()
-        repository = repositories.get("crash")
-        assert states(repository) in (states(prepared(opened(MemorySpace(), {}))), _after(act)), name
-        check_rows(space, repository)
-        repository.branch("main").commit("at last", allow_empty=True)
-        space.close()
-
-
-def place(folder: Path, where: str) -> ObjectStore:
-    return open_objects(folder / where.removeprefix("local://"))
-
-
-def _child(folder: Path, act: str, environment: dict[str, str]) -> None:
-    folder.mkdir()
-    code = f"""
-from pathlib import Path
-from tests.models import test_versions_races as races
-from millpond.testing.faults import arm
-folder = Path({str(folder)!r})
-space = races.LmdbSpace(folder / "space")
-places = lambda where: races.place(folder, where)
-repositories = races.Repositories(space, races.SystemClock(), places, boundaries=races.SMALL)
-repository = races.prepared(repositories)
-with arm():
-    races.ACTS[{act!r}](repository)
-"""
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, check=False, cwd=Path.cwd())
-    assert done.returncode in (0, -9)
 
 
 # -- sensor and garbage -------------------------------------------------------------------------------

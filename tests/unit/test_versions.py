@@ -1,4 +1,4 @@
-"""The first acts of a repository, over every kind of space that needs no server."""
+"""The first acts of a repository, over every kind of space."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, NotFound
 from millpond.kernel.space import Space
-from millpond.stores.lmdb.space import LmdbSpace
-from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.versions.merges import MergeConflict, Resolution, Take
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.site import ProtectedBranches
+from tests.version_spaces import SPACES, open_space
 
 
 def open_repositories(space: Space) -> Repositories:
@@ -25,9 +24,9 @@ def open_repositories(space: Space) -> Repositories:
     return Repositories(space, ManualClock(1_600_000_000_000), lambda where: places.setdefault(where, MemoryObjects()))
 
 
-@pytest.fixture(params=["memory", "lmdb"])
+@pytest.fixture(params=SPACES)
 def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Repository]:
-    space: Space = MemorySpace() if request.param == "memory" else LmdbSpace(tmp_path / "space", durable=False)
+    space = open_space(request.param, tmp_path)
     yield open_repositories(space).create("flights")
     space.close()
 

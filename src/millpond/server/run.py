@@ -39,6 +39,7 @@ from millpond.server.origin import checking_origin
 from millpond.server.small_uploads import taking_small_uploads
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
+from millpond.versions.place import VersionsPlace
 
 __all__ = ("Service",)
 
@@ -97,7 +98,10 @@ class Service:
             settings = settings.model_copy(update={"port": port, "url": settings.own_url(port)})
             _check_listed(settings)
             _check_certificate(settings)
-            self._pond = open_pond(Path(settings.data), clock=clock, serve=True, part_retention=settings.part_retention)
+            versions = VersionsPlace(settings.versions_space, settings.versions_objects, settings.bucket_config)
+            self._pond = open_pond(
+                Path(settings.data), clock=clock, serve=True, part_retention=settings.part_retention, versions=versions
+            )
             try:
                 self.node = Node(self._pond, settings, clock)
                 _check_access(self.node)

@@ -11,8 +11,10 @@ __all__ = (
     "COMMIT",
     "DELETED",
     "DROPPED",
+    "PLACE",
     "REPOSITORY",
     "SETTING",
+    "SHARED",
     "STAGED",
     "TAG",
     "TURN",
@@ -59,4 +61,11 @@ COLLECTION = REGISTRY.register(
 TURN = REGISTRY.register(
     "versions", "turn", ("repository uid", "branch"), _FOLDER, "JSON",
     "the process whose turn it is to move the head of a branch, and until when",
+)  # fmt: skip
+PLACE = REGISTRY.register(
+    "versions", "place", (), _FOLDER, "JSON",
+    "the shared space that holds the repositories of the pond, and its uid; no row: the pond's own",
+)  # fmt: skip
+SHARED = REGISTRY.register(
+    "versions", "shared", (), _FOLDER, "JSON", "of a shared space: its uid, and the place that `local://` names in it"
 )  # fmt: skip

@@ -81,24 +81,28 @@ def _quietly(act: Callable[[], object]) -> None:
 class Repositories:
     """All repositories of a space.
 
-    `open_store` opens the place that a namespace names. `after` runs maintenance; by default at once. `boundaries` are
-    those of new repositories: they are part of the ids of trees.
+    `open_store` opens the place that a namespace names, and `namespace` names that of a repository which names none.
+    `after` runs maintenance; by default at once. `boundaries` are those of new repositories: they are part of the ids
+    of trees.
     """
 
     def __init__(
         self, space: Space, clock: Clock, open_store: Callable[[str], ObjectStore], *,
         after: Callable[[Callable[[], object]], None] = _quietly, boundaries: Boundaries = DEFAULT_BOUNDARIES,
+        namespace: Callable[[str], str] = "local://{}".format,
     ) -> None:  # fmt: skip
         self.space = space
         self.clock = clock
         self._open_store = open_store
         self._after = after
         self._boundaries = boundaries
+        self._namespace = namespace
         self._turns = Turns(space, clock)
         self.sensor = Sensor(self._offered)
         self._stores: dict[str, tuple[ObjectStore, CachedObjects]] = {}
         self._compacting: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
+        self._swept = False
 
     def create(
         self, name: str, namespace: str | None = None, *, default_branch: str = "main", read_only: bool = False,
@@ -114,8 +118,8 @@ class Repositories:
             _check_absent(tx, name)
         uid = self.clock.random_id()
         record = RepositoryRecord(
-            name, uid, namespace or f"local://{name}-{uid}", default_branch, self.clock.now_ms() // 1000, read_only,
-            dict(metadata or {}),
+            name, uid, namespace or self._namespace(f"{name}-{uid}"), default_branch, self.clock.now_ms() // 1000,
+            read_only, dict(metadata or {}),
         )  # fmt: skip
         self._mark(record)
         site = self.site(record)
@@ -150,6 +154,9 @@ class Repositories:
         """
         with self.space.read() as tx:
             record = get_repository(tx, name)
+        if not self._swept:  # once in a process: a crash may have left rows that are to go
+            self._swept = True
+            self._after(self.sweep)
         return Repository(self.site(record), record)
 
     def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:

@@ -45,11 +45,7 @@ def published_place(settings: Settings) -> PublishedPlace:
         )  # fmt: skip
     if not settings.objects.startswith("s3://"):
         return PublishedPlace(settings.objects)
-    config: dict[str, Any] = {
-        "endpoint": settings.objects_endpoint, "region": settings.objects_region,
-        "allow_http": settings.objects_allow_http, "virtual_hosted_style_request": not settings.objects_path_style,
-    }  # fmt: skip
-    return PublishedPlace(settings.objects, {name: value for name, value in config.items() if value})
+    return PublishedPlace(settings.objects, settings.bucket_config)
 
 
 def open_published(

@@ -1,0 +1,256 @@
+"""The place of a pond's repositories: rows in the pond's own space, or in a database that several servers share.
+
+    pond's space                         the shared space
+    versions/place  URL, without its     versions/shared   uid, and the place that `local://` names there
+                    password; uid        versions/…        the rows of all repositories
+
+The place is written down in the pond, so that every process which opens the folder finds the same repositories.
+
+Invariants:
+* A pond has one place for repositories. It moves only to a database that holds the same repositories: its uid says so.
+* A pond with repositories in its own space takes no other place.
+* `local://` names one place for all who share a space: their folders may be on different machines.
+* A password is never written down.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from millpond.errors import Closed, Corrupt, Invalid, Unavailable
+from millpond.json_forms import FormError, JsonForm
+from millpond.stores.objects import open_objects
+from millpond.versions.keyspaces import PLACE, REPOSITORY, SHARED
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.stores.objects import ObjectStore
+
+__all__ = ("Placed", "VersionsPlace", "placed", "without_password")
+
+LOCAL = "local://"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionsPlace:
+    """The place of a pond's repositories, as its owner names it.
+
+    `space`: `postgresql://user@server/database#name`; empty is the pond's own. `objects`: the place below which
+    repositories that name none put their bytes, a bucket or a folder. `config` is how buckets are reached.
+    """
+
+    space: str = ""
+    objects: str = ""
+    config: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """The row in the pond: where its repositories are, and by which uid they are known."""
+
+    space: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """The row in the shared space."""
+
+    uid: str
+    objects: str = ""
+
+
+_NOTED, _SHARED = JsonForm(_Noted), JsonForm(_Shared)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The place of repositories, ready to use: their space, opened with its first use, and their objects."""
+
+    space: Space
+    open_store: Callable[[str], ObjectStore]
+    namespace: Callable[[str], str]
+    """The namespace of a repository that names none, by a name of its own."""
+    close: Callable[[], None]
+
+
+def placed(own: Space, folder: Path, given: VersionsPlace, random_id: Callable[[], str]) -> Placed:
+    """The place of the repositories of the pond in a folder; a place that is given is compared with what is there.
+
+    Raises: `Invalid` for a place that is not the pond's; `Unavailable` when a given server cannot be reached.
+    """
+    with own.read() as tx:
+        noted, here = _noted(tx), next(tx.keys(REPOSITORY.range()), None) is not None
+    if given.space and noted is None and here:
+        raise Invalid(
+            "the pond has its repositories in its own folder", kind="versions_place", folder=folder,
+            hint="leave versions_space out, or make a new pond for the database",
+        )  # fmt: skip
+    if not given.space and noted is None:
+        base = str(folder / "repositories")
+        return Placed(own, _opener(lambda: base, given.config), _naming(lambda: given.objects), _nothing)
+    shared = _SharedSpace(own, given, noted, random_id)
+    if given.space:
+        shared.inner()
+    return Placed(
+        shared, _opener(shared.objects, given.config), _naming(lambda: given.objects or shared.objects()), shared.close
+    )
+
+
+def _nothing() -> None:
+    """Close nothing: the space is the pond's."""
+
+
+def _naming(base: Callable[[], str]) -> Callable[[str], str]:
+    def name(own: str) -> str:
+        place = base()
+        return f"{place.rstrip('/')}/{own}" if place else f"{LOCAL}{own}"
+
+    return name
+
+
+def _opener(base: Callable[[], str], config: Mapping[str, object]) -> Callable[[str], ObjectStore]:
+    def open_store(namespace: str) -> ObjectStore:
+        place = namespace
+        if namespace.startswith(LOCAL):
+            below = base()
+            if not below:
+                raise Invalid(
+                    "several servers share the repositories, and local:// names a place on each of them",
+                    kind="namespace_local", namespace=namespace,
+                    hint="name a bucket as namespace, or set versions_objects to a place that all servers reach",
+                )  # fmt: skip
+            place = f"{below.rstrip('/')}/{namespace.removeprefix(LOCAL)}"
+        return open_objects(place, **config) if place.startswith("s3://") else open_objects(place)
+
+    return open_store
+
+
+class _SharedSpace:
+    """A space in a database, opened with its first use: those who work with maps alone need no server."""
+
+    def __init__(self, own: Space, given: VersionsPlace, noted: _Noted | None, random_id: Callable[[], str]) -> None:
+        self._own, self._given, self._noted, self._random_id = own, given, noted, random_id
+        self._inner: Space | None = None
+        self._objects = ""
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
+        return self.inner().read(wait=wait)
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        return self.inner().write(change)
+
+    def close(self) -> None:
+        """Close the space, if it is open; it stays closed."""
+        with self._lock:
+            self._closed = True
+            inner, self._inner = self._inner, None
+        if inner is not None:
+            inner.close()
+
+    def objects(self) -> str:
+        """The place that `local://` names for all who share the space; empty when none was set."""
+        self.inner()
+        return self._objects
+
+    def inner(self) -> Space:
+        """The space, open."""
+        inner = self._inner
+        return inner if inner is not None else self._open()
+
+    def _open(self) -> Space:
+        with self._lock:
+            if self._closed:
+                raise Closed("the pond is closed", kind="pond_closed", hint="open it again")
+            if self._inner is None:
+                url = self._given.space or (self._noted.space if self._noted else "")
+                inner = _open_space(url)
+                try:
+                    self._settle(inner, url)
+                except BaseException:
+                    inner.close()
+                    raise
+                self._inner = inner
+            return self._inner
+
+    def _settle(self, inner: Space, url: str) -> None:
+        """Compare the two rows, and write down what is new in them."""
+        uid = self._noted.uid if self._noted else self._random_id()
+        shared = inner.write(lambda tx: _share(tx, uid, self._given.objects, new=self._noted is None))
+        self._objects = shared.objects
+        noted = _Noted(without_password(url), shared.uid)
+        if noted != self._noted:
+            self._own.write(lambda tx: tx.put(PLACE.packed, _NOTED.encode(noted)))
+            self._noted = noted
+
+
+def _share(tx: Transaction, uid: str, objects: str, *, new: bool) -> _Shared:
+    """The row of the shared space, made if it is missing; a pond that knew another one is refused."""
+    row = tx.get(SHARED.packed)
+    found = _decoded(_SHARED, row) if row is not None else None
+    if not new and (found is None or found.uid != uid):
+        raise Invalid(
+            "the database does not hold the repositories of this pond", kind="versions_place", expected=uid,
+            found=None if found is None else found.uid,
+            hint="leave versions_space out to use the place that was written down, or restore the database",
+        )  # fmt: skip
+    if found is not None and objects and found.objects and objects != found.objects:
+        raise Invalid(
+            "the repositories of the database have another place for their bytes", kind="versions_place",
+            expected=found.objects, found=objects, hint="give all servers the same versions_objects",
+        )  # fmt: skip
+    shared = replace(found, objects=found.objects or objects) if found is not None else _Shared(uid, objects)
+    if shared != found:
+        tx.put(SHARED.packed, _SHARED.encode(shared))
+    return shared
+
+
+def _noted(tx: ReadTransaction) -> _Noted | None:
+    row = tx.get(PLACE.packed)
+    return None if row is None else _decoded(_NOTED, row)
+
+
+def _decoded(form: JsonForm[T], row: bytes) -> T:
+    try:
+        return form.decode(row)
+    except FormError as error:
+        raise Corrupt("the place of repositories cannot be read", kind="versions_place_damaged") from error
+
+
+def _open_space(url: str) -> Space:
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise Invalid(
+            "not a place for the rows of repositories", kind="versions_place", place=without_password(url),
+            hint="such as postgresql://user@server:5432/database#name",
+        )  # fmt: skip
+    try:
+        # psycopg is an extra: most ponds have their rows in their folder
+        from millpond.stores.postgres.space import PostgresSpace
+    except ImportError as error:
+        raise Unavailable(
+            "PostgreSQL needs psycopg", kind="extra_missing", hint="install the extra: pip install 'millpond[postgres]'"
+        ) from error
+    return PostgresSpace(url)
+
+
+def without_password(url: str) -> str:
+    """A URL of a database without its password.
+
+    >>> without_password("postgresql://ann:secret@db:5432/millpond?sslmode=require#flights")
+    'postgresql://ann@db:5432/millpond?sslmode=require#flights'
+    >>> without_password("postgresql://db/millpond?password=secret#flights")
+    'postgresql://db/millpond#flights'
+    """
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name != "password"])
+    return urlunsplit(parts._replace(netloc=user.partition(":")[0] + at + host, query=query))
