@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.routes.table import ROUTES, On, RouteNeeds
 from millpond.settings import size_in_words
 
@@ -25,14 +26,25 @@ What each route needs. `/docs` on a node shows parameters, bodies and responses.
 * *Body*: the largest body; a larger one is answered with 413 `body_too_large`.
 * *Audited*: the request is a line of the audit log.
 
+"""
+_HEAD = """\
 | route | right | body | class of work | audited |
 |---|---|---|---|---|
+"""
+_VERSIONS = f"""
+## Versions
+
+Below `{PREFIX}`. The right is that of a [pair](versions.md#over-http); on a node without tokens everybody has every
+right.
+
 """
 
 
 def page() -> str:
     """The page."""
-    return OPENING + "".join(_row(method, path, needs) for (method, path), needs in ROUTES.items())
+    maps = "".join(_row(method, path, needs) for (method, path), needs in ROUTES.items())
+    versions = "".join(_row(method, PREFIX + path, needs) for (method, path), needs in ROWS.items())
+    return OPENING + _HEAD + maps + _VERSIONS + _HEAD + versions
 
 
 def _row(method: str, path: str, needs: RouteNeeds) -> str:

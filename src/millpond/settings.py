@@ -113,6 +113,7 @@ class TokenSetting:
     """A token as the file holds it: never itself, only its hash. `rights`: right → patterns of names of maps.
 
     From `expires_ms` on it is not valid. While it is rotated, the secret before it is valid until `earlier_until_ms`.
+    With an `access_key` it is a pair for versions: its patterns name repositories, or `repository/branch`.
     """
 
     # For the file of settings, which pydantic reads; the file of tokens has the form of this dataclass.
@@ -124,10 +125,13 @@ class TokenSetting:
     expires_ms: int | None = None
     earlier_sha256: str | None = None
     earlier_until_ms: int | None = None
+    access_key: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("a token has a name")
+        if self.access_key is not None and not re.fullmatch("AKIA[IJ][A-Z0-9]{14}Q", self.access_key):
+            raise ValueError("an access key is AKIAI or AKIAJ, 14 letters or digits, and Q")
         if not all(
             re.fullmatch("[0-9a-f]{64}", hashed) for hashed in (self.sha256, self.earlier_sha256 or self.sha256)
         ):

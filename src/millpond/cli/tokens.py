@@ -23,6 +23,10 @@ Write = Annotated[list[str] | None, typer.Option("--write", metavar="PATTERN", h
 Admin = Annotated[
     list[str] | None, typer.Option("--admin", metavar="PATTERN", help="Maps it may make, drop, tend; '*': the node.")
 ]
+Versions = Annotated[
+    bool,
+    typer.Option("--versions", help="A pair for clients of versions; patterns are repositories, or REPOSITORY/BRANCH."),
+]
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")]
 
 
@@ -39,6 +43,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "millpond token add loader --write 'weather*' --read '*'",
             "millpond token add nodes --admin '*' --expires 90d --json",
+            "millpond token add --versions etl --write 'flights/fix-*' --read flights",
         )
     )(add)
     group.command(epilog=examples("millpond token rotate loader", "millpond token rotate nodes --overlap 1d"))(rotate)
@@ -50,25 +55,28 @@ def register(app: typer.Typer) -> None:
 
 
 def add(
-    name: TokenName, read: Read = None, write: Write = None, admin: Admin = None, expires: Expires = None,
-    data: DataFolder = None, config: ConfigFile = None, json: Json = False,
+    name: TokenName, read: Read = None, write: Write = None, admin: Admin = None, versions: Versions = False,
+    expires: Expires = None, data: DataFolder = None, config: ConfigFile = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw a token and let in whoever shows it. It is printed once and stored only as a hash.
+
+    With `--versions` it is a pair, an access key and its secret, for the API of versions and nothing else.
 
     A running node knows it at once. For a pond of several nodes, put what `--json` prints (name, sha256, rights) into
     `tokens` of the file of settings that they share.
     """
     import millpond
     from millpond.clock import SystemClock
-    from millpond.nodes.tokens import TokenFile, draw_token
+    from millpond.nodes.tokens import TokenFile, draw_access_key, draw_token
 
     clock = SystemClock()
     token = draw_token(clock)
+    access_key = draw_access_key(clock) if versions else None
     rights = {"read": comma_list(read), "write": comma_list(write), "admin": comma_list(admin)}
     folder = _folder(data, config)
     if not (folder / "pond.json").is_file():
         millpond.open(str(folder)).close()
-    made = TokenFile(folder).add(name, token, rights, expires_ms=_after(clock, expires))
+    made = TokenFile(folder).add(name, token, rights, expires_ms=_after(clock, expires), access_key=access_key)
     _note(data, config, "token add", name)
     _show(token, made, json=json)
 
@@ -113,6 +121,9 @@ def _show(token: str, made: TokenSetting, *, json: bool) -> None:
     """Print a token, for the only time."""
     if json:
         console.print_json({"token": token, **json_forms.plain(made)})
+    elif made.access_key is not None:
+        console.say(f"access_key_id: {made.access_key}\nsecret_access_key: {token}")
+        console.note("the secret is not shown again; clients take both from ~/.lakectl.yaml, or the environment")
     else:
         console.say(token)
         console.note("it is not shown again; clients take it from MILLPOND_TOKEN, or `token` in millpond.toml")
@@ -144,6 +155,7 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
         console.print_json_list(
             {
                 "name": token.name,
+                "access_key": token.access_key,
                 "rights": dict(token.rights),
                 "expires": _time(token.expires_ms),
                 "earlier_until": _time(token.earlier_until_ms),
@@ -155,10 +167,11 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
         console.say(_nobody(wanted=file.exists(), access=settings.access))
     else:
         console.print_table(
-            ["token", *RIGHTS, "expires", "earlier secret until", "from"],
+            ["token", "access key", *RIGHTS, "expires", "earlier secret until", "from"],
             [
                 [
                     token.name,
+                    token.access_key,
                     *(", ".join(token.rights.get(right, ())) or None for right in RIGHTS),
                     _time(token.expires_ms),
                     _time(token.earlier_until_ms),

@@ -1,7 +1,10 @@
 """Access control: tokens, and the rights each carries.
 
     tokens.json     in the data folder: [{"name", "sha256", "rights": {"read": [pattern…], "write": …, "admin": …},
-                    "expires_ms", "earlier_sha256", "earlier_until_ms"}]
+                    "expires_ms", "earlier_sha256", "earlier_until_ms", "access_key"}]
+
+A token with an access key is a *pair*, the credentials of clients of versions. A pair opens no map, and a token without
+an access key no repository.
 
 Invariants:
 * the file's existence says that tokens are wanted: one that names none lets nobody in. A node is open to everybody on
@@ -32,11 +35,12 @@ from millpond.settings import TokenSetting
 from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
 
-__all__ = ("ANYBODY", "RIGHTS", "Caller", "TokenFile", "Tokens", "draw_token", "hash_token")
+__all__ = ("ANYBODY", "RIGHTS", "Caller", "TokenFile", "Tokens", "draw_access_key", "draw_token", "hash_token")
 
 RIGHTS = ("read", "write", "admin")
 """Each implies those before it."""
 _RANDOM_BYTES = 32
+_ACCESS_KEY_DRAWN = 14
 _LOCK_SECONDS = 10.0
 _OWNER_ONLY = 0o600
 """Hashes only, but nobody else's business."""
@@ -52,12 +56,12 @@ class Caller:
 
     def may(self, right: str, map: str | None = None) -> bool:
         """True when the caller has this right: on a map, or, without one, on everything."""
-        patterns = self._patterns(right)
+        patterns = self.patterns(right)
         return "*" in patterns if map is None else any(fnmatchcase(map.lower(), pattern) for pattern in patterns)
 
     def may_somewhere(self, right: str) -> bool:
         """True when the caller has this right on any map at all."""
-        return bool(self._patterns(right))
+        return bool(self.patterns(right))
 
     def need(self, right: str, *maps: str) -> None:
         """Insist on a right: on each of these maps, or, without any, on everything.
@@ -85,7 +89,8 @@ class Caller:
         if not self.may_somewhere(right):
             raise self._denied(right, "any map")
 
-    def _patterns(self, right: str) -> list[str]:
+    def patterns(self, right: str) -> list[str]:
+        """The patterns of this right, and of those that imply it."""
         enough = RIGHTS[RIGHTS.index(right) :]
         return [pattern for right_ in enough for pattern in self.rights.get(right_, ())]
 
@@ -103,6 +108,11 @@ ANYBODY = Caller("anybody", {"admin": ("*",)})
 def hash_token(token: str) -> str:
     """The hash that is stored of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def draw_access_key(clock: Clock) -> str:
+    """A new access key, in the form that clients of versions expect."""
+    return f"AKIAJ{clock.random_id()[-_ACCESS_KEY_DRAWN:].upper()}Q"
 
 
 def draw_token(clock: Clock) -> str:
@@ -173,14 +183,15 @@ class TokenFile:
             yield
 
     def add(
-        self, name: str, token: str, rights: Mapping[str, Sequence[str]], *, expires_ms: int | None = None
-    ) -> TokenSetting:
-        """Let in who knows a token, until it expires.
+        self, name: str, token: str, rights: Mapping[str, Sequence[str]], *, expires_ms: int | None = None,
+        access_key: str | None = None,
+    ) -> TokenSetting:  # fmt: skip
+        """Let in who knows a token, or the secret of an access key, until it expires.
 
         Raises: `AlreadyExists` when there is one of that name; `Invalid` for rights not understood; `Unavailable` when
             another process does not let go of the file.
         """
-        made = replace(_token_of(name, token, rights), expires_ms=expires_ms)
+        made = replace(_token_of(name, token, rights), expires_ms=expires_ms, access_key=access_key)
         with self._changing():
             known = self.read()
             if any(other.name == name for other in known):
@@ -272,11 +283,41 @@ class Tokens:
         """
         if not self.wanted():
             return ANYBODY
-        known = self._current()
+        known = [secret for secret in self._current() if secret.access_key is None]
         if not token:
             way_out = "set MILLPOND_TOKEN, or `token` in millpond.toml"
             hint = way_out if known else "there is none yet, or none any more: millpond token add NAME --read '*'"
             raise Denied("this node wants a token", kind="token_missing", hint=hint)
+        return self._valid(known, token)
+
+    def caller_of_pair(self, access_key: str | None, secret: str) -> Caller:
+        """The caller that an access key and its secret belong to.
+
+        Raises: as `caller`.
+        """
+        if not self.wanted():
+            return ANYBODY
+        if not access_key:
+            raise Denied(
+                "this node wants an access key and its secret", kind="token_missing",
+                hint="millpond token add --versions NAME --write '*' prints a pair",
+            )  # fmt: skip
+        return self._valid([known for known in self._current() if known.access_key == access_key], secret)
+
+    def caller_of_key(self, access_key: str) -> Caller:
+        """The caller of an access key whose secret was shown before.
+
+        Raises: as `caller`.
+        """
+        if not self.wanted():
+            return ANYBODY
+        now = self._clock.now_ms()
+        for known in self._current():
+            if known.access_key == access_key and (known.until_ms is None or now < known.until_ms):
+                return known.caller
+        raise Denied("this token is not known here", kind="token_unknown", hint="it may have been revoked")
+
+    def _valid(self, known: Sequence[_Secret], token: str) -> Caller:
         hashed = hash_token(token).encode()
         found = [secret for secret in known if hmac.compare_digest(secret.hashed, hashed)]
         if not found:
@@ -310,15 +351,22 @@ class _Secret:
     hashed: bytes
     caller: Caller
     until_ms: int | None
+    access_key: str | None = None
 
 
 def _secrets(tokens: Iterable[TokenSetting]) -> tuple[_Secret, ...]:
     secrets: list[_Secret] = []
     for token in tokens:
-        rights = {right: tuple(p.lower() for p in patterns) for right, patterns in token.rights.items()}
+        rights = {right: tuple(_folded(token, patterns)) for right, patterns in token.rights.items()}
         caller = Caller(token.name, rights)
-        secrets.append(_Secret(token.sha256.encode(), caller, token.expires_ms))
+        secrets.append(_Secret(token.sha256.encode(), caller, token.expires_ms, token.access_key))
         if token.earlier_sha256 is not None:
             ends = [until for until in (token.expires_ms, token.earlier_until_ms) if until is not None]
-            secrets.append(_Secret(token.earlier_sha256.encode(), caller, min(ends, default=0)))
+            until_ms = min(ends, default=0)
+            secrets.append(_Secret(token.earlier_sha256.encode(), caller, until_ms, token.access_key))
     return tuple(secrets)
+
+
+def _folded(token: TokenSetting, patterns: Iterable[str]) -> Iterable[str]:
+    """Names of maps have no case; those of branches have."""
+    return patterns if token.access_key is not None else (pattern.lower() for pattern in patterns)

@@ -29,9 +29,11 @@ __all__ = (
     "admit",
     "auditing",
     "bearer_of",
+    "caller_in",
     "caller_of",
     "may_read_all",
     "note_change",
+    "put_caller",
     "take_turn",
 )
 
@@ -52,11 +54,11 @@ def admit(request: Request, needs: RouteNeeds) -> None:
     Raises: `Denied`; as `Tokens.caller` and `take_turn`.
     """
     if needs.right is None:
-        request.scope[_CALLER] = ANYBODY
+        put_caller(request, ANYBODY)
         return
     node: Node = request.app.state.node
     caller = node.tokens.caller(bearer_of(request))
-    request.scope[_CALLER] = caller
+    put_caller(request, caller)
     if needs.work is not Work.ADMINISTRATION:
         take_turn(request.scope, caller, node.rate_limits)
     match needs.on:
@@ -89,6 +91,11 @@ def take_turn(scope: Scope, caller: Caller, limits: RateLimits) -> None:
             hint="wait a moment, send several keys in one request, or raise token_requests_per_second",
         )  # fmt: skip
     scope[_COUNTED] = True
+
+
+def put_caller(request: Request, caller: Caller) -> None:
+    """Note the caller of a request, for its endpoint and for the audit log."""
+    request.scope[_CALLER] = caller
 
 
 def note_change(request: Request, **values: Any) -> None:
@@ -132,10 +139,15 @@ def may_read_all(request: Request) -> bool:
     return caller is not None and caller.may("read")
 
 
-async def caller_of(request: Request) -> Caller:
+def caller_in(request: Request) -> Caller:
     """The caller of a request that was admitted."""
     caller: Caller = request.scope[_CALLER]
     return caller
+
+
+async def caller_of(request: Request) -> Caller:
+    """The same, as a dependency of a route."""
+    return caller_in(request)
 
 
 RequestCaller = Annotated[Caller, Depends(caller_of)]

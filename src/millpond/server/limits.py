@@ -30,7 +30,7 @@ from millpond.server.access import BEARER, admit
 from millpond.server.memory import MemoryBudget, put_room, room_of
 from millpond.server.routes.table import WORKS, RouteNeeds, Work, needs_of
 
-__all__ = ("GuardedRoute", "count_work")
+__all__ = ("GuardedRoute", "admitted", "count_work")
 
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -59,28 +59,36 @@ class GuardedRoute(APIRoute):
         needs = self.needs
 
         async def guarded(request: Request) -> Response:
-            admit(request, needs)
-            if needs.when_ready or needs.work is Work.UPLOAD:
-                count_work(request)
-            if needs.when_ready and not request.app.state.node.answers:
-                await run_sync(request.app.state.node.need_ready)
-            if needs.body_bytes_max is None:
-                return await handler(request)
-            room = room_of(request)
-            bytes_max = min(needs.body_bytes_max, room.budget.bytes_max)
-            length = request.headers.get("content-length", "")
-            announced = int(length) if length.isdecimal() else 0
-            _check_size(announced, bytes_max, needs.hint)
-            await room.queue(needs.memory_bytes)
-            room.need(announced)
-
-            def check(size: int) -> None:
-                _check_size(size, bytes_max, needs.hint)
-                room.need(size)
-
-            return await _ours(handler, Request(request.scope, _counted(request, check)))
+            return await _ours(handler, await admitted(request, needs, admit))
 
         return guarded
+
+
+async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Request, RouteNeeds], None]) -> Request:
+    """The request once it may be worked on; its body, which is not read yet, is counted as it comes.
+
+    Raises: what `decide` raises; as `Node.need_ready`, `Room.queue` and `Room.need`; `Invalid` for its size.
+    """
+    decide(request, needs)
+    if needs.when_ready or needs.work is Work.UPLOAD:
+        count_work(request)
+    if needs.when_ready and not request.app.state.node.answers:
+        await run_sync(request.app.state.node.need_ready)
+    if needs.body_bytes_max is None:
+        return request
+    room = room_of(request)
+    bytes_max = min(needs.body_bytes_max, room.budget.bytes_max)
+    length = request.headers.get("content-length", "")
+    announced = int(length) if length.isdecimal() else 0
+    _check_size(announced, bytes_max, needs.hint)
+    await room.queue(needs.memory_bytes)
+    room.need(announced)
+
+    def check(size: int) -> None:
+        _check_size(size, bytes_max, needs.hint)
+        room.need(size)
+
+    return Request(request.scope, _counted(request, check))
 
 
 def count_work(request: Request) -> None:

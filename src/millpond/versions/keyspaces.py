@@ -15,6 +15,7 @@ __all__ = (
     "REPOSITORY",
     "SETTING",
     "SHARED",
+    "SIGNING",
     "STAGED",
     "TAG",
     "TURN",
@@ -68,4 +69,7 @@ PLACE = REGISTRY.register(
 )  # fmt: skip
 SHARED = REGISTRY.register(
     "versions", "shared", (), _FOLDER, "JSON", "of a shared space: its uid, and the place that `local://` names in it"
+)  # fmt: skip
+SIGNING = REGISTRY.register(
+    "versions", "signing", (), _FOLDER, "text", "the key of signatures that clients of versions carry back to a node"
 )  # fmt: skip

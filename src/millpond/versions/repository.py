@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -260,13 +260,17 @@ class Repository:
 
         return self.site.space.write(change)
 
-    def alter(self, *, metadata: Mapping[str, str] | None = None, read_only: bool | None = None) -> RepositoryRecord:
-        """Replace the repository's metadata, or let it be read-only."""
+    def alter(
+        self, *, metadata: Mapping[str, str] | Callable[[Mapping[str, str]], Mapping[str, str]] | None = None,
+        read_only: bool | None = None,
+    ) -> RepositoryRecord:  # fmt: skip
+        """Replace the repository's metadata, if a function is given by what it makes of them; let it be read-only."""
 
         def change(tx: Transaction) -> RepositoryRecord:
             record = self.site.record(tx)
             if metadata is not None:
-                record = replace(record, metadata=dict(metadata))
+                made = metadata(record.metadata) if callable(metadata) else metadata
+                record = replace(record, metadata=dict(made))
             if read_only is not None:
                 record = replace(record, read_only=read_only)
             put_repository(tx, record)

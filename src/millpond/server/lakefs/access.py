@@ -1,0 +1,122 @@
+"""The decision about a call: the pair it shows, and the right that its route needs.
+
+    Authorization: Basic <access key:secret>   or   Bearer <token of auth/login>   ─▶   caller   ─▶   right
+
+A pattern is `repository` or `repository/branch`, of the shell: `flights`, `flights/fix-*`, `*`. Without a branch it is
+all of them.
+
+Invariants:
+* whoever has a right on one branch of a repository may read the repository: its branches share their commits;
+* any other right on a repository is one on all its branches;
+* on a node that wants no tokens, any pair is accepted, and none is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from millpond.errors import Denied
+from millpond.nodes.tokens import ANYBODY, Caller
+from millpond.server.access import put_caller, take_turn
+from millpond.server.lakefs.signing import Signer
+from millpond.server.routes.table import On, RouteNeeds, Work
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from millpond.nodes.node import Node
+
+__all__ = ("LOGIN", "admit_call", "may", "need", "pair_of")
+
+LOGIN = "login"
+"""The purpose of a signature that a login gives."""
+
+
+def pair_of(request: Request) -> tuple[str, str] | None:
+    """The access key and the secret that a request shows; None when it shows none, or none that can be read."""
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        access_key, colon, secret = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    return (access_key, secret) if colon else None
+
+
+def admit_call(request: Request, needs: RouteNeeds) -> None:
+    """Check the right that a route needs; nothing of the body is read.
+
+    Raises: `Denied`; `Unavailable` for a pair that sends too much.
+    """
+    node: Node = request.app.state.node
+    if needs.right is None:
+        put_caller(request, ANYBODY)
+        return
+    caller = _caller(request, node)
+    put_caller(request, caller)
+    if needs.work is not Work.ADMINISTRATION:
+        take_turn(request.scope, caller, node.rate_limits)
+    names = request.path_params
+    match needs.on:
+        case On.REPOSITORY:
+            need(caller, needs.right, names["repository"])
+        case On.BRANCH:
+            need(caller, needs.right, names["repository"], names.get("branch") or names["destinationBranch"])
+        case On.BODY_BRANCH:
+            if not any(fnmatchcase(names["repository"], pattern[0]) for pattern in _patterns(caller, needs.right)):
+                raise _denied(caller, needs.right, names["repository"])
+        case _:
+            caller.need_somewhere(needs.right)
+
+
+def _caller(request: Request, node: Node) -> Caller:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and node.tokens.wanted():
+        signer: Signer = request.app.state.signer
+        return node.tokens.caller_of_key(signer.opened(LOGIN, token) or "")
+    access_key, secret = pair_of(request) or (None, "")
+    return node.tokens.caller_of_pair(access_key, secret)
+
+
+def _patterns(caller: Caller, right: str) -> Iterator[tuple[str, str]]:
+    """The patterns of a right, as those of a repository and of its branches."""
+    for pattern in caller.patterns(right):
+        repositories, slash, branches = pattern.partition("/")
+        yield repositories, branches if slash else "*"
+
+
+def may(caller: Caller, right: str, repository: str, branch: str | None = None) -> bool:
+    """True when a caller has a right: on a branch, or, without one, on the repository.
+
+    >>> from millpond.nodes.tokens import Caller
+    >>> etl = Caller("etl", {"write": ("flights/fix-*",)})
+    >>> may(etl, "write", "flights", "fix-1"), may(etl, "write", "flights"), may(etl, "read", "flights")
+    (True, False, True)
+    """
+    for repositories, branches in _patterns(caller, right):
+        if not fnmatchcase(repository, repositories):
+            continue
+        if right == "read" or branches == "*" or (branch is not None and fnmatchcase(branch, branches)):
+            return True
+    return False
+
+
+def need(caller: Caller, right: str, repository: str, branch: str | None = None) -> None:
+    """Insist on a right.
+
+    Raises: `Denied`.
+    """
+    if not may(caller, right, repository, branch):
+        raise _denied(caller, right, repository if branch is None else f"{repository}/{branch}")
+
+
+def _denied(caller: Caller, right: str, what: str) -> Denied:
+    return Denied(
+        "the pair does not carry this right", kind="right_missing", token=caller.name, right=right, on=what,
+        hint="use a pair that does, or ask who runs the node: millpond token add --versions",
+    )  # fmt: skip

@@ -1,0 +1,101 @@
+"""One request, as its handler sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import anyio.to_thread
+
+from millpond.nodes.tokens import ANYBODY, Caller
+from millpond.server.access import note_change
+from millpond.server.lakefs.access import need, pair_of
+from millpond.server.lakefs.bodies import parse_body, parse_items
+from millpond.server.lakefs.query import Query
+from millpond.server.lakefs.signing import Signer
+from millpond.server.routes.table import Work
+from millpond.server.threads import in_large_thread, in_thread
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from millpond.nodes.node import Node
+    from millpond.server.routes.table import RouteNeeds
+    from millpond.versions.branch import Branch
+    from millpond.versions.repository import Repository
+
+__all__ = ("Call",)
+
+T = TypeVar("T")
+Params = ParamSpec("Params")
+Answer = TypeVar("Answer")
+
+
+class Call:
+    """A request that was admitted. `names` are those of its path; `body` is all of it, for a plain handler."""
+
+    def __init__(self, request: Request, needs: RouteNeeds, caller: Caller, body: bytes = b"") -> None:
+        self.request, self.caller, self.body = request, caller, body
+        self._work = needs.work
+        self.node: Node = request.app.state.node
+        self.signer: Signer = request.app.state.signer
+        self.names: Mapping[str, str] = request.path_params
+        self.query = Query(request.scope["query_string"])
+
+    @cached_property
+    def repository(self) -> Repository:
+        """The repository that the path names.
+
+        Raises: `NotFound`.
+        """
+        return self.node.pond.repository(self.names["repository"])
+
+    @property
+    def branch(self) -> Branch:
+        """The branch that the path names; it is looked up when it is used.
+
+        Raises: `NotFound` for the repository.
+        """
+        return self.repository.branch(self.names["branch"])
+
+    @property
+    def committer(self) -> str:
+        """The name that a commit of this caller has: that of the pair; on a node without any, its access key."""
+        if self.caller is not ANYBODY:
+            return self.caller.name
+        pair = pair_of(self.request)
+        return self.caller.name if pair is None else pair[0]
+
+    def json(self, type_: type[T]) -> T:
+        """The body, as a dataclass.
+
+        Raises: `ApiError`.
+        """
+        return parse_body(type_, self.body)
+
+    def json_items(self, type_: type[T]) -> list[T]:
+        """The body, as a list of dataclasses.
+
+        Raises: `ApiError`.
+        """
+        return parse_items(type_, self.body)
+
+    def need(self, right: str, repository: str, branch: str | None = None) -> None:
+        """Insist on a right that only the body could tell.
+
+        Raises: `Denied`.
+        """
+        need(self.caller, right, repository, branch)
+
+    def note(self, **values: object) -> None:
+        """Say more in the line of the audit log."""
+        note_change(self.request, **values)
+
+    async def in_thread(self, act: Callable[Params, Answer], *args: Params.args, **options: Params.kwargs) -> Answer:
+        """Do what may block, in a thread of the class of work: changes may wait long, large questions take turns."""
+        if self._work is Work.UPLOAD:
+            return await in_thread(self.request, act, *args, **options)
+        if self._work is Work.LARGE:
+            return await in_large_thread(self.request, act, *args, **options)
+        return await anyio.to_thread.run_sync(lambda: act(*args, **options))

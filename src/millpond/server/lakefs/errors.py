@@ -1,0 +1,138 @@
+"""Errors of the API of versions: a status, and `{"message": …}` in the words that clients of lakeFS may depend on.
+
+| kind or class | status | message |
+|---|---|---|
+| a token that is missing, unknown or expired | 401 | `error authenticating request` |
+| `right_missing` | 401 | `insufficient permissions` |
+| `Invalid` | 400 | its own, or that of the table |
+| `Denied` | 403 | its own |
+| `NotFound` | 404 | its own; 410 `No data` for bytes that are gone |
+| `AlreadyExists`, `Conflict` | 409 | its own; 412 for a condition that does not hold |
+| `Unavailable` | 503, 429 for a pair that sends too much | its own, with its hint |
+
+A handler that knows better says so with `wording`:
+
+    with wording(ref_not_found="get commit by ref {ref}: not found"):
+        call.repository.diff(left, right)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Response
+
+from millpond.errors import Closed, MillpondError, Unavailable
+from millpond.json_forms import to_json
+from millpond.server.wire import OVERLOADED, REFUSED, RETRY_SECONDS, RequestError, relative, status_of, understood
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+__all__ = ("COMMIT_HEADER", "HEADERS", "ApiError", "failure", "json_answer", "wording")
+
+HEADERS = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
+COMMIT_HEADER = "X-Millpond-Commit"
+"""Names the commit that has what a commit without changes would have had."""
+_UNAUTHENTICATED = "error authenticating request"
+_BRANCH = "argument branch: branch id: invalid value: validation error"
+_STATUS = {
+    "namespace_used": 400, "setting_changed": 412, "precondition_failed": 412, "data_missing": 410,
+    "right_missing": 401,
+}  # fmt: skip
+_MESSAGES = {
+    "token_missing": _UNAUTHENTICATED,
+    "token_unknown": _UNAUTHENTICATED,
+    "token_expired": _UNAUTHENTICATED,
+    "right_missing": "insufficient permissions",
+    "repository_exists": "error creating repository: not unique",
+    "repository_name": "argument repository: invalid value: validation error",
+    "namespace_used": "failed to create repository: storage namespace already in use",
+    "branch_exists": "branch already exists: not unique",
+    "branch_name": _BRANCH,
+    "branch_dirty": "uncommitted changes (dirty branch)",
+    "tag_exists": "tag already exists: not unique",
+    "tag_name": "argument tag: tag id: invalid value: validation error",
+    "ref_invalid": "ref: invalid value: validation error",
+    "ref_staged": "reference '{ref}': reference to staging area with $ is not a commit",
+    "merge_strategy": "argument strategy: invalid value: validation error",
+    "parent_number": "given commit does not have the given parent number: parent {parent}",
+    "setting_changed": "precondition failed",
+}
+
+
+class ApiError(Exception):
+    """An answer that is no success, said in full: its status, message, headers, and more fields of its body."""
+
+    def __init__(
+        self, status: int, message: str, *, headers: Mapping[str, str] | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.status, self.message = status, message
+        self.headers, self.fields = dict(headers or {}), dict(fields or {})
+
+
+def json_answer(payload: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A body of JSON."""
+    return Response(to_json(payload), status, {**HEADERS, **(headers or {})})
+
+
+def failure(request: Request, error: BaseException) -> Response:
+    """Any error that ended a request as its answer; an unexpected one is a line of the node's log."""
+    if isinstance(error, RequestError):
+        error = ApiError(error.status, error.error.message)
+    if not isinstance(error, ApiError):
+        error = _in_words(request, understood(error))
+    return json_answer({"message": error.message, **error.fields}, error.status, error.headers)
+
+
+def _in_words(request: Request, error: MillpondError) -> ApiError:
+    state = request.app.state
+    if isinstance(error, Closed) and state.node.stopping:
+        error = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
+    status = _status(error)
+    if status in REFUSED or error.kind in OVERLOADED:
+        state.metrics.refused.labels(error.kind).inc()
+    headers = _retry(error)
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Basic realm="millpond"' if error.kind != "right_missing" else ""
+    return ApiError(status, str(relative(_message(error), state.node.pond.folder)), headers=_set(headers))
+
+
+def _set(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if value}
+
+
+def _retry(error: MillpondError) -> dict[str, str]:
+    if error.kind == "rate_limited":
+        return {"Retry-After": str(error.values["retry_after"])}
+    return {"Retry-After": str(RETRY_SECONDS[error.kind])} if error.kind in RETRY_SECONDS else {}
+
+
+def _status(error: MillpondError) -> int:
+    return _STATUS.get(error.kind, status_of(error))
+
+
+def _message(error: MillpondError) -> str:
+    words = _MESSAGES.get(error.kind)
+    if words is not None:
+        return words.format(**error.values)
+    if isinstance(error, Unavailable):
+        return str(error)
+    return error.message
+
+
+@contextmanager
+def wording(**messages: str) -> Iterator[None]:
+    """Say errors of some kinds in other words; `{name}` stands for a value of the error."""
+    try:
+        yield
+    except MillpondError as error:
+        words = messages.get(error.kind)
+        if words is None:
+            raise
+        headers = {COMMIT_HEADER: str(error.values["commit"])} if error.kind == "no_changes" else {}
+        raise ApiError(_status(error), words.format(**error.values), headers=headers) from error

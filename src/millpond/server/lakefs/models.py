@@ -1,0 +1,54 @@
+"""Values as clients read them: repositories, refs, commits, pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastapi import Response
+
+from millpond.server.lakefs.errors import json_answer
+from millpond.server.lakefs.query import AMOUNT_MAX
+from millpond.versions.paging import CommonPrefix
+
+if TYPE_CHECKING:
+    from millpond.versions.paging import Page
+    from millpond.versions.repository import Named
+    from millpond.versions.site import RepositoryRecord
+
+__all__ = ("items", "listing", "named_model", "page_answer", "repository_model")
+
+T = TypeVar("T")
+
+
+def listing(results: Sequence[Any], *, has_more: bool = False, next_offset: str = "") -> dict[str, Any]:
+    """A page of results that are written already."""
+    pagination = {
+        "has_more": has_more, "next_offset": next_offset, "results": len(results), "max_per_page": AMOUNT_MAX,
+    }  # fmt: skip
+    return {"pagination": pagination, "results": results}
+
+
+def items(page: Page[T]) -> list[T]:
+    """The results of a page without a delimiter."""
+    return [result for result in page.results if not isinstance(result, CommonPrefix)]
+
+
+def page_answer(page: Page[T], write: Callable[[T | CommonPrefix], Any]) -> Response:
+    """A page, each of whose results `write` writes."""
+    results = [write(result) for result in page.results]
+    return json_answer(listing(results, has_more=page.has_more, next_offset=page.next_offset))
+
+
+def named_model(named: Named | CommonPrefix) -> dict[str, Any]:
+    """A branch or a tag."""
+    assert not isinstance(named, CommonPrefix), "refs are listed without a delimiter"
+    return {"id": named.name, "commit_id": named.commit_id}
+
+
+def repository_model(record: RepositoryRecord) -> dict[str, Any]:
+    """A repository."""
+    return {
+        "id": record.name, "creation_date": record.created, "default_branch": record.default_branch,
+        "storage_id": "", "storage_namespace": record.namespace, "read_only": record.read_only,
+    }  # fmt: skip

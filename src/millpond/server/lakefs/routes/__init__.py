@@ -1,0 +1,1 @@
+"""The handlers of the API of versions, one file a noun. `HANDLERS` of each: (method, path) → handler."""

@@ -1,0 +1,136 @@
+"""Repositories and their metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Response
+
+from millpond.errors import Denied
+from millpond.server.lakefs.access import may
+from millpond.server.lakefs.bodies import Pattern
+from millpond.server.lakefs.errors import ApiError, json_answer, wording
+from millpond.server.lakefs.models import items, listing, repository_model
+from millpond.server.lakefs.routes.installation import NAMESPACES
+
+if TYPE_CHECKING:
+    from millpond.server.lakefs.call import Call
+    from millpond.versions.site import RepositoryRecord
+
+__all__ = ("HANDLERS",)
+
+_PATH = "/repositories/{repository}"
+_LOCAL = "local://"
+
+
+@dataclass(frozen=True, slots=True)
+class _RepositoryCreation:
+    """The body of a creation. Samples are not made, and there is one storage."""
+
+    name: Annotated[str, Pattern("^[a-z0-9][a-z0-9-]{2,62}$")]
+    storage_namespace: Annotated[str, Pattern(NAMESPACES)]
+    storage_id: str = ""
+    default_branch: str = "main"
+    sample_data: bool = False
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _RepositoryMetadataSet:
+    """Metadata to add, or to replace by name."""
+
+    metadata: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _RepositoryMetadataKeys:
+    """Names of metadata to remove."""
+
+    keys: list[str] = field(default_factory=list)
+
+
+def _list_repositories(call: Call) -> Response:
+    """`GET /repositories`: those that the caller may read."""
+    prefix, after, amount = call.query.text("prefix"), call.query.text("after"), call.query.amount()
+    search = call.query.text("search")
+    found: list[RepositoryRecord] = []
+    more = True
+    while more and len(found) <= amount:
+        page = call.node.pond.repositories.list(prefix, after=after, amount=amount)
+        more, after = page.has_more, page.next_offset
+        found += [record for record in items(page) if search in record.name and may(call.caller, "read", record.name)]
+    shown = found[:amount]
+    has_more = len(found) > amount
+    results = [repository_model(record) for record in shown]
+    return json_answer(listing(results, has_more=has_more, next_offset=shown[-1].name if has_more else ""))
+
+
+def _create_repository(call: Call) -> Response:
+    """`POST /repositories`."""
+    wanted = call.json(_RepositoryCreation)
+    call.need("admin", wanted.name)
+    if wanted.storage_id:
+        raise ApiError(400, f"no storage config found for id: {wanted.storage_id}")
+    _check_namespace(wanted.storage_namespace)
+    call.note(repository=wanted.name)
+    with wording(branch_name="argument default_branch: branch id: invalid value: validation error"):
+        made = call.node.pond.repositories.create(
+            wanted.name, wanted.storage_namespace, default_branch=wanted.default_branch or "main",
+            read_only=wanted.read_only,
+        )  # fmt: skip
+    return json_answer(repository_model(made.record), 201)
+
+
+def _check_namespace(namespace: str) -> None:
+    """Insist that a folder of the pond is one: a caller from elsewhere names no other folder of the machine.
+
+    Raises: `ApiError`.
+    """
+    name = namespace.removeprefix(_LOCAL)
+    if namespace.startswith(_LOCAL) and (not name.strip("/") or {"", ".."} & set(name.rstrip("/").split("/"))):
+        raise ApiError(400, "failed to create repository: local:// is followed by the name of a folder of the pond")
+
+
+def _get_repository(call: Call) -> Response:
+    """`GET /repositories/{repository}`."""
+    return json_answer(repository_model(call.repository.record))
+
+
+def _delete_repository(call: Call) -> Response:
+    """`DELETE /repositories/{repository}`."""
+    record = call.repository.record
+    if record.read_only and not call.query.flag("force"):
+        raise Denied("read-only repository", kind="repository_read_only", repository=record.name)
+    call.node.pond.repositories.delete(record.name)
+    return Response(status_code=204)
+
+
+def _get_metadata(call: Call) -> Response:
+    """`GET /repositories/{repository}/metadata`."""
+    return json_answer(call.repository.record.metadata)
+
+
+def _set_metadata(call: Call) -> Response:
+    """`POST /repositories/{repository}/metadata`: items are added, or replaced by name."""
+    added = call.json(_RepositoryMetadataSet).metadata
+    call.repository.alter(metadata=lambda known: {**known, **added})
+    return Response(status_code=204)
+
+
+def _delete_metadata(call: Call) -> Response:
+    """`DELETE /repositories/{repository}/metadata`."""
+    removed = frozenset(call.json(_RepositoryMetadataKeys).keys)
+    call.repository.alter(metadata=lambda known: {name: value for name, value in known.items() if name not in removed})
+    return Response(status_code=204)
+
+
+HANDLERS = {
+    ("GET", "/repositories"): _list_repositories,
+    ("POST", "/repositories"): _create_repository,
+    ("GET", _PATH): _get_repository,
+    ("DELETE", _PATH): _delete_repository,
+    ("GET", f"{_PATH}/metadata"): _get_metadata,
+    ("POST", f"{_PATH}/metadata"): _set_metadata,
+    ("DELETE", f"{_PATH}/metadata"): _delete_metadata,
+}

@@ -1,0 +1,62 @@
+"""The routes of the API of versions: the right that each needs, the largest body it takes, and its class of work.
+
+    ROWS["GET", "/repositories/{repository}"]  ─▶  read, on the repository of the path; no body; a small question
+
+Paths are those below `/api/v1`. Invariants are those of `server/routes/table.py`; `api.py` finds the handlers.
+"""
+
+from __future__ import annotations
+
+from millpond.server.routes.table import ORDER_BYTES_MAX, On, RouteNeeds, Work
+
+__all__ = ("PREFIX", "ROWS")
+
+PREFIX = "/api/v1"
+_REPOSITORY = "/repositories/{repository}"
+_BRANCH = f"{_REPOSITORY}/branches/{{branch}}"
+
+
+def _anybody(body_bytes_max: int = 0) -> RouteNeeds:
+    """A route without a right."""
+    return RouteNeeds(None, On.NOTHING, Work.ADMINISTRATION, body_bytes_max)
+
+
+def _known(on: On = On.ANY_REPOSITORY) -> RouteNeeds:
+    """A route for whoever has a pair."""
+    return RouteNeeds("read", on, Work.ADMINISTRATION)
+
+
+def _read(on: On = On.REPOSITORY, *, large: bool = False) -> RouteNeeds:
+    """A question."""
+    return RouteNeeds("read", on, Work.LARGE if large else Work.SMALL, when_ready=True)
+
+
+def _change(right: str, on: On, body_bytes_max: int = ORDER_BYTES_MAX) -> RouteNeeds:
+    """A change; it may wait for its turn."""
+    return RouteNeeds(right, on, Work.UPLOAD, body_bytes_max, when_ready=True, audited=True)
+
+
+ROWS: dict[tuple[str, str], RouteNeeds] = {
+    # -- the installation
+    ("GET", "/healthcheck"): _anybody(),
+    ("GET", "/config"): _known(),
+    ("GET", "/config/version"): _known(),
+    ("GET", "/config/storage"): _known(),
+    # -- repositories
+    ("GET", "/repositories"): _read(On.ANY_REPOSITORY),
+    ("POST", "/repositories"): _change("admin", On.BODY_REPOSITORY),
+    ("GET", _REPOSITORY): _read(),
+    ("DELETE", _REPOSITORY): _change("admin", On.REPOSITORY, 0),
+    ("GET", f"{_REPOSITORY}/metadata"): _read(),
+    ("POST", f"{_REPOSITORY}/metadata"): _change("admin", On.REPOSITORY),
+    ("DELETE", f"{_REPOSITORY}/metadata"): _change("admin", On.REPOSITORY),
+    # -- branches and tags
+    ("GET", f"{_REPOSITORY}/branches"): _read(),
+    ("POST", f"{_REPOSITORY}/branches"): _change("write", On.BODY_BRANCH),
+    ("GET", _BRANCH): _read(),
+    ("DELETE", _BRANCH): _change("write", On.BRANCH, 0),
+    ("GET", f"{_REPOSITORY}/tags"): _read(),
+    ("POST", f"{_REPOSITORY}/tags"): _change("write", On.REPOSITORY),
+    ("GET", f"{_REPOSITORY}/tags/{{tag}}"): _read(),
+    ("DELETE", f"{_REPOSITORY}/tags/{{tag}}"): _change("write", On.REPOSITORY, 0),
+}

@@ -1,0 +1,182 @@
+"""The node as an installation, its pairs, and its repositories, as clients see them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import lakefs_sdk
+import pytest
+from lakefs_sdk.client import LakeFSClient
+from lakefs_sdk.exceptions import ApiException, BadRequestException, NotFoundException, UnauthorizedException
+
+from tests.clients.conftest import Server
+
+
+def message(error: ApiException) -> str:
+    return str(json.loads(error.body)["message"])
+
+
+def creation(name: str, **more: Any) -> lakefs_sdk.RepositoryCreation:
+    return lakefs_sdk.RepositoryCreation(**{"name": name, "storage_namespace": f"local://{name}", **more})
+
+
+def test_health_needs_no_pair(server: Server) -> None:
+    found = server.pool.request("GET", f"{server.url}/api/v1/healthcheck")
+    assert (found.status, found.data) == (204, b"")
+
+
+def test_the_configuration_is_what_clients_need(sdk: LakeFSClient) -> None:
+    config = sdk.config_api.get_config()
+    assert config.version_config is not None
+    assert config.storage_config is not None
+    assert config.version_config.version == "1.84.0"
+    assert config.storage_config.pre_sign_support
+
+
+@pytest.mark.parametrize("secret", ["", "wrong", "x" * 10_000])
+def test_a_wrong_secret_is_refused(server: Server, secret: str) -> None:
+    with pytest.raises(UnauthorizedException) as refused:
+        server.client((server.access_key, secret)).repositories_api.list_repositories()
+    assert message(refused.value) == "error authenticating request"
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Basic", "Basic !!", "Basic YWJj", "Basic w7w=", "Bearer x", "Bearer ", "Digest a"]
+)
+def test_what_is_no_pair_is_refused(server: Server, header: str) -> None:
+    refused = server.call("GET", "/repositories", headers={"Authorization": header})
+    assert (refused.status, refused.json()) == (401, {"message": "error authenticating request"})
+    assert refused.headers["WWW-Authenticate"].startswith("Basic")
+
+
+def test_without_any_pair_every_pair_is_taken(open_server: Server) -> None:
+    assert open_server.client().repositories_api.list_repositories().results == []
+
+
+def test_a_pair_opens_no_map_and_a_token_no_repository(server: Server) -> None:
+    headers = {"Authorization": f"Bearer {server.secret}"}
+    assert server.pool.request("GET", f"{server.url}/v1/maps", headers=headers).status == 401
+    assert server.call("GET", "/repositories", headers=headers).status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/nothing/here"), ("PATCH", "/repositories"), ("GET", ""), ("GET", "/")]
+)
+def test_what_is_no_route_is_404(server: Server, method: str, path: str) -> None:
+    found = server.call(method, path)
+    assert (found.status, found.json()) == (404, {"message": "invalid API endpoint"})
+
+
+def test_a_foreign_page_is_refused_without_pairs(open_server: Server) -> None:
+    assert open_server.call("GET", "/repositories", headers={"Origin": "http://elsewhere"}).status == 403
+    assert open_server.call("GET", "/repositories", headers={"Host": "elsewhere"}).status == 403
+
+
+# -- repositories -------------------------------------------------------------------------------------
+
+
+def test_a_repository_is_made_found_and_deleted(sdk: LakeFSClient) -> None:
+    made = sdk.repositories_api.create_repository(creation("made"))
+    assert (made.id, made.default_branch, made.storage_namespace) == ("made", "main", "local://made")
+    assert sdk.repositories_api.get_repository("made") == made
+    sdk.repositories_api.delete_repository("made")
+    with pytest.raises(NotFoundException) as gone:
+        sdk.repositories_api.get_repository("made")
+    assert message(gone.value) == "repository not found"
+    with pytest.raises(BadRequestException) as used:
+        sdk.repositories_api.create_repository(creation("again", storage_namespace="local://made"))
+    assert "storage namespace already in use" in message(used.value)
+
+
+def test_repositories_are_listed_in_pages(sdk: LakeFSClient) -> None:
+    for number in range(5):
+        sdk.repositories_api.create_repository(creation(f"page-{number}"))
+    after, names = "", []
+    while True:
+        page = sdk.repositories_api.list_repositories(prefix="page-", after=after, amount=2)
+        assert page.pagination.results == len(page.results)
+        assert page.pagination.max_per_page == 1000
+        names += [found.id for found in page.results]
+        if not page.pagination.has_more:
+            break
+        after = page.pagination.next_offset
+        assert after == names[-1]
+    assert names == [f"page-{number}" for number in range(5)]
+    assert [found.id for found in sdk.repositories_api.list_repositories(search="ge-3").results] == ["page-3"]
+
+
+def test_metadata_of_a_repository(sdk: LakeFSClient, repository: str) -> None:
+    api = sdk.internal_api
+    assert sdk.repositories_api.get_repository_metadata(repository) == {}
+    api.set_repository_metadata(repository, lakefs_sdk.RepositoryMetadataSet(metadata={"a": "1", "b": "2"}))
+    api.set_repository_metadata(repository, lakefs_sdk.RepositoryMetadataSet(metadata={"b": "3"}))
+    assert sdk.repositories_api.get_repository_metadata(repository) == {"a": "1", "b": "3"}
+    api.delete_repository_metadata(repository, lakefs_sdk.RepositoryMetadataKeys(keys=["a", "x"]))
+    assert sdk.repositories_api.get_repository_metadata(repository) == {"b": "3"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"name": "Bad_Name", "storage_namespace": "local://x"}, 'Error at "/name": string doesn\'t match the regular'),
+        ({"name": "good"}, 'Error at "/storage_namespace": property "storage_namespace" is missing'),
+        ({"name": "good", "storage_namespace": "nope"}, 'Error at "/storage_namespace": string doesn\'t match'),
+        ({"name": 3, "storage_namespace": "local://x"}, 'Error at "/name": value must be a string'),
+        ({"name": None, "storage_namespace": "local://x"}, 'Error at "/name": Value is not nullable'),
+        ({"name": "good", "storage_namespace": "local://x", "read_only": "yes"}, "value must be a boolean"),
+        ([], "failed to decode request body"),
+        (b"{not json", "failed to decode request body"),
+        (b"", "value is required but missing"),
+        ({"name": "good", "storage_namespace": "local://x", "default_branch": "a/b"}, "branch id: invalid value"),
+        ({"name": "good", "storage_namespace": "local:///etc"}, "the name of a folder of the pond"),
+        ({"name": "good", "storage_namespace": "local://../x"}, "the name of a folder of the pond"),
+        ({"name": "good", "storage_namespace": "gs://bucket"}, "objects cannot be opened"),
+        ({"name": "good", "storage_namespace": "local://x", "storage_id": "nope"}, "no storage config found"),
+    ],
+)  # fmt: skip
+def test_a_creation_that_is_wrong_is_400(server: Server, body: Any, said: str) -> None:
+    found = server.call("POST", "/repositories", body)
+    assert found.status == 400
+    assert said in found.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("amount=5000", 'parameter "amount" in query has an error: number must be at most 1000'),
+        ("amount=many", 'parameter "amount" in query has an error: value many: an invalid integer: invalid syntax'),
+        ("amount=-2", "number must be at least -1"),
+        ("prefix=%ff", "the query is not understood"),
+    ],
+)
+def test_a_parameter_that_is_wrong_is_400(server: Server, query: str, said: str) -> None:
+    found = server.call("GET", f"/repositories?{query}")
+    assert found.status == 400
+    assert said in found.json()["message"]
+
+
+# -- rights -------------------------------------------------------------------------------------------
+
+
+def test_a_pair_has_its_rights(server: Server, sdk: LakeFSClient) -> None:
+    for name in ("ours", "theirs"):
+        sdk.repositories_api.create_repository(creation(name))
+    reader = server.client(server.add_pair("reader", read=("ours/main",)))
+    assert [found.id for found in reader.repositories_api.list_repositories().results] == ["ours"]
+    assert reader.repositories_api.get_repository("ours").id == "ours"
+    for act in (
+        lambda: reader.repositories_api.get_repository("theirs"),
+        lambda: reader.repositories_api.delete_repository("ours"),
+        lambda: reader.repositories_api.create_repository(creation("ours-too")),
+    ):
+        with pytest.raises(UnauthorizedException) as refused:
+            act()
+        assert message(refused.value) == "insufficient permissions"
+
+
+def test_a_change_is_a_line_of_the_audit_log(server: Server, repository: str) -> None:
+    server.call("DELETE", f"/repositories/{repository}")
+    lines = [json.loads(line) for line in (server.folder / "audit.jsonl").read_text().splitlines()]
+    [deleted] = [line for line in lines if line["path"] == f"/api/v1/repositories/{repository}"]
+    assert (deleted["token"], deleted["method"], deleted["status"]) == ("esti", "DELETE", 204)
