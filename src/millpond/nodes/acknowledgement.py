@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Unavailable
@@ -11,14 +11,31 @@ from millpond.errors import Conflict, Unavailable
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("acknowledge",)
+__all__ = ("LOOK_SECONDS", "AcknowledgementWait", "begin_acknowledgement")
 
 LOOK_SECONDS = 0.1
 """While a lease runs out, so often the primary looks for the replica to have got the load after all."""
 
 
-def acknowledge(node: Node, position: int, without: Sequence[str]) -> None:
-    """Wait until a load at a position may be acknowledged without some nodes; called on the primary.
+@dataclass(frozen=True, slots=True)
+class AcknowledgementWait:
+    """The wait until a load at a position may be acknowledged without the nodes that lack it."""
+
+    node: Node
+    position: int
+    lacking: frozenset[str]
+
+    def left_seconds(self) -> float:
+        """The seconds that it takes, at most; 0 when it may be acknowledged, and when the node stops."""
+        if self.node.stopping:
+            return 0.0
+        leases = self.node.follower.soundness.leases
+        due = max((leases.due(url, self.position) for url in self.lacking), default=0.0)
+        return max(due - self.node.clock.monotonic(), 0.0)
+
+
+def begin_acknowledgement(node: Node, position: int, without: Sequence[str]) -> AcknowledgementWait:
+    """Acknowledge a load at a position without some nodes, when that may be; called on the primary.
 
     Raises: `Conflict`, kind `write_to_all`; `Unavailable`, kind `too_few_nodes`, when most nodes lack the load; as
     `Node.need_primary`.
@@ -37,8 +54,4 @@ def acknowledge(node: Node, position: int, without: Sequence[str]) -> None:
         )  # fmt: skip
     node.need_primary()
     leases.require(position)
-    never = threading.Event()
-    for url in lacking:
-        while not node.stopping and node.clock.monotonic() < (due := leases.due(url, position)):
-            node.clock.wait(never, min(due, node.clock.monotonic() + LOOK_SECONDS))
-    node.need_primary()  # it may have ceased to be it meanwhile
+    return AcknowledgementWait(node, position, frozenset(lacking))

@@ -16,6 +16,7 @@ from millpond.server import metrics, pages
 from millpond.server.lakefs.api import Api
 from millpond.server.lakefs.signing import Signer
 from millpond.server.limits import GuardedRoute
+from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.routes import health, jobs, log, maps, questions, snapshots, uploads
@@ -38,7 +39,8 @@ def make_app(node: Node) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
         app.state.thread_queue = thread_queue()
         app.state.large_threads = CapacityLimiter(node.settings.large_threads)
-        yield
+        with polling(node) as app.state.long_polls:
+            yield
         node.lookups.close()  # all requests have ended
 
     app = FastAPI(
@@ -53,6 +55,7 @@ def make_app(node: Node) -> FastAPI:
     )  # fmt: skip
     app.state.metrics = Metrics()
     app.state.metrics.show_memory(app.state.memory)
+    app.state.metrics.show_long_polls(app.state)
     add_error_handlers(app)
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]

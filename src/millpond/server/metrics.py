@@ -9,6 +9,7 @@
 | `millpond_requests_memory_bytes`, `millpond_requests_memory_bytes_max` | | memory that requests hold, and may hold |
 | `millpond_requests_queued` | | requests that wait for memory |
 | `millpond_connections` | | connections that are open |
+| `millpond_long_polls` | | requests that wait for a change |
 | `millpond_upload_bytes_total` | | bytes of parts received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
 | `millpond_parts_queued`, `millpond_rows_queued` | map | entered, not merged yet |
@@ -93,6 +94,11 @@ class Metrics:
             ("queued", "Requests that wait for memory.", lambda: memory.queued),
         ):
             Gauge(f"millpond_requests_{name}", said, registry=self.registry).set_function(value)
+
+    def show_long_polls(self, state: Any) -> None:
+        """Show the number of long polls at every scrape; there are some while the application runs."""
+        gauge = Gauge("millpond_long_polls", "Requests that wait for a change.", registry=self.registry)
+        gauge.set_function(lambda: state.long_polls.count)
 
     def counting(self, app: ASGIApp, clock: Clock) -> ASGIApp:
         """The application, counted."""

@@ -1,4 +1,4 @@
-"""Threads of requests: those that wait (for a merge, for a job), those of large work, and all others.
+"""Threads of requests: those that may wait (for a lock, for a turn), those of large work, and all others.
 
 They are apart, so that uploads and small questions find a thread and a processor, however much waits or is large.
 """
@@ -14,7 +14,7 @@ from fastapi import Request
 
 __all__ = ("in_large_thread", "in_thread", "thread_queue")
 
-WAITERS_MAX = 1000
+WAITERS_MAX = 256
 
 Params = ParamSpec("Params")
 Answer = TypeVar("Answer")

@@ -33,8 +33,8 @@ from millpond.maps.shard.shard import Shard
 from millpond.stores.files import remove_tree
 
 __all__ = (
-    "LoadResult", "Loading", "commit_load", "host_name", "load_data", "refuse_quarantined", "seal_data", "wait_applied",
-    "wait_for", "writer_folder",
+    "AppliedWait", "LoadResult", "Loading", "commit_load", "host_name", "load_data", "refuse_quarantined", "seal_data",
+    "wait_applied", "wait_for", "writer_folder",
 )  # fmt: skip
 
 
@@ -131,42 +131,64 @@ def wait_applied(loading: Loading, position: int, maps: Sequence[str] | None, ti
         Unavailable: it takes longer than `timeout` seconds; or the disk is full; or merging fails, for the reason
         given.
     """
-    _merged_up_to(loading, position, maps, timeout)
-    refuse_quarantined(loading.loads, position, maps)
+    _merged_up_to(loading, position, maps, timeout).conclude()
 
 
 def _wait_merged(loading: Loading, committed: Committed) -> None:
     names = tuple(committed.rows)
-    _merged_up_to(loading, committed.position, names, MERGE_SECONDS)
-    if committed.parts:
-        # A load of nothing new has no entry of its own: what was quarantined at that position is another's.
-        refuse_quarantined(loading.loads, committed.position, names)
+    # A load of nothing new has no entry of its own: what was quarantined at that position is another's.
+    _merged_up_to(loading, committed.position, names, MERGE_SECONDS).conclude(quarantined=bool(committed.parts))
 
 
-def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float) -> None:
+class AppliedWait:
+    """A wait of a served pond until every entry about some maps (all: None) up to a position is applied.
+
+    A failure of merging counts when its attempt began after the wait did.
+    """
+
+    def __init__(self, loading: Loading, position: int, maps: Sequence[str] | None) -> None:
+        self._loads, self._position, self._maps = loading.loads, position, maps
+        self._since = loading.loads.failures.ask(maps)
+        self._failed: Failure | None = None
+
+    def ended(self) -> bool:
+        """True when they are applied, or merging one of them failed. `Loads.listeners` hear when that may be."""
+        with self._loads.space.read() as tx:
+            failed = [
+                failure for failure in self._loads.failures.all(after=self._since)
+                if failure.kind not in _BUSY and (self._maps is None or failure.map in self._maps)
+                and applied_position(tx, failure.map) < self._position
+            ]  # fmt: skip
+            self._failed = failed[0] if failed else None
+            return bool(failed) or _applied(tx, self._maps) >= self._position
+
+    def conclude(self, *, quarantined: bool = True) -> None:
+        """Say what was wrong; `quarantined`: also with the parts of the entry at the position.
+
+        Raises: as `wait_applied`.
+        """
+        ended = self.ended()
+        if self._failed is not None:
+            raise Unavailable(
+                "what was loaded cannot be merged now", kind="merge_failed", map=self._failed.map,
+                cause=self._failed.kind, reason=self._failed.reason,
+                hint="the load is kept, and merged when this is mended: see millpond parts",
+            )  # fmt: skip
+        if not ended:
+            raise Unavailable(
+                "merging takes longer than was waited for", kind="merge_slow", position=self._position,
+                hint="the load is kept; wait again, or see what the maps are busy with",
+            )  # fmt: skip
+        if quarantined:
+            refuse_quarantined(self._loads, self._position, self._maps)
+
+
+def _merged_up_to(loading: Loading, position: int, maps: Sequence[str] | None, timeout: float) -> AppliedWait:
     if not loading.served:
         merge_queued(loading.loads, loading.shard_of, maps)
-    failures = loading.loads.failures
-    since, failed = failures.ask(maps), list[Failure]()
-
-    def ended(tx: ReadTransaction) -> bool:
-        failed[:] = [
-            failure for failure in failures.all(after=since)
-            if failure.kind not in _BUSY and (maps is None or failure.map in maps)
-            and applied_position(tx, failure.map) < position
-        ]  # fmt: skip
-        return bool(failed) or _applied(tx, maps) >= position
-
-    if not wait_for(loading.loads, ended, timeout):
-        raise Unavailable(
-            "merging takes longer than was waited for", kind="merge_slow", position=position,
-            hint="the load is kept; wait again, or see what the maps are busy with",
-        )  # fmt: skip
-    if failed:
-        raise Unavailable(
-            "what was loaded cannot be merged now", kind="merge_failed", map=failed[0].map, cause=failed[0].kind,
-            reason=failed[0].reason, hint="the load is kept, and merged when this is mended: see millpond parts",
-        )  # fmt: skip
+    wait = AppliedWait(loading, position, maps)
+    wait_for(loading.loads, wait.ended, timeout)
+    return wait
 
 
 def refuse_quarantined(loads: Loads, position: int, maps: Sequence[str] | None) -> None:
@@ -192,15 +214,10 @@ def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:
     return min((applied_position(tx, name) for name in names), default=head_of(tx).position)
 
 
-def wait_for(loads: Loads, holds: Callable[[ReadTransaction], bool], timeout: float) -> bool:
+def wait_for(loads: Loads, holds: Callable[[], bool], timeout: float) -> bool:
     """Wait until something holds in the space; True when it came to hold in time."""
-
-    def look() -> bool:
-        with loads.space.read() as tx:
-            return holds(tx)
-
     with loads.changed:
-        return loads.clock.wait_for(loads.changed, look, loads.clock.monotonic() + timeout)
+        return loads.clock.wait_for(loads.changed, holds, loads.clock.monotonic() + timeout)
 
 
 def load_data(

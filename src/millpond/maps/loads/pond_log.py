@@ -7,7 +7,7 @@ from pathlib import Path
 
 from millpond.errors import Conflict
 from millpond.kernel.space import Space, Transaction
-from millpond.maps.loads.load import Loading, wait_applied, wait_for
+from millpond.maps.loads.load import AppliedWait, Loading, wait_applied, wait_for
 from millpond.maps.loads.maintenance_orders import order_maintenance
 from millpond.maps.loads.retention import cover
 from millpond.maps.log.log import Entry, entries_after, head_of
@@ -121,12 +121,13 @@ class PondLog:
         """
         wait_applied(self._loading, position, maps, timeout)
 
-    def wait_position(self, position: int, timeout: float, *, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until the log has come to a position, at most so many seconds; True when it has.
+    def begin_wait(self, position: int, maps: Sequence[str] | None = None) -> AppliedWait:
+        """The same, for those who hold no thread meanwhile; in a served pond."""
+        return AppliedWait(self._loading, position, maps)
 
-        When `stopped` becomes true and `announce` is called, the wait ends early, as if the log had come there.
-        """
-        return wait_for(self._loading.loads, lambda tx: stopped() or head_of(tx).position >= position, timeout)
+    def wait_position(self, position: int, timeout: float) -> bool:
+        """Wait until the log has come to a position, at most so many seconds; True when it has."""
+        return wait_for(self._loading.loads, lambda: self.position()[0] >= position, timeout)
 
     def announce(self) -> None:
         """Wake those who wait for an entry, or for one to be applied: the space was changed past this log."""

@@ -114,13 +114,17 @@ class _JobState:
 
 
 class Scheduler:
-    """Runs jobs; `start` it, and `stop` it before what the jobs work on is closed."""
+    """Runs jobs; `start` it, and `stop` it before what the jobs work on is closed.
+
+    `listeners` are called when a run has ended, and when the scheduler stops.
+    """
 
     def __init__(self, jobs: Iterable[Job], *, state: Path, clock: Clock) -> None:
         self._jobs = {job.name: _JobState(job) for job in jobs}
         self._schedule: Schedule[str] = Schedule()
         self._state, self._clock = state, clock
         self._changed = threading.Condition()
+        self.listeners: list[Callable[[], None]] = []
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         # As many threads as jobs: no run waits for another job's.
@@ -148,7 +152,7 @@ class Scheduler:
         with self._changed:
             self._stopping.set()
             self._wake.set()
-            self._changed.notify_all()
+        self._notify()
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -196,17 +200,25 @@ class Scheduler:
             self._wake.set()
             return state.begun + 1
 
-    def wait(self, name: str, number: int, seconds: float) -> JobStatus:
-        """The job as it stands when a run has ended, or so many seconds have passed: its `runs` tell which.
+    def has_ended(self, name: str, number: int) -> bool:
+        """True when a run has ended; `listeners` are called when one has.
 
         Raises: `NotFound`; `Closed` when the node stops before.
         """
         state = self._job_state(name)
         with self._changed:
-            until = self._clock.monotonic() + seconds
-            self._clock.wait_for(self._changed, lambda: state.ended >= number or self._stopping.is_set(), until)
             if state.ended < number and self._stopping.is_set():
                 raise _stopped()
+            return state.ended >= number
+
+    def wait(self, name: str, number: int, seconds: float) -> JobStatus:
+        """The job as it stands when a run has ended, or so many seconds have passed: its `runs` tell which.
+
+        Raises: `NotFound`; `Closed` when the node stops before.
+        """
+        with self._changed:
+            until = self._clock.monotonic() + seconds
+            self._clock.wait_for(self._changed, lambda: self.has_ended(name, number), until)
         return self.status(name)[0]
 
     def run(self, name: str, *, seconds: float = WAIT_SECONDS) -> JobStatus:
@@ -296,7 +308,13 @@ class Scheduler:
             state.running_since_ms = None
             if self._schedule.end(state.job.name):
                 self._wake.set()
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._changed:
             self._changed.notify_all()
+        for listener in tuple(self.listeners):
+            listener()
 
     def _outcome(self, job: Job) -> Outcome:
         try:

@@ -39,6 +39,7 @@ from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.part_sources import PartSources, Uploads
 from millpond.nodes.replication.peer import Peer
+from millpond.nodes.replication.position_waits import PositionWaits, Progress, node_behind
 from millpond.nodes.replication.soundness import Soundness
 from millpond.nodes.replication.survey import Survey
 from millpond.pond import Pond
@@ -50,10 +51,6 @@ __all__ = ("Follower", "FollowerStatus")
 
 _BACKOFF = Backoff(first_seconds=0.2, seconds_max=30.0)
 LONG_POLL_SECONDS_MAX = 30.0
-FAILURES_LOGGED = 3
-"""A waiter gets an error that the node is behind when so many tries failed while it waited."""
-WAKE_SECONDS = 1.0
-"""So often a waiter ends the pause of the thread again, which may have begun just after it was ended."""
 REST_SECONDS_MAX = 10.0
 """However much there is to enter, so often the node is looked after."""
 
@@ -84,12 +81,6 @@ class FollowerStatus:
         return plain(self)
 
 
-def _held(wanted: int) -> Unavailable:
-    return Unavailable(
-        "replication is paused on the node", kind="node_held", wanted=wanted, hint="millpond jobs resume replicate"
-    )
-
-
 class Follower:
     """Keeps one node at the end of its primary's log."""
 
@@ -109,6 +100,9 @@ class Follower:
         self.healer = Healer(pond, self.sources, self.peers, clock)
         self._applier = LogApplier(pond, self.sources, clock, stopping=self._stopping, report=self._applied)
         self._changed = threading.Condition()
+        self.waits = PositionWaits(
+            clock, self._changed, progress=self._progress, error=lambda: self._error, wake=self._wake.set
+        )
         self._phase: _Phase = "stopped"
         self._thread: threading.Thread | None = None
         self._state = "stopped" if self.members.urls else "alone"
@@ -163,8 +157,7 @@ class Follower:
 
     def _nudge(self) -> None:
         self._wake.set()
-        with self._changed:
-            self._changed.notify_all()
+        self.waits.notify()
 
     def ready(self) -> MillpondError | None:
         """The error that makes the node unusable, None when it may be used."""
@@ -194,7 +187,7 @@ class Follower:
                 self._since_ms = self._clock.now_ms()
             self._state, self._error = state, error
             self.soundness.cloning = state == "cloning"
-            self._changed.notify_all()
+        self.waits.notify()
 
     # -- waiting for a position -----------------------------------------------------------------------
 
@@ -206,35 +199,13 @@ class Follower:
                 `node_held`.
             Conflict: the log is a fork of the primary's.
         """
-        if self.soundness.fork is not None:
-            raise self.soundness.fork  # its entry at that position may be another one
-        if self._pond.log.position()[0] < position:
-            if self._phase != "running":
-                raise self._behind(position, "it does not pull")
-            self._wait(position, self._clock.monotonic() + timeout)
-        return self._pond.log.position()[0]
+        return self.waits.wait(position, timeout)
 
-    def _wait(self, position: int, until: float) -> None:
-        with self._changed:
-            failures = self._failures
-            while (seen := self._progress())[0] < position:
-                if self.soundness.fork is not None and self._failures > failures:
-                    raise self.soundness.fork
-                if not self.pause.going:
-                    raise _held(position)
-                now = self._clock.monotonic()
-                if self._ending() or now >= until or self._failures >= failures + FAILURES_LOGGED:
-                    raise self._behind(position, self._error or "it was not there in time")
-                # Whoever waits is not left waiting for the end of a long pause.
-                self._wake.set()
-                self._wait_progress(seen, min(until, now + WAKE_SECONDS))
-
-    def _wait_progress(self, seen: tuple[object, ...], until: float) -> None:
-        self._clock.wait_for(self._changed, lambda: self._progress() != seen, until)
-
-    def _progress(self) -> tuple[int, object, object, bool, bool]:
-        """All that ends a wait for a position, or is a reason to look at it again."""
-        return self._pond.log.position()[0], self._failures, self.soundness.fork, self.pause.going, self._ending()
+    def _progress(self) -> Progress:
+        return Progress(
+            self._pond.log.position()[0], self._failures, self.soundness.fork, self.pause.going,
+            self._phase == "running", self._ending(),
+        )  # fmt: skip
 
     def ask_now(self, timeout: float) -> None:
         """Let the node ask the others once more, also while it is held, and wait until it has entered what they have.
@@ -257,10 +228,7 @@ class Follower:
         return self._stopping.is_set() or self._phase != "running"
 
     def _behind(self, wanted: int, reason: object) -> Unavailable:
-        return Unavailable(
-            "the node has not caught up", kind="node_behind", wanted=wanted, position=self._pond.log.position()[0],
-            reason=reason, hint="it goes on by itself; ask again",
-        )  # fmt: skip
+        return node_behind(wanted, self._pond.log.position()[0], reason)
 
     # -- the thread -----------------------------------------------------------------------------------
 
@@ -317,7 +285,7 @@ class Follower:
         self._rest()
         with self._changed:
             self._rounds += 1
-            self._changed.notify_all()
+        self.waits.notify()
         if held or self.role == "primary":
             self._pause(self._poll_seconds())
 
@@ -369,8 +337,7 @@ class Follower:
         elif what == "cloning":
             self._tell("cloning")
         else:
-            with self._changed:
-                self._changed.notify_all()
+            self.waits.notify()
 
     def heal(self) -> list[str]:
         """Heal what was quarantined, now; the ids of these parts."""

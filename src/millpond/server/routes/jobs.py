@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Query, Request
@@ -24,6 +25,7 @@ from millpond.maps.log.queue import PartStatus
 from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
+from millpond.server.long_polls import polls_of
 from millpond.server.threads import in_thread
 from millpond.server.wire import RequestBody, relative
 
@@ -141,14 +143,14 @@ def _add_jobs(router: APIRouter, node: Node) -> None:
     async def get_job(
         request: Request, name: str, run: int = Query(0, ge=0), wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX),
     ) -> dict[str, Any]:  # fmt: skip
-        return _job(await in_thread(request, node.scheduler.wait, name, run, wait))
+        return await _waited(request, node, name, run, wait)
 
     @router.post("/jobs/{name}/run", summary="Run a job now, also a paused one", response_model=Called, tags=["jobs"])
     async def run_job(
         request: Request, name: str, wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX)
     ) -> dict[str, Any]:
         number = node.scheduler.call(name)
-        return _job(await in_thread(request, node.scheduler.wait, name, number, wait)) | {"run": number}
+        return await _waited(request, node, name, number, wait) | {"run": number}
 
     @router.post("/jobs/{name}/pause", summary="Do not run it by itself", response_model=JobResponse, tags=["jobs"])
     def pause_job(name: str) -> dict[str, Any]:
@@ -157,6 +159,15 @@ def _add_jobs(router: APIRouter, node: Node) -> None:
     @router.post("/jobs/{name}/resume", summary="Run it by itself again", response_model=JobResponse, tags=["jobs"])
     def resume_job(name: str) -> dict[str, Any]:
         return _job(node.scheduler.resume(name))
+
+
+async def _waited(request: Request, node: Node, name: str, number: int, seconds: float) -> dict[str, Any]:
+    """The job as it stands when a run has ended, or so many seconds have passed.
+
+    Raises: as `Scheduler.has_ended`.
+    """
+    await polls_of(request).until(partial(node.scheduler.has_ended, name, number), bool, seconds)
+    return _job(node.scheduler.status(name)[0])
 
 
 def _job(status: JobStatus) -> dict[str, Any]:

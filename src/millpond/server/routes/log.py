@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -34,10 +35,11 @@ from millpond.maps.log.log import Entry, first_position
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
-from millpond.nodes.acknowledgement import acknowledge
+from millpond.nodes.acknowledgement import LOOK_SECONDS, begin_acknowledgement
 from millpond.nodes.replication.copies import Copy
 from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
+from millpond.server.long_polls import map_reached, polls_of
 from millpond.server.ranged import file_chunks, ranged, tag_wanted
 from millpond.server.threads import in_thread
 from millpond.server.wire import RequestBody
@@ -113,7 +115,10 @@ def _add_log(router: APIRouter, node: Node) -> None:
         """
         if map is not None and not node.answers:
             await in_thread(request, node.need_ready)
-        return await in_thread(request, _log, node, after, limit, wait, map)
+        if wait:
+            polls = polls_of(request)
+            await polls.until(node.pond.log.position, lambda last: last[0] > after or node.stopping, wait)
+        return await in_thread(request, _log, node, after, limit, map)
 
     @router.post("/log/replication", tags=["nodes"], summary="Wait until this node has caught up")
     async def replicate(
@@ -129,9 +134,11 @@ def _add_log(router: APIRouter, node: Node) -> None:
         caller.need_all("write", maps or ())
         if maps is None and wanted.applied and not caller.may("write"):
             maps = [pond_map.name for pond_map in node.pond.maps() if caller.may("write", pond_map.name)]
-        return await in_thread(
-            request, _replicate, node, wanted.position, wanted.timeout, applied=wanted.applied, maps=maps
-        )
+        until = node.clock.monotonic() + wanted.timeout
+        position = await _pulled(request, node, wanted.position, wanted.timeout)
+        if wanted.applied:
+            await _applied(request, node, wanted.position, maps, until)
+        return {"position": position}
 
 
 def _add_acknowledgement(router: APIRouter, node: Node) -> None:
@@ -141,30 +148,46 @@ def _add_acknowledgement(router: APIRouter, node: Node) -> None:
         wanted: Acknowledgement,
     ) -> dict[str, int]:
         """With `write_to = "majority"`: answers when those nodes answer no question, or have the load. Primary only."""
-        await in_thread(request, acknowledge, node, wanted.position, wanted.without)
+        polls = polls_of(request)
+        wait = await in_thread(request, begin_acknowledgement, node, wanted.position, wanted.without)
+        while (seconds := wait.left_seconds()) > 0:
+            await polls.until(polls.rings, partial(ne, polls.rings()), min(seconds, LOOK_SECONDS))
+        await in_thread(request, node.need_primary)  # it may have ceased to be it meanwhile
         return {"position": wanted.position}
 
 
-def _log(node: Node, after: int, limit: int, wait: float, name: str | None) -> dict[str, Any]:
-    if wait:
-        _wait_for_next(node, after, wait)
+def _log(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any]:
     page = _page(node, after, limit, name)
     position, chain = node.pond.log.position()
     page |= {"last": {"position": position, "chain": chain}, "first": _first(node)}
     return page if name is None else page | {"applied": node.pond.log.applied(name)}
 
 
-def _replicate(node: Node, wanted: int, timeout: float, *, applied: bool, maps: Sequence[str] | None) -> dict[str, int]:
-    until = node.clock.monotonic() + timeout
-    position = node.follower.pull(wanted, timeout)
-    if applied:
-        node.pond.log.wait_applied(wanted, maps, timeout=max(until - node.clock.monotonic(), 0.0))
-    return {"position": position}
+async def _pulled(request: Request, node: Node, position: int, seconds: float) -> int:
+    """The position of this node, when it has entered everything up to one.
+
+    Raises: as `PositionWaits.wait`.
+    """
+    polls = polls_of(request)
+    waits = node.follower.waits
+    wait = waits.begin(position, seconds)
+    while not wait.arrived():
+        await polls.until(waits.progress, partial(ne, wait.seen), wait.look_again - node.clock.monotonic())
+    return wait.seen.position
 
 
-def _wait_for_next(node: Node, after: int, seconds: float) -> None:
-    """Wait for the entry after a position, or for the node to stop."""
-    node.pond.log.wait_position(after + 1, seconds, stopped=lambda: node.stopping)
+async def _applied(request: Request, node: Node, position: int, maps: Sequence[str] | None, until: float) -> None:
+    """Wait until everything up to a position is applied, at most until a monotonic time.
+
+    Raises: as `PondLog.wait_applied`.
+    """
+    polls = polls_of(request)
+    wait = await in_thread(request, node.pond.log.begin_wait, position, maps)
+    rings = polls.rings()
+    while not await in_thread(request, wait.ended) and node.clock.monotonic() < until and not node.stopping:
+        await polls.until(polls.rings, partial(ne, rings), until - node.clock.monotonic())
+        rings = polls.rings()
+    await in_thread(request, wait.conclude)
 
 
 def _first(node: Node) -> int:
@@ -225,7 +248,8 @@ def _add_copies(router: APIRouter, node: Node) -> None:
         """The LMDB file. Headers: `Shard-Position`, `Shard-Rows`, `Content-Checksum` (xxh3_128)."""
         copy = _resumed(node, request, position)
         if copy is None:
-            copy = await in_thread(request, _shard, node, name, position, incarnation, timeout)
+            left = await map_reached(request, node, name, position, timeout)
+            copy = await in_thread(request, _shard, node, name, position, incarnation, left)
         return _sent(request, copy, {"Shard-Position": str(copy.position), "Shard-Rows": str(copy.rows)})
 
     @router.get("/parts/{part_id}/stream", tags=["parts"], summary="A part as nodes send it", response_class=Response)
@@ -330,7 +354,8 @@ def _add_checks(router: APIRouter, node: Node) -> None:
         timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = WAIT_SECONDS_MAX,
     ) -> dict[str, Any]:
         """`position`: all entries up to it are applied; `entry`: the last that shaped the rows; 503 `merge_slow`."""
-        return await in_thread(request, node.local_peer.digest, name, position, timeout)
+        left = await map_reached(request, node, name, position, timeout)
+        return await in_thread(request, node.local_peer.digest, name, position, left)
 
     @router.post("/verify", tags=["nodes"], summary="Check every invariant on the data")
     async def verify(

@@ -21,6 +21,7 @@ from fastapi import APIRouter, Query, Request, Response
 from millpond.client.snapshots.fetch import ENTRY_HEADER, POND_HEADER
 from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
 from millpond.server.limits import GuardedRoute
+from millpond.server.long_polls import map_reached
 from millpond.server.ranged import file_chunks, ranged
 from millpond.server.threads import in_thread
 
@@ -46,8 +47,8 @@ def routes(node: Node) -> APIRouter:
     router = APIRouter(route_class=GuardedRoute, prefix="/v1/maps/{name}", tags=["snapshots"])
     publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots, node.local_peer.shaped)
 
-    def same_rows(name: str, entry: int, pin_ms: int) -> SnapshotManifest:
-        node.local_peer.wait_applied(name, entry, ENTRY_SECONDS)
+    def same_rows(name: str, entry: int, pin_ms: int, seconds: float) -> SnapshotManifest:
+        node.local_peer.wait_applied(name, entry, seconds)
         return publisher.same_rows(name, entry, pin_ms=pin_ms)
 
     @router.get(
@@ -64,7 +65,8 @@ def routes(node: Node) -> APIRouter:
         """The manifest of the snapshot that counts; docs/format/snapshot.md says how to read it."""
         window = (_instant(since), _instant(until))
         if entry:
-            chosen = await in_thread(request, same_rows, name, entry, pin * 1000)
+            left = await map_reached(request, node, name, entry, ENTRY_SECONDS)
+            chosen = await in_thread(request, same_rows, name, entry, pin * 1000, left)
         else:
             chosen = await in_thread(
                 request, publisher.manifest, name, keys=(key_from, key_to), window=window, fresh=fresh,

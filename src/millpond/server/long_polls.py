@@ -1,0 +1,205 @@
+"""Long polls: requests that wait for a change, and hold no thread meanwhile.
+
+    any thread:   something changed ─▶ ring
+    event loop:   look once at each thing that is waited for ─▶ wake the requests that have what they wait for
+    one thread:   waits on the node's clock for the time at which the next of them gives up ─▶ ring
+
+Threads ring when they have entered, merged or ended something. Many rings before the event loop comes to look are one.
+
+Invariants:
+* a change that is visible before its ring is seen by every request that waits then;
+* whatever rings, each thing is looked at once: what a look costs does not grow with the number of requests;
+* at most `polls_max` requests wait; one more is answered 503 with `Retry-After`;
+* all of them together need one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fastapi import Request
+
+from millpond.clock import Clock
+from millpond.errors import Unavailable
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+
+__all__ = ("POLLS_MAX", "LongPolls", "map_reached", "polling", "polls_of")
+
+POLLS_MAX = 4096
+
+Seen = TypeVar("Seen")
+
+
+@dataclass(eq=False, slots=True)
+class _Poll(Generic[Seen]):
+    """A request that waits: what it looks at, and until when."""
+
+    look: Callable[[], Seen]
+    holds: Callable[[Seen], bool]
+    due: float
+    turn: asyncio.Future[Seen] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class LongPolls:
+    """The requests of one application that wait for a change. Used by its event loop; any thread may `ring`."""
+
+    def __init__(self, clock: Clock, *, polls_max: int = POLLS_MAX) -> None:
+        self._clock, self._polls_max = clock, polls_max
+        self._polls: set[_Poll[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ringing = False
+        self._rings = 0
+        self._alarm, self._due = _Alarm(clock, self.ring), inf
+
+    @property
+    def count(self) -> int:
+        """The number of requests that wait."""
+        return len(self._polls)
+
+    def open(self) -> None:
+        """Belong to the event loop that runs."""
+        self._loop = asyncio.get_running_loop()
+
+    def rings(self) -> int:
+        """The number of changes so far, for those who look at something in a thread after each."""
+        return self._rings
+
+    def ring(self) -> None:
+        """Something changed, or time has passed; called by any thread."""
+        loop = self._loop
+        if loop is None or self._ringing:
+            return
+        self._ringing = True
+        with suppress(RuntimeError):  # the loop has ended, and everybody who waited with it
+            loop.call_soon_threadsafe(self._look)
+
+    async def until(self, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float) -> Seen:
+        """The result of `look` when that `holds`, or so many seconds have passed; `look` must be quick.
+
+        Raises: `Unavailable`, kind `long_polls_full`.
+        """
+        seen = look()
+        if holds(seen) or seconds <= 0:
+            return seen
+        if len(self._polls) >= self._polls_max:
+            raise Unavailable(
+                "as many requests wait for a change as may", kind="long_polls_full", polls_max=self._polls_max,
+                hint="send it again in a moment, without wait, or to another node",
+            )  # fmt: skip
+        poll = _Poll(look, holds, self._clock.monotonic() + seconds)
+        self._polls.add(poll)
+        self._due = min(poll.due, self._due)
+        self._alarm.set(self._due)
+        try:
+            return await poll.turn
+        finally:
+            self._polls.discard(poll)
+
+    def close(self) -> None:
+        """End the thread; nobody waits any more."""
+        self._loop = None
+        self._alarm.close()
+
+    def _look(self) -> None:
+        self._ringing = False  # before anything is looked at: who changes something from now on rings again
+        self._rings += 1
+        now = self._clock.monotonic()
+        seen: dict[Callable[[], Any], Any] = {}
+        for poll in self._polls:
+            if poll.turn.done():
+                continue
+            try:
+                if poll.look not in seen:
+                    seen[poll.look] = poll.look()
+                if now >= poll.due or poll.holds(seen[poll.look]):
+                    poll.turn.set_result(seen[poll.look])
+            except Exception as error:
+                poll.turn.set_exception(error)
+        self._due = min((poll.due for poll in self._polls if not poll.turn.done()), default=inf)
+        self._alarm.set(None if self._due == inf else self._due)
+
+
+@contextmanager
+def polling(node: Node) -> Iterator[LongPolls]:
+    """The long polls of a node, in the event loop that runs: they hear what is entered, merged and ended."""
+    polls = LongPolls(node.clock)
+    heard = (node.pond.loading.loads.listeners, node.follower.waits.listeners, node.scheduler.listeners)
+    for listeners in heard:
+        listeners.append(polls.ring)
+    polls.open()
+    try:
+        yield polls
+    finally:
+        for listeners in heard:
+            listeners.remove(polls.ring)
+        polls.close()
+
+
+def polls_of(request: Request) -> LongPolls:
+    """The long polls of the application that answers a request."""
+    polls: LongPolls = request.app.state.long_polls
+    return polls
+
+
+async def map_reached(request: Request, node: Node, name: str, position: int, seconds: float) -> float:
+    """Wait until a map has come to a position, or so many seconds have passed; the seconds that are left.
+
+    Raises: `NotFound` for the map; as `LongPolls.until`.
+    """
+    polls, log, until = polls_of(request), node.pond.log, node.clock.monotonic() + seconds
+    await polls.until(log.position, lambda last: last[0] >= position or node.stopping, seconds)
+    left = until - node.clock.monotonic()
+    await polls.until(partial(log.applied, name), lambda applied: applied >= position or node.stopping, left)
+    return max(until - node.clock.monotonic(), 0.0)
+
+
+class _Alarm:
+    """A thread that calls `act` when a time has come. It begins with the first time that is set."""
+
+    def __init__(self, clock: Clock, act: Callable[[], None]) -> None:
+        self._clock, self._act = clock, act
+        self._lock, self._changed = threading.Lock(), threading.Event()
+        self._due: float | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def set(self, due: float | None) -> None:
+        """Act at that time; at none."""
+        with self._lock:
+            if due == self._due:
+                return
+            self._due = due
+            self._changed.set()
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="long-polls", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            self._closed = True
+            self._changed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._changed.clear()
+                due, closed = self._due, self._closed
+            if closed:
+                return
+            if self._clock.wait(self._changed, due):
+                continue
+            with self._lock:
+                self._due = None if self._due == due else self._due
+            self._act()
