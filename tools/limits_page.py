@@ -199,6 +199,10 @@ NODES = [
     setting("time without a request", "idle_timeout", "the connection is closed"),
     constant("requests of a connection that wait for the one that is answered", "server.connections.PIPELINED_MAX",
              "the connection is closed"),
+    constant("bytes of a large body that are read after its request was answered",
+             "server.unread_bodies.LINGER_BYTES_MAX", "the connection is closed"),
+    constant("time for which they are read, and for which a smaller body may still come",
+             "server.unread_bodies.LINGER_SECONDS", "the connection is closed", "s"),
     setting("requests worked on at once", "threads", "more of them queue", "requests"),
     constant("requests that wait for a change: of the log, of a map, of a job", "server.long_polls.POLLS_MAX",
              "503 with `Retry-After`, `long_polls_full`"),
@@ -229,7 +233,11 @@ SECTIONS = (
     ("Input", INPUT, ""),
     ("Loads and parts", LOADS, ""),
     ("Queries", QUERIES, ""),
-    ("Nodes", NODES, "A node refuses a request before it reads the body, where the body says its length."),
+    (
+        "Nodes",
+        NODES,
+        "A node refuses a request before it reads the body, where the body says its length; the rest is not read.",
+    ),
     ("Files", DISK, "A pond has one LMDB environment for small records, and one for each map (its shard)."),
 )
 

@@ -13,6 +13,7 @@ Invariants:
 * a head is whole within `head_seconds` of its first byte, the first one of the connection's beginning;
 * a connection that carries no request is closed after `idle_seconds`, by uvicorn;
 * a client that takes nothing of its response for `stalled_seconds` is disconnected;
+* a body that has not come when its request is answered may come for a moment more: see `unread_bodies.py`;
 * at most `PIPELINED_MAX` requests of a connection wait for the one that is answered, and those of one read.
 """
 
@@ -30,6 +31,7 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import raise_file_limit
+from millpond.server.unread_bodies import LINGER_SECONDS, Linger, expect_body
 from millpond.settings import Settings
 
 __all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection")
@@ -121,6 +123,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._begun = False  # also by bytes that came with the end of the request before
         self._head_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
+        self._rest_timer: TimerHandle | None = None
+        self._linger: Linger | None = None
 
     # -- the connection begins and ends ---------------------------------------------------------------
 
@@ -138,6 +142,9 @@ class LimitedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         self._end_stall()
+        self._end_rest()
+        if self._linger is not None:
+            self._linger.end()
         if self._address is not None:
             self._counted.leave(self._address)
             self._address = None
@@ -158,6 +165,9 @@ class LimitedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, in pieces after each of which the limits hold."""
+        if self._linger is not None:
+            self._linger.take(data)
+            return
         while data and not self.transport.is_closing():
             room = self._limits.head_bytes_max - self._unused
             if room <= 0:
@@ -202,6 +212,7 @@ class LimitedConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """The first byte of a request came."""
         self._begun = True
+        self._unset_keepalive_if_required()  # it may have begun with the rest of the body before
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -209,6 +220,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._unused, self._in_head, self._begun = 0, False, False
         self._end_head()
         super().on_headers_complete()
+        expect_body(self, self.scope, self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body came."""
@@ -219,12 +231,35 @@ class LimitedConnection(HttpToolsProtocol):
         """The request is whole; what comes next is another head."""
         self._unused, self._in_head = 0, True
         super().on_message_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._end_rest()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self._limits.idle_seconds, self.timeout_keep_alive_handler
+            )
 
     def on_response_complete(self) -> None:
         """A response is written; when others wait for their turn, nothing more is read."""
         super().on_response_complete()
-        if self.pipeline and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
             self.flow.pause_reading()
+        if self.cycle.response_complete and not self._in_head and self._linger is None:
+            self._rest_timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+
+    # -- bodies that are not read ---------------------------------------------------------------------
+
+    def linger(self) -> None:
+        """Send nothing more, take a little of what still comes, and close."""
+        if self._linger is None and not self.transport.is_closing():
+            self._counted.refused("body_unread")
+            self._linger = Linger(self.transport, self.loop)
+            self.flow.resume_reading()
+
+    def _end_rest(self) -> None:
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
 
     # -- clients that do not read ---------------------------------------------------------------------
 

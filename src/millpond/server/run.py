@@ -38,6 +38,7 @@ from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
 from millpond.server.small_uploads import taking_small_uploads
 from millpond.server.transfers import GRACE_SECONDS, cut_off
+from millpond.server.unread_bodies import announce_close
 from millpond.settings import Settings
 from millpond.versions.place import VersionsPlace
 
@@ -124,7 +125,8 @@ class Service:
         self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)
         self.metrics.show_connections(self.connections)
         return uvicorn.Config(
-            counted, ssl_certfile=settings.tls_cert or None, ssl_keyfile=settings.tls_key or None, loop="uvloop",
+            announce_close(counted), interface="asgi3", ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None, loop="uvloop",
             http=cast(Any, self.connections), ws="none", lifespan="on", log_config=None,
             access_log=settings.access_log, server_header=False, backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
