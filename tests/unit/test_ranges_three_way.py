@@ -123,6 +123,33 @@ def test_every_case_beside_every_other(seed: int) -> None:
     assert left == expected_of(held[0], held[1], held[2])[1]
 
 
+def test_a_range_that_reaches_past_the_end_of_the_others() -> None:
+    """The rows of one side, in one range, go on behind the last key of base, which the other side left alone."""
+    base = {b"0158": ROW[1]}
+    ours = {**base, b"0045": ROW[2], b"0116": ROW[2]}
+    theirs = {**base, b"0017": ROW[3], b"0034": ROW[0], b"0062": ROW[1], b"0198": ROW[3]}
+    for one, other in ((ours, theirs), (theirs, ours)):
+        objects = Watched()
+        merged = ranges.merge_three_way(objects, *[written(objects, model) for model in (base, one, other)])
+        assert merged.index == written(Watched(), {**ours, **theirs})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_small_changes_everywhere(seed: int) -> None:
+    """Single keys of both sides, also behind the last of base, so that ranges of the three overlap in all ways."""
+    chance = np.random.default_rng(seed)
+    for _ in range(50):
+        numbers = chance.choice(200, chance.integers(1, 40), replace=False)
+        base: Model = {b"%04d" % number: ROW[int(chance.integers(4))] for number in numbers}
+        held = [base, dict(base), dict(base)]
+        for side in held[1:]:
+            for number, value in chance.integers((0, -1), (220, 4), (chance.integers(1, 6), 2)).tolist():
+                _put(side, b"%04d" % number, None if value < 0 else value)
+        objects = Watched()
+        merged = ranges.merge_three_way(objects, *[written(objects, model) for model in held], resolve)
+        assert merged.index == written(Watched(), expected_of(held[0], held[1], held[2], by_hash)[0])
+
+
 @MERGES
 @given(forks(), boundaries)
 def test_conflicts_are_listed_and_nothing_is_merged(models_: tuple[Model, Model, Model], limits: Boundaries) -> None:

@@ -304,6 +304,7 @@ class _Walk:
                 base, ours, theirs = (_rows_up_to(cursor, self._floor) for cursor in cursors)
                 yield _Torn(base, ours, theirs, self.same)
             else:
+                assert self._floor is None or settled.bound > self._floor, "the walk stands still"
                 self._floor = settled.bound
                 yield settled
             for cursor in cursors:
@@ -330,7 +331,8 @@ class _Walk:
             return None
         if mine.done or (mine.at_start and mine.entry.first > agreement.last):
             return _Settled(None, agreement.last)
-        return _Settled(mine, min(mine.entry.last, agreement.last))
+        reaches = agreement.reaches(mine.entry.last)  # also past the end of base, where its last key lies behind
+        return _Settled(mine, mine.entry.last if reaches else min(mine.entry.last, agreement.last))
 
     def _agreement(self, side: Cursor) -> _Agreement:
         """Found once for all ranges up to the next difference, so that a merge looks at each range once."""
