@@ -47,11 +47,12 @@ def kernels() -> str:
 
 
 def run() -> None:
-    """Use maps in every way, and print which kernels that took."""
+    """Use maps and versions in every way, and print which kernels that took."""
     for rows in (FEW, MANY):
         with tempfile.TemporaryDirectory() as folder, millpond.open(Path(folder) / "pond") as pond:
             use_maps(pond, rows)
             use_files(pond, Path(folder), rows)
+            use_versions(pond, rows)
     called = {(*place, spelled(types)) for place, door in KERNELS.items() for types in door.signatures}
     for line in sorted(called):
         sys.stdout.write(" ".join(line) + "\n")
@@ -142,6 +143,35 @@ def use_files(pond: Any, folder: Path, rows: int) -> None:
     made = pond.create_map("texts", kind="temporal_state", value="timestamp")
     pond.load_files(folder / "rows.csv", "texts")
     made.lookup(table["key"], at=table["effective_time"])
+
+
+# -- what versions do ---------------------------------------------------------------------------------
+
+
+def use_versions(pond: Any, rows: int) -> None:
+    """Stage, commit, read, compare and merge."""
+    main = pond.repositories.create(f"rows-{rows}").branch("main")
+    repository = pond.repository(f"rows-{rows}")
+    paths = [f"{number % 7}/{number}" for number in range(rows)]
+    main.staging.stage(pa.table({"path": paths, "checksum": paths}))
+    main.put("other", b"1")
+    main.commit()
+    for name, chosen in (("ours", paths[:1]), ("theirs", paths[-1:])):
+        branch = repository.create_branch(name, "main")
+        branch.staging.stage(pa.table({"path": chosen, "checksum": [name] * len(chosen)}))
+        branch.delete("other")
+        branch.diff()
+        branch.commit()
+        list(repository.diff_rows("main", name))
+    main.merge("ours")
+    main.merge("theirs")
+    repository.diff("main~1", "theirs")
+    main.staging.delete_prefix("1/")
+    main.list(delimiter="/")
+    main.stat("0/0")
+    main.staging.compact()
+    main.diff()
+    repository.collect()
 
 
 def main() -> None:

@@ -26,11 +26,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from millpond.errors import Corrupt, Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ("EVERYTHING", "KeyRange", "Part", "Prefix", "decode", "encode", "starting", "text_prefix")
 
@@ -135,6 +138,18 @@ class Prefix:
     def pack(self, *parts: Part) -> bytes:
         """The key of `parts` under this prefix; without parts, the prefix's own key."""
         return self.packed + encode(parts)
+
+    def pack_texts(self, texts: Sequence[str]) -> list[bytes]:
+        """`pack(text)` of each, for less.
+
+        >>> Prefix("runs").pack_texts(["a", "b"]) == [Prefix("runs").pack(text) for text in ("a", "b")]
+        True
+        """
+        whole = "".join(texts)
+        if "\x00" in whole or "\x01" in whole:  # they are escaped
+            return [self.pack(text) for text in texts]
+        before = self.packed + b"\x20"
+        return [before + _utf8(text) + b"\x00" for text in texts]
 
     def unpack(self, key: bytes) -> tuple[Part, ...]:
         """The parts of `key` after this prefix.

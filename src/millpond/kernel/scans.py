@@ -1,4 +1,7 @@
-"""Scans that skip: they look at one key of each group, however many there are in it."""
+"""Scans that skip: they look at one key of each group, however many there are in it; and rows by the block.
+
+A driver may read and write many rows for less than one by one costs. One that does has methods of these names.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 from millpond.kernel.keys import KeyRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millpond.kernel.keys import Part, Prefix
-    from millpond.kernel.space import ReadTransaction
+    from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("first_parts", "first_rows")
+__all__ = ("first_parts", "first_rows", "put_rows")
 
 
 class _BlockReads(Protocol):
@@ -29,6 +32,25 @@ def first_rows(tx: ReadTransaction, keys: KeyRange, limit: int, *, reverse: bool
     if own is not None:
         return cast("_BlockReads", tx).first_rows(keys, limit, reverse=reverse)
     return list(islice(tx.scan(keys, reverse=reverse), limit))
+
+
+class _BlockWrites(Protocol):
+    """A transaction that writes many rows for less than a put of each costs."""
+
+    def put_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """As the function of this name."""
+
+
+def put_rows(tx: Transaction, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    """Put rows, the keys with their values, in their order; by the driver's own means, where it has some.
+
+    Raises: `Invalid`, as a put does.
+    """
+    if getattr(tx, "put_rows", None) is not None:
+        cast("_BlockWrites", tx).put_rows(rows)
+        return
+    for key, value in rows:
+        tx.put(key, value)
 
 
 def first_parts(tx: ReadTransaction, prefix: Prefix) -> Iterator[Part]:

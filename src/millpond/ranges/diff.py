@@ -5,21 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import starting
-from millpond.ranges.canonical import equal_rows
+from millpond.ranges.equality import equal_at, rows_at
 from millpond.ranges.key_columns import key_column, lower_bound
 from millpond.ranges.merge import match_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import numpy.typing as npt
 
     from millpond.ranges.index import Index
     from millpond.stores.objects import Objects
@@ -122,17 +119,12 @@ def limited(found: Iterator[Difference], limit: int | None) -> Iterator[Differen
 def _compare(before: pa.RecordBatch, after: pa.RecordBatch, same: Sequence[str] | None) -> Difference:
     old, new = match_keys(before, after)
     both = (old >= 0) & (new >= 0)
-    was, now = _rows(before, old[both]), _rows(after, new[both])
-    shown = [batch if same is None else batch.select(list(same)) for batch in (was, now)]
-    changed = np.flatnonzero(~equal_rows(*shown))
+    was, now = old[both], new[both]
+    shown = [batch if same is None else batch.select(list(same)) for batch in (before, after)]
+    changed = ~equal_at(shown[0], was, shown[1], now)
     return Difference(
-        removed=_rows(before, old[new < 0]),
-        added=_rows(after, new[old < 0]),
-        before=_rows(was, changed),
-        after=_rows(now, changed),
+        removed=rows_at(before, old[new < 0]),
+        added=rows_at(after, new[old < 0]),
+        before=rows_at(before, was[changed]),
+        after=rows_at(after, now[changed]),
     )
-
-
-def _rows(batch: pa.RecordBatch, chosen: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """Some rows of a batch, in order; all of them are the batch itself."""
-    return batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))

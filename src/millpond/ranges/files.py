@@ -26,6 +26,7 @@ import xxhash
 
 from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
 from millpond.ranges.ids import FORMAT, Subject
+from millpond.ranges.packing import packed, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,8 +91,13 @@ def sealed_bytes(
     options: pa.ipc.IpcWriteOptions | None = None,
     format_number: int = FORMAT,
 ) -> pa.Buffer:
-    """A batch as a file with its seal, which stands beside what metadata its schema has."""
+    """A batch as a file with its seal, which stands beside what metadata its schema has.
+
+    A canonical batch that is compressed is packed first (`packing.py`).
+    """
     empty = f"{subject} {format_number} {id_} ".encode() + _ZEROS
+    if options is not None and options.compression is not None:
+        batch = packed(batch)
     data = write_batch(batch.replace_schema_metadata({**(batch.schema.metadata or {}), SEAL: empty}), options)
     places = _places(data, empty)
     assert len(places) == 2, "Arrow writes the schema in front and in the footer"
@@ -116,7 +122,10 @@ def read_sealed(
     seal = _SEALED.fullmatch((batch.schema.metadata or {}).get(SEAL, b""))
     if seal is None or seal.group(1, 2, 3) != (subject.encode(), b"%d" % FORMAT, id_.encode()):
         raise _refusal(subject, id_, data, name, where)
-    return batch
+    try:
+        return unpacked(batch)
+    except (ValueError, LookupError, pa.ArrowException) as error:
+        raise _refusal(subject, id_, data, name, where) from error
 
 
 def _refusal(subject: Subject, id_: str, data: pa.Buffer, name: str, where: str) -> MillpondError:

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millpond.ranges.canonical import equal_rows
 from millpond.ranges.diff import Difference
+from millpond.ranges.equality import equal_at, rows_at
 from millpond.ranges.key_columns import key_column, upper_bound
-from millpond.ranges.merge import match_keys, rows_at
+from millpond.ranges.merge import match_keys
 from millpond.ranges.spans import NO_SPANS, Spans
 from millpond.ranges.walk import Cursor
 from millpond.ranges.writer import RangeWriter
@@ -110,10 +110,10 @@ class _Compared:
             gone[here] |= cleared[self.base_rows[here]]
             gone &= ~put
         both = np.flatnonzero(here & put)
-        equal = equal_rows(
-            rows_at(self.base, self.base_rows[both]).select(list(same)),
-            rows_at(self.puts, self.put_rows[both]).select(list(same)),
-        )
+        names = list(same)
+        equal = equal_at(
+            self.base.select(names), self.base_rows[both], self.puts.select(names), self.put_rows[both]
+        )  # fmt: skip
         self.added = put & ~here
         self.changed = np.zeros(len(here), np.bool_)
         self.changed[both[~equal]] = True

@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.arrays.compiled import kernel
+from millpond.arrays.memory import load_u64, swap_u64
 
 __all__ = (
     "KeyColumn", "cut", "find_rows", "first_unordered", "hash_of_key", "key_column", "lower_bound", "merge_keys",
-    "search", "upper_bound",
+    "merge_three_keys", "search", "upper_bound",
 )  # fmt: skip
 
 _FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
@@ -61,9 +62,17 @@ def key_column(array: pa.Array) -> KeyColumn:
 def _compare(a, a_start, a_stop, b, b_start, b_stop):  # type: ignore[no-untyped-def]
     """Below zero, zero, above zero, as the bytes `a` sort before, with or after `b`."""
     shorter = min(a_stop - a_start, b_stop - b_start)
-    for k in range(shorter):
+    k = 0
+    while k + 8 <= shorter:  # eight bytes at a time: paths share long prefixes
+        left = load_u64(np.int64(a.ctypes.data) + a_start + k)
+        right = load_u64(np.int64(b.ctypes.data) + b_start + k)
+        if left != right:
+            return np.int64(1) if swap_u64(left) > swap_u64(right) else np.int64(-1)
+        k += 8
+    while k < shorter:
         if a[a_start + k] != b[b_start + k]:
             return np.int64(a[a_start + k]) - np.int64(b[b_start + k])
+        k += 1
     return np.int64(a_stop - a_start) - np.int64(b_stop - b_start)
 
 
@@ -189,5 +198,31 @@ def merge_keys(a_offsets, a_data, b_offsets, b_data, a_rows, b_rows):  # type: i
             a += 1
         if order >= 0:
             b += 1
+        at += 1
+    return at
+
+
+@kernel
+def merge_three_keys(a_offsets, a_data, b_offsets, b_data, c_offsets, c_data, rows):  # type: ignore[no-untyped-def]
+    """As `merge_keys`, of three columns: `rows` has a line for each, with room for all keys."""
+    a_count, b_count, c_count = len(a_offsets) - 1, len(b_offsets) - 1, len(c_offsets) - 1
+    a, b, c, at = 0, 0, 0, 0
+    while a < a_count or b < b_count or c < c_count:
+        has_a, has_b, has_c = a < a_count, b < b_count, c < c_count
+        if has_a and has_b:
+            order = _compare(a_data, a_offsets[a], a_offsets[a + 1], b_data, b_offsets[b], b_offsets[b + 1])
+            has_a, has_b = order <= 0, order >= 0
+        if has_c and has_a:
+            order = _compare(a_data, a_offsets[a], a_offsets[a + 1], c_data, c_offsets[c], c_offsets[c + 1])
+            has_a, has_b, has_c = order <= 0, has_b and order <= 0, order >= 0
+        elif has_c and has_b:
+            order = _compare(b_data, b_offsets[b], b_offsets[b + 1], c_data, c_offsets[c], c_offsets[c + 1])
+            has_b, has_c = order <= 0, order >= 0
+        rows[0, at] = a if has_a else -1
+        rows[1, at] = b if has_b else -1
+        rows[2, at] = c if has_c else -1
+        a += has_a
+        b += has_b
+        c += has_c
         at += 1
     return at

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Tombstones = Callable[[pa.RecordBatch], pa.Array | npt.NDArray[np.bool_]]
 
-__all__ = ("match_keys", "merge", "rows_at")
+__all__ = ("match_keys", "merge")
 
 
 def merge(
@@ -90,13 +90,6 @@ def _without(batch: pa.RecordBatch, tombstones: Tombstones) -> pa.RecordBatch:
     if isinstance(gone, pa.Array):
         gone = gone.to_numpy(zero_copy_only=False)
     return batch.filter(pa.array(~gone)) if gone.any() else batch
-
-
-def rows_at(batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """Some rows of a batch; all of them in order are the batch itself."""
-    if len(rows) == batch.num_rows and (rows == np.arange(len(rows))).all():
-        return batch
-    return batch.take(pa.array(rows))
 
 
 def match_keys(a: pa.RecordBatch, b: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

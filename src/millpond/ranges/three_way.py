@@ -29,15 +29,15 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Invalid
-from millpond.ranges.canonical import equal_rows
-from millpond.ranges.merge import match_keys, rows_at
+from millpond.ranges.equality import equal_at, rows_at
+from millpond.ranges.key_columns import key_column, merge_three_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 from millpond.ranges.writer import RangeWriter
 
@@ -76,6 +76,10 @@ class Side:
         """The entries of the keys that it has, in order."""
         return self.batch.take(pa.array(self.rows[self.present]))
 
+    def chosen(self, keys: npt.NDArray[Any]) -> Side:
+        """The side at some of the keys, as a mask or as their places."""
+        return Side(self.batch, self.rows[keys])
+
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
@@ -91,7 +95,7 @@ class Conflicts:
 
     def chosen(self, mask: npt.NDArray[np.bool_]) -> Conflicts:
         """Those where the mask is set."""
-        sides = (Side(side.batch, side.rows[mask]) for side in (self.base, self.ours, self.theirs))
+        sides = (side.chosen(mask) for side in (self.base, self.ours, self.theirs))
         return Conflicts(self.keys.filter(pa.array(mask)), *sides)
 
 
@@ -191,22 +195,24 @@ class _Torn:
         self, base: pa.RecordBatch, ours: pa.RecordBatch, theirs: pa.RecordBatch, same: Sequence[str] | None
     ) -> None:
         self._batches = [base, ours, theirs]
-        ours_rows, theirs_rows = match_keys(ours, theirs)
-        either = _picked([ours, theirs], np.where(ours_rows >= 0, ours_rows, theirs_rows + ours.num_rows))
-        base_rows, at = match_keys(base, either)
-        newer = (np.where(at >= 0, rows[at], -1) if len(rows) else at for rows in (ours_rows, theirs_rows))
-        self._sides = [Side(batch, rows) for batch, rows in zip(self._batches, (base_rows, *newer), strict=True)]
+        columns = [key_column(batch.column("key")) for batch in self._batches]
+        rows = np.empty((3, sum(map(len, columns))), np.int64)
+        count = merge_three_keys(*(part for column in columns for part in (column.offsets, column.data)), rows)
+        self._sides = [Side(batch, mine[:count]) for batch, mine in zip(self._batches, rows, strict=True)]
         of_base, of_ours, of_theirs = self._sides
-        self._chosen = np.full(len(base_rows), Choice.CONFLICT, np.int8)
-        self._chosen[_same(of_base, of_theirs, same)] = Choice.OURS
-        self._chosen[_same(of_base, of_ours, same)] = Choice.THEIRS
-        self._chosen[_same(of_ours, of_theirs, same)] = Choice.OURS
-        self._open = np.flatnonzero(self._chosen == Choice.CONFLICT)
+        left = _same(of_base, of_theirs, same)  # theirs left it as it was
+        self._chosen = np.where(left, Choice.OURS, Choice.THEIRS).astype(np.int8)
+        changed = np.flatnonzero(~left)  # the others are as in base, both sides agree, or it is a conflict
+        of_base, of_ours, of_theirs = (side.chosen(changed) for side in self._sides)
+        agreed = _same(of_ours, of_theirs, same)
+        self._chosen[changed[agreed]] = Choice.OURS
+        self._open = changed[~agreed & ~_same(of_base, of_ours, same)]
+        self._chosen[self._open] = Choice.CONFLICT
 
     @property
     def conflicts(self) -> Conflicts:
         """The keys that are nobody's by the rule alone."""
-        sides = [Side(side.batch, side.rows[self._open]) for side in self._sides]
+        sides = [side.chosen(self._open) for side in self._sides]
         rows = _places(sides, np.argmax([side.present for side in sides], axis=0))
         return Conflicts(_picked(self._batches, rows).column("key"), *sides)
 
@@ -238,7 +244,7 @@ def _same(a: Side, b: Side, same: Sequence[str] | None) -> npt.NDArray[np.bool_]
     out = ~a.present & ~b.present
     both = np.flatnonzero(a.present & b.present)
     left, right = (side.batch if same is None else side.batch.select(list(same)) for side in (a, b))
-    out[both] = equal_rows(rows_at(left, a.rows[both]), rows_at(right, b.rows[both]))
+    out[both] = equal_at(left, a.rows[both], right, b.rows[both])
     return out
 
 
@@ -254,19 +260,28 @@ def _places(sides: list[Side], chosen: npt.NDArray[np.integer]) -> _I64:
 
 
 def _picked(batches: list[pa.RecordBatch], rows: _I64) -> pa.RecordBatch:
-    """Rows of batches that are counted one behind the other; a batch of which none is wanted is not copied."""
+    """Rows of batches that are counted one behind the other; where few of a batch are wanted, only those are copied."""
     used, places, before, shift = [], rows, 0, 0
     for batch in batches:
-        mine = (rows >= before) & (rows < before + batch.num_rows)
-        if mine.any():
+        mine = np.flatnonzero((rows >= before) & (rows < before + batch.num_rows))
+        if len(mine) * 2 > batch.num_rows:
             used.append(batch)
-            places = np.where(mine, rows - shift, places)
-        else:
+            places = _put(places, mine, rows[mine] - before + shift)
             shift += batch.num_rows
+        elif len(mine):
+            used.append(batch.take(pa.array(rows[mine] - before)))
+            places = _put(places, mine, np.arange(shift, shift + len(mine)))
+            shift += len(mine)
         before += batch.num_rows
     if not used:
         return batches[0].slice(0, 0)
     return rows_at(used[0] if len(used) == 1 else pa.concat_batches(used), places)
+
+
+def _put(values: _I64, places: _I64, new: _I64) -> _I64:
+    out = values.copy()
+    out[places] = new
+    return out
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from millpond.kernel.keys import KeyRange
 from millpond.ranges import Difference, RangeReader, diff
-from millpond.ranges.canonical import equal_rows
-from millpond.ranges.key_columns import key_column
+from millpond.ranges.equality import equal_at
+from millpond.ranges.key_columns import key_column, lower_bound
 from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entries_of
 from millpond.versions.paging import Block, Listing, Page, page
 from millpond.versions.staging.layers import EVERY_KEY, Reading
@@ -84,8 +84,6 @@ def three_dot(site: Site, base: str, left: str, right: str, keys: KeyRange = EVE
 
 def _from(found: Difference, start: bytes) -> Difference:
     """The keys that are not below `start`."""
-    from millpond.ranges.key_columns import lower_bound
-
     parts = (found.removed, found.added, found.before, found.after)
     return Difference(*(part.slice(lower_bound(key_column(part.column("key")), start)) for part in parts))
 
@@ -96,8 +94,8 @@ def _mark(found: Difference, ours: RangeReader) -> _Marked:
     for base, right in ((found.removed, None), (None, found.added), (found.before, found.after)):
         shown = base if right is None else right
         assert shown is not None
-        present, held = _held(ours, shown.column("key"))
-        as_base, as_right = (_same(present, held, side) for side in (base, right))
+        numbers, rows = ours.find(shown.column("key"))
+        as_base, as_right = (_same(ours, numbers, rows, side) for side in (base, right))
         open_ = ~as_right
         keys.append(shown.column("key").filter(pa.array(open_)))
         masks.append(~as_base[open_])
@@ -108,24 +106,20 @@ def _mark(found: Difference, ours: RangeReader) -> _Marked:
     return _Marked(Difference(removed, added, before, after), np.concatenate(masks)[order])
 
 
-def _held(reader: RangeReader, keys: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.RecordBatch]:
-    """The keys that an index has, as a mask, and its rows of them."""
-    numbers, rows = reader.find(keys)
-    present = numbers >= 0
-    batches = [
-        reader.batch(number).take(pa.array(rows[numbers == number])) for number in np.unique(numbers[present]).tolist()
-    ]
-    none = pa.RecordBatch.from_pylist([], schema=reader.index.schema)
-    return present, pa.concat_batches(batches) if batches else none
+def _same(
+    reader: RangeReader, numbers: npt.NDArray[np.int32], rows: npt.NDArray[np.int32], side: pa.RecordBatch | None
+) -> npt.NDArray[np.bool_]:
+    """The keys at which an index holds what a side holds; a side of None holds nothing.
 
-
-def _same(present: npt.NDArray[np.bool_], held: pa.RecordBatch, side: pa.RecordBatch | None) -> npt.NDArray[np.bool_]:
-    """The keys at which an index holds what a side holds; a side of None holds nothing."""
+    `numbers` and `rows` are the places of the side's keys in the index.
+    """
     if side is None:
-        return ~present
-    out = np.zeros(len(present), np.bool_)
-    theirs = side.filter(pa.array(present)).select(list(IDENTITY))
-    out[present] = equal_rows(held.select(list(IDENTITY)), theirs)
+        return numbers < 0
+    out, names = np.zeros(len(numbers), np.bool_), list(IDENTITY)
+    for number in np.unique(numbers[numbers >= 0]).tolist():
+        here = np.flatnonzero(numbers == number)
+        held = reader.batch(number).select(names)
+        out[here] = equal_at(held, rows[here].astype(np.int64), side.select(names), here)
     return out
 
 
@@ -150,18 +144,30 @@ def _block(marked: _Marked) -> Block[Change]:
     sides = ((found.removed, None), (None, found.added), (found.before, found.after))
 
     def decode(wanted: Sequence[int]) -> list[Change]:
-        out = []
-        for at in wanted:
-            left, right = (_entry(side, int(rows[at])) for side in sides[kinds[at]])
-            torn = marked.conflict is not None and bool(marked.conflict[at])
-            out.append(Change(_TYPES[3 if torn else kinds[at]], keys[at].as_py().decode(), left, right))
-        return out
+        places = np.asarray(wanted)
+        paths = keys.take(pa.array(places)).cast(pa.string()).to_pylist()
+        lefts, rights = (_entries([side[at] for side in sides], kinds[places], rows[places]) for at in range(2))
+        torn = np.zeros(len(places), np.bool_) if marked.conflict is None else marked.conflict[places]
+        types = [_TYPES[kind] for kind in np.where(torn, 3, kinds[places]).tolist()]
+        return [
+            Change(type_, path, left, right)
+            for type_, path, left, right in zip(types, paths, lefts, rights, strict=True)
+        ]
 
     return Block(key_column(keys), decode)
 
 
-def _entry(side: pa.RecordBatch | None, row: int) -> Entry | None:
-    return None if side is None else next(entries_of(side.slice(row, 1)))
+def _entries(
+    parts: Sequence[pa.RecordBatch | None], kinds: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+) -> list[Entry | None]:
+    """One side's entries, by the kind of each difference; None where the side holds nothing."""
+    out: list[Entry | None] = [None] * len(kinds)
+    for kind, part in enumerate(parts):
+        here = np.flatnonzero(kinds == kind)
+        if part is not None and len(here):
+            for at, entry in zip(here.tolist(), entries_of(part.take(pa.array(rows[here]))), strict=True):
+                out[at] = entry
+    return out
 
 
 def change_page(found: Callable[[KeyRange], Iterator[_Marked]], listing: Listing) -> Page[Change]:

@@ -121,6 +121,9 @@ class _Collected(Generic[T]):
 
     def _take_block(self, block: Block[T], keys: KeyRange) -> KeyRange | None:
         reverse = self.listing.reverse
+        if not self.listing.delimiter:
+            self._take_rows(block)
+            return None
         rows: list[int] = []
         at = len(block.keys) - 1 if reverse else 0
         while 0 <= at < len(block.keys):
@@ -150,7 +153,18 @@ class _Collected(Generic[T]):
         self._decode(block, rows)
         return None
 
-    def _decode(self, block: Block[T], rows: list[int]) -> None:
+    def _take_rows(self, block: Block[T]) -> None:
+        """Without a delimiter every key is an item: those that fit are taken at once."""
+        count = len(block.keys)
+        room = self.listing.amount - len(self.items)
+        self.more = count > room
+        taken = min(count, room)
+        rows = range(count - 1, count - 1 - taken, -1) if self.listing.reverse else range(taken)
+        if taken:
+            self.last = block.keys[rows[-1]]
+            self._decode(block, rows)
+
+    def _decode(self, block: Block[T], rows: Sequence[int]) -> None:
         if rows:
             self.items += block.decode(rows)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 import lmdb
 
 from millpond.kernel.keys import starting
-from millpond.kernel.space import KEY_BYTES_MAX, check_row, transaction_over
+from millpond.kernel.space import KEY_BYTES_MAX, VALUE_BYTES_MAX, check_row, transaction_over
 from millpond.stores.lmdb.errors import translated
 from millpond.stores.lmdb.long_keys import (
     GROUP_BYTES,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ("LmdbTransaction",)
 
+_key, _value = itemgetter(0), itemgetter(1)
 _KEYS_LISTED = 10_000
 """Keys that `delete_range` holds in memory at one time."""
 
@@ -64,6 +66,16 @@ class LmdbTransaction:
             place = place_of(key)
             content = with_row(self._stored(place), key, value)
             self._change(lambda: self._transaction.put(place, content))
+
+    def put_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Put rows, the keys with their values: the loop over them is LMDB's binding's, not ours."""
+        lengths = [len(key) for key, _ in rows]
+        plain = bool(rows) and min(lengths) > 0 and max(lengths) <= PLAIN_KEY_BYTES_MAX
+        if plain and max(map(len, map(_value, rows))) <= VALUE_BYTES_MAX:
+            self._change(lambda: self._transaction.cursor().putmulti(rows) is not None)
+            return
+        for key, value in rows:
+            self.put(key, value)
 
     def delete(self, key: bytes) -> bool:
         if 0 < len(key) <= PLAIN_KEY_BYTES_MAX:
@@ -102,7 +114,7 @@ class LmdbTransaction:
             rows = list(islice(cursor.iterprev() if reverse else cursor.iternext(), limit))
         except lmdb.Error as error:
             raise translated(error, self._path) from error
-        if any(len(key) >= GROUP_BYTES for key, _ in rows):
+        if max(map(len, map(_key, rows)), default=0) >= GROUP_BYTES:
             return list(islice(self.scan(keys, reverse=reverse), limit))
         if rows and not keys.holds(rows[-1][0]):
             inside = bisect_left(rows, True, key=lambda row: not keys.holds(row[0]))

@@ -21,6 +21,7 @@ import pytest
 
 from millpond.errors import Closed, Internal, Invalid, Uncertain
 from millpond.kernel.keys import EVERYTHING, KeyRange, Prefix
+from millpond.kernel.scans import put_rows
 from millpond.kernel.space import KEY_BYTES_MAX, ReadTransaction, Space, Transaction, WouldBlock
 
 if TYPE_CHECKING:
@@ -128,6 +129,18 @@ class SpaceContract(ABC):
             return transaction.get_many([b"a", b"new", b"b"])
 
         assert space.write(change) == [None, b"2", b""]
+
+    def test_rows_are_put_as_one_by_one(self, space: Space) -> None:
+        rows = [(b"b", b"1"), (b"x" * KEY_BYTES_MAX, b"long"), (b"a", b""), (b"b", b"2")]
+        for some in (rows, rows[:1], rows[2:], []):
+            space.write(_putting({b"b": b"0"}))
+            space.write(lambda tx, some=some: put_rows(tx, some))  # type: ignore[misc]
+            with space.read() as transaction:
+                assert {key: transaction.get(key) for key, _ in some} == dict(some)
+        with pytest.raises(Invalid):
+            space.write(lambda tx: put_rows(tx, [(b"c", b""), (b"", b"")]))
+        with space.read() as transaction:
+            assert transaction.get(b"c") is None
 
     def test_a_prefix_is_scanned_alone(self, space: Space) -> None:
         runs = Prefix("runs")

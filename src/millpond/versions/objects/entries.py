@@ -113,9 +113,14 @@ def entry_at(batch: pa.RecordBatch, row: int) -> Entry:
 
 def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:
     """The rows as values."""
-    columns = [batch.column(name).to_pylist() for name in ENTRIES.names]
-    for key, address, size, mtime, checksum, content_type, metadata in zip(*columns, strict=True):
-        yield Entry(key.decode(), address, size, mtime, checksum, content_type, read_metadata(metadata))
+    columns = [batch.column(name) for name in ENTRIES.names]
+    columns[0] = columns[0].cast(pa.string())
+    for path, address, size, mtime, checksum, content_type, metadata in zip(
+        *(column.to_pylist() for column in columns), strict=True
+    ):
+        yield Entry(
+            path, address, size, mtime, checksum, content_type, read_metadata(metadata) if metadata else {}
+        )  # fmt: skip
 
 
 def batch_of(entries: list[Entry]) -> pa.RecordBatch:

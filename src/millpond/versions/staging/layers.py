@@ -107,8 +107,7 @@ def _token_blocks(reading: Reading, token: str, bounds: Bounds) -> Iterator[pa.R
             keys = KeyRange(keys.start, last)
         else:
             keys = KeyRange(last + b"\0", keys.stop)
-        found, values = zip(*rows, strict=True)
-        yield decode_block(prefix, found, values)
+        yield decode_block(prefix, [key for key, _ in rows], [value for _, value in rows])
         if len(rows) < count:
             return
 

@@ -166,7 +166,7 @@ def find_presence(site: Site, index: str, paths: Sequence[str]) -> list[int]:
     Raises: `NotFound`, `Corrupt`.
     """
     reader = RangeReader(site.ranges, site.index(index))
-    numbers, rows = reader.find(pa.array([path.encode() for path in paths], pa.binary()))
+    numbers, rows = reader.find(pa.array(paths, pa.string()).cast(pa.binary()))
     shows = np.where(numbers >= 0, 1, -1)
     if "deleted" in reader.index.schema.names:
         for number in np.unique(numbers[numbers >= 0]).tolist():
@@ -183,7 +183,7 @@ def find_rows(site: Site, index: str, paths: Sequence[str]) -> dict[str, Entry |
     Raises: `NotFound`, `Corrupt`.
     """
     reader = RangeReader(site.ranges, site.index(index))
-    numbers, rows = reader.find(pa.array([path.encode() for path in paths], pa.binary()))
+    numbers, rows = reader.find(pa.array(paths, pa.string()).cast(pa.binary()))
     found: dict[str, Entry | None] = {}
     for path, number, row in zip(paths, numbers.tolist(), rows.tolist(), strict=True):
         if number >= 0:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from millpond.errors import Conflict, NotFound
+from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import get_commit
 from millpond.versions.keyspaces import CLEARED, STAGED
@@ -161,14 +162,12 @@ def put_entries(site: Site, branch: str, batch: pa.RecordBatch, *, force: bool =
 
     Raises: as `put_entry`.
     """
-    paths = [key.decode() for key in batch.column("key").to_pylist()]
+    paths = batch.column("key").cast(pa.string()).to_pylist()
     values = encode_rows(batch)
 
     def change(tx: Transaction) -> tuple[str, int]:
         record = _begin(site, tx, branch, force=force)
-        rows = STAGED[record.staging_token]
-        for path, value in zip(paths, values, strict=True):
-            tx.put(rows.pack(path), value)
+        put_rows(tx, list(zip(STAGED[record.staging_token].pack_texts(paths), values, strict=True)))
         return record.staging_token, values.count(TOMBSTONE)
 
     _count(site, branch, *site.space.write(change))
@@ -192,46 +191,53 @@ def delete_paths(site: Site, branch: str, paths: Sequence[str], *, force: bool =
 
 def _delete(site: Site, tx: Transaction, record: BranchRecord, below: Below) -> tuple[int, str, int]:
     token, paths = record.staging_token, below.paths
-    keys = [STAGED[token].pack(path) for path in paths]
+    keys = STAGED[token].pack_texts(paths)
     rows = tx.get_many(keys)
     hidden = _clears(tx, token)
-    under = _present(site, tx, record, below, [at for at, path in enumerate(paths) if not hidden(path)])
-    present = tombstones = 0
+    open_ = range(len(paths)) if hidden is None else [at for at, path in enumerate(paths) if not hidden(path)]
+    under = _present(site, tx, record, below, open_)
+    present, tombstones = 0, []
     for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
         if row == TOMBSTONE:
             continue
-        if at in under:
-            tx.put(key, TOMBSTONE)
-            tombstones += 1
+        if under[at]:
+            tombstones.append((key, TOMBSTONE))
         elif row is not None:
             tx.delete(key)
-        present += row is not None or at in under
-    return present, token, tombstones
+        else:
+            continue
+        present += 1
+    put_rows(tx, tombstones)
+    return present, token, len(tombstones)
 
 
-def _clears(tx: ReadTransaction, token: str) -> Callable[[str], bool]:
-    """True for the paths that a range tombstone of the token hides."""
+def _clears(tx: ReadTransaction, token: str) -> Callable[[str], bool] | None:
+    """True for the paths that a range tombstone of the token hides; None when it has no range tombstone."""
     if next(tx.keys(CLEARED[token].range()), None) is None:
-        return lambda _: False
+        return None
     return lambda path: is_cleared(tx, token, path)
 
 
-def _present(site: Site, tx: ReadTransaction, record: BranchRecord, below: Below, places: Sequence[int]) -> set[int]:
-    """The places among the paths that the layers below the staging token show something at."""
-    found: set[int] = set()
-    rest = list(places)
+def _present(site: Site, tx: ReadTransaction, record: BranchRecord, below: Below, places: Sequence[int]) -> list[bool]:
+    """Of each path, at those places, true when the layers below the staging token show something there."""
+    found = [False] * len(below.paths)
+    rest: Sequence[int] = places
     for layer in record.sealed:
         if layer.index is not None:
             shows = below.presence(layer.index)
-            found.update(at for at in rest if shows[at] > 0)
+            for at in rest:
+                found[at] = shows[at] > 0
             rest = [at for at in rest if shows[at] < 0]
             continue
-        rows = tx.get_many([STAGED[layer.id].pack(below.paths[at]) for at in rest])
+        rows = tx.get_many(STAGED[layer.id].pack_texts([below.paths[at] for at in rest]))
         hidden = _clears(tx, layer.id)
-        found.update(at for at, row in zip(rest, rows, strict=True) if row is not None and row != TOMBSTONE)
-        rest = [at for at, row in zip(rest, rows, strict=True) if row is None and not hidden(below.paths[at])]
+        for at, row in zip(rest, rows, strict=True):
+            found[at] = row is not None and row != TOMBSTONE
+        missing = [at for at, row in zip(rest, rows, strict=True) if row is None]
+        rest = missing if hidden is None else [at for at in missing if not hidden(below.paths[at])]
     shows = below.presence(record.compacted_index or get_commit(tx, site.graph.commits, record.commit_id).tree)
-    found.update(at for at in rest if shows[at] > 0)
+    for at in rest:
+        found[at] = shows[at] > 0
     return found
 
 
