@@ -119,8 +119,10 @@ class Pond:
             background = Background()
             opened.callback(background.close)
             self.repositories = Repositories(
-                place.space, clock, place.open_store, after=background, namespace=place.namespace
-            )
+                place.space, clock, place.open_store, open_source=place.open_source, after=background,
+                namespace=place.namespace,
+            )  # fmt: skip
+            opened.callback(self.repositories.close)
             self._recover()
             self._resources = opened.pop_all()
 

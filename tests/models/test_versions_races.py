@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from millpond.clock import ManualClock, SystemClock
@@ -17,13 +18,16 @@ from millpond.ranges import Boundaries
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.testing.faulty_space import FaultySpace
+from millpond.versions.branch import Branch
 from millpond.versions.collect import active_commits
 from millpond.versions.graph.commits import Commit
+from millpond.versions.imports.locations import Location, PrefixLocation
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.site import CompactionRules, Retention
+from millpond.versions.staging import bulk
 from tests.version_spaces import SPACES, open_space
 
 SMALL = Boundaries(rows_min=2, rows_max=6, bits=1)
@@ -119,13 +123,32 @@ ACTS: dict[str, Callable[[Repository], object]] = {
     "restore": lambda repository: repository.branch("main").reset(prefix="a/"),
     "delete prefix": lambda repository: repository.branch("main").staging.delete_prefix("a/"),
     "collect": lambda repository: repository.collect(grace_ms=0),
+    "upload": lambda repository: _upload(repository.branch("main")),
+    "import": lambda repository: repository.branch("side").imports.commit(_locations()),
+    "import staged": lambda repository: repository.branch("main").imports.stage(_locations()),
+    "stage": lambda repository: _stage(repository.branch("main")),
 }
 
 
-def _table() -> object:
-    import pyarrow as pa
-
+def _table() -> pa.RecordBatch:
     return pa.record_batch({"path": [f"a/{number:02}" for number in range(9)], "checksum": ["2"] * 9})
+
+
+def _locations() -> list[Location]:
+    return [PrefixLocation(f"local://{Path(__file__).parents[1]}/data/ranges-2/", "a")]
+
+
+def _upload(branch: Branch) -> None:
+    upload = branch.uploads.create("a/03")
+    for number in (2, 1):
+        branch.uploads.put_part(upload.id, number, b"part")
+    branch.uploads.complete(upload.id)
+
+
+def _stage(branch: Branch) -> None:
+    """Rows out of order, in chunks that become runs."""
+    rows = [pa.record_batch({"path": [f"a/{number:02}"], "checksum": ["3"]}) for number in (5, 4, 3, 20)]
+    bulk.stage_rows(branch.site, branch.name, rows, chunk_rows=1, segment_rows_min=1)
 
 
 def prepared(repositories: Repositories) -> Repository:

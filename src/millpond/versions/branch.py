@@ -5,7 +5,8 @@
     fix.commit("January")
     pond.repository("flights").branch("main").merge("fix")
 
-`Branch.staging` has the verbs of bulk and of maintenance.
+`Branch.staging` has the verbs of bulk and of maintenance, `Branch.uploads` multipart uploads, and `Branch.imports`
+takes in what lies elsewhere.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from millpond.kernel.keys import starting
 from millpond.versions.commits import Message, commit_staged
 from millpond.versions.compaction import Compacted, compact, is_due
 from millpond.versions.diffs import Change, change_page, change_rows, two_dot
+from millpond.versions.imports.importing import Imports
 from millpond.versions.merges import Merging, Resolution, Strategy, cherry_pick, merge_into, revert
+from millpond.versions.multipart import Uploads
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name, upload
 from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference
 from millpond.versions.resets import reset_all, reset_hard, reset_path, restore_prefix
 from millpond.versions.staging.branches import BranchRecord, get_branch
+from millpond.versions.staging.bulk import Rows, stage_rows
 from millpond.versions.staging.publishing import collections
 from millpond.versions.staging.reads import at, view_of
-from millpond.versions.staging.segments import normal_batch, push_segment, sorted_changes, write_segment
+from millpond.versions.staging.segments import normal_batch, push_segment, write_segment
 from millpond.versions.staging.writes import (
     Condition,
     delete_paths,
     delete_prefix,
-    put_entries,
     put_entry,
     set_metadata,
 )
@@ -44,9 +47,6 @@ if TYPE_CHECKING:
     from millpond.versions.site import Site
 
 __all__ = ("Branch", "Staging")
-
-SEGMENT_ROWS_MIN = 4_096
-"""Rows from which a table is staged as a segment: fewer cost less as rows of the token."""
 
 
 class Branch(Reference):
@@ -60,6 +60,8 @@ class Branch(Reference):
         super().__init__(site, name)
         self.name = name
         self.staging = Staging(site, name)
+        self.uploads = Uploads(site, name)
+        self.imports = Imports(site, name)
 
     def put(
         self, path: str, body: bytes | memoryview | Iterable[bytes | memoryview], *,
@@ -193,18 +195,16 @@ class Staging:
         put_entry(self.site, self.name, entry, condition, force=force)
         return entry
 
-    def stage(self, table: pa.Table | pa.RecordBatch, *, force: bool = False) -> int:
-        """Stage the rows of a table, all or none; how many. Columns: `path`, and any of `address`, `size`, `mtime`,
-        `checksum`, `content_type`, `metadata`, `deleted`. Of rows of one path the last one counts.
+    def stage(self, rows: Rows, *, force: bool = False) -> int:
+        """Stage the rows of a table, or of a stream of batches, all or none; how many. Columns: `path`, and any of
+        `address`, `size`, `mtime`, `checksum`, `content_type`, `metadata`, `deleted`. Of one path the last row counts.
 
         Raises: `Invalid` for columns or paths.
         """
-        batch = normal_batch(table, mtime=self.site.seconds())
-        if batch.num_rows < SEGMENT_ROWS_MIN:
-            put_entries(self.site, self.name, batch, force=force)
-        else:
-            self.push([sorted_changes(batch)], force=force)
-        return batch.num_rows
+        count, staged = stage_rows(self.site, self.name, rows, force=force)
+        if staged is not None:
+            self._compact_if_due()
+        return count
 
     def push(self, batches: Iterable[pa.RecordBatch], *, force: bool = False) -> int:
         """Stage batches that are sorted by path over all of them, as one segment, in bounded memory; how many rows.
@@ -215,9 +215,12 @@ class Staging:
         index = write_segment(self.site, (normal_batch(batch, mtime=now) for batch in batches))
         if index.count:
             push_segment(self.site, self.name, index, count, force=force)
-            if self.due():
-                self.site.after(lambda: self.compact(paused=True))
+            self._compact_if_due()
         return index.count
+
+    def _compact_if_due(self) -> None:
+        if self.due():
+            self.site.after(lambda: self.compact(paused=True))
 
     def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int:
         """Delete paths, all or none; how many of them were there."""

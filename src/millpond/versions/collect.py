@@ -8,7 +8,9 @@ commits, and, while they are young, commits without children are active. Without
 
 Invariants:
 * An object younger than the grace time stays: its entry may not be staged yet. Its name tells its time.
-* What becomes needed while the collection runs stays (`staging/publishing.py`).
+* What becomes needed while the collection runs stays (`staging/publishing.py`). While an import runs, ranges and
+  indexes stay: those that it writes are named by no row yet.
+* The object and the parts of a multipart upload that is open stay. One that is over loses its row, then its parts.
 * Objects outside of `data/`, or with names that tell no time, are never deleted. Nor is anything by a dry run.
 * Memory: eight bytes for each needed object.
 """
@@ -29,8 +31,10 @@ from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.ranges import index_name, open_range, range_name
 from millpond.versions.graph.commits import Commit, read_commits
-from millpond.versions.keyspaces import BRANCH, TAG
-from millpond.versions.objects.uploads import DATA, relative_address, time_of
+from millpond.versions.imports.jobs import running_imports
+from millpond.versions.keyspaces import BRANCH, TAG, UPLOAD
+from millpond.versions.multipart import OPEN_MS_MAX, OpenUpload, open_uploads
+from millpond.versions.objects.uploads import DATA, relative_address, stem_of, time_of
 from millpond.versions.site import Retention, read_setting
 from millpond.versions.staging.branches import BranchRecord, Layer, parse_branch
 from millpond.versions.staging.layers import Bounds, token_stream
@@ -39,7 +43,7 @@ from millpond.versions.staging.publishing import begin_collecting, end_collectin
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from millpond.kernel.space import ReadTransaction
+    from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.stores.objects import ObjectInfo
     from millpond.versions.site import Site
 
@@ -79,6 +83,9 @@ class _State:
     branches: dict[str, BranchRecord]
     tags: set[str]
     rules: Retention | None
+    uploads: dict[str, OpenUpload]
+    """Multipart uploads that are not complete, by the beginnings of the names that belong to them."""
+    importing: bool
 
     @classmethod
     def read(cls, site: Site) -> _State:
@@ -86,6 +93,8 @@ class _State:
             return cls(
                 {commit.id: commit for commit in read_commits(tx, site.graph.commits)}, _branches(tx, site.uid),
                 {row.decode() for _, row in tx.scan(TAG[site.uid].range())}, read_setting(tx, site.uid, Retention)[0],
+                {upload.address: upload for upload in open_uploads(tx, site.uid)},
+                running_imports(tx, site.uid, site.clock.now_ms()),
             )  # fmt: skip
 
     @property
@@ -141,6 +150,8 @@ def collect(site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> G
     Raises: `Conflict` when another collection deletes; `NotFound`, `Corrupt` for ranges: nothing is deleted then.
     """
     before = site.clock.now_ms() - grace_ms
+    if not dry_run:
+        _end_uploads(site)
     state = _State.read(site)
     heads = {name: record.commit_id for name, record in state.branches.items()}
     active = active_commits(state.commits, heads, state.tags, state.rules, site.seconds())
@@ -150,6 +161,7 @@ def collect(site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> G
     step("collect.marked")
     for infos in _blocks(site.data.list(DATA, prefix=f"{DATA}/")):
         old = [info for info in infos if (time := time_of(info.name)) is not None and time < before]
+        old = [info for info in old if stem_of(info.name) not in state.uploads]
         unneeded = [info for info, there in zip(old, needed.holds([i.name for i in old]), strict=True) if not there]
         for info in unneeded:
             garbage.add(info.name)
@@ -158,8 +170,22 @@ def collect(site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> G
         if not dry_run and unneeded:
             site.data.delete(*(info.name for info in unneeded))
             step("collect.objects_deleted")
-    _collect_ranges(site, state, garbage)
+    if not state.importing:
+        _collect_ranges(site, state, garbage)
     return garbage
+
+
+def _end_uploads(site: Site) -> None:
+    """Delete the rows of uploads that were not completed in their time."""
+    now = site.clock.now_ms()
+
+    def end(tx: Transaction) -> None:
+        for found in list(open_uploads(tx, site.uid)):
+            if now >= found.created_ms + OPEN_MS_MAX:
+                tx.delete(UPLOAD[site.uid].pack(found.id))
+
+    site.space.write(end)
+    step("collect.uploads_ended")
 
 
 class _Needed:
@@ -248,6 +274,8 @@ def _collect_ranges(site: Site, state: _State, garbage: Garbage) -> None:
     try:
         step("collect.deleting")
         later = _State.read(site)
+        if later.importing:
+            return
         needed = _files(site, later.trees - state.trees)
         for at in range(0, len(unneeded), 100):
             if site.clock.now_ms() >= until - 1_000:

@@ -11,14 +11,17 @@ __all__ = (
     "COMMIT",
     "DELETED",
     "DROPPED",
+    "IMPORT",
     "PLACE",
     "REPOSITORY",
     "SETTING",
     "SHARED",
     "SIGNING",
+    "SIGNING_KEY",
     "STAGED",
     "TAG",
     "TURN",
+    "UPLOAD",
 )
 
 # A clone copies maps; the repositories of a folder stay with the folder, as the objects in it do.
@@ -72,4 +75,16 @@ SHARED = REGISTRY.register(
 )  # fmt: skip
 SIGNING = REGISTRY.register(
     "versions", "signing", (), _FOLDER, "text", "the key of signatures that clients of versions carry back to a node"
+)  # fmt: skip
+UPLOAD = REGISTRY.register(
+    "versions", "upload", ("repository uid", "upload"), _FOLDER, "JSON",
+    "a multipart upload that is not complete: its branch, path and address",
+)  # fmt: skip
+IMPORT = REGISTRY.register(
+    "versions", "import", ("repository uid", "import"), _FOLDER, "JSON",
+    "an import: its branch, progress and outcome, and until when its process is taken to live",
+)  # fmt: skip
+SIGNING_KEY = REGISTRY.register(
+    "versions", "signing_key", ("key id",), _FOLDER, "JSON",
+    "a key by which addresses and URLs are signed, and its time",
 )  # fmt: skip

@@ -26,11 +26,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from millpond.errors import Closed, Corrupt, Invalid, Unavailable
 from millpond.json_forms import FormError, JsonForm
 from millpond.stores.objects import open_objects
+from millpond.stores.objects.sources import open_source
 from millpond.versions.keyspaces import PLACE, REPOSITORY, SHARED
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.stores.objects import ObjectStore
+    from millpond.stores.objects.sources import Source
 
 __all__ = ("Placed", "VersionsPlace", "placed", "without_password")
 
@@ -76,6 +78,8 @@ class Placed:
 
     space: Space
     open_store: Callable[[str], ObjectStore]
+    open_source: Callable[[str], Source]
+    """Opens the root of addresses that other programs write."""
     namespace: Callable[[str], str]
     """The namespace of a repository that names none, by a name of its own."""
     close: Callable[[], None]
@@ -95,13 +99,17 @@ def placed(own: Space, folder: Path, given: VersionsPlace, random_id: Callable[[
         )  # fmt: skip
     if not given.space and noted is None:
         base = str(folder / "repositories")
-        return Placed(own, _opener(lambda: base, given.config), _naming(lambda: given.objects), _nothing)
+        return Placed(
+            own, _opener(lambda: base, given.config), _source_opener(lambda: base, given.config),
+            _naming(lambda: given.objects), _nothing,
+        )  # fmt: skip
     shared = _SharedSpace(own, given, noted, random_id)
     if given.space:
         shared.inner()
     return Placed(
-        shared, _opener(shared.objects, given.config), _naming(lambda: given.objects or shared.objects()), shared.close
-    )
+        shared, _opener(shared.objects, given.config), _source_opener(shared.objects, given.config),
+        _naming(lambda: given.objects or shared.objects()), shared.close,
+    )  # fmt: skip
 
 
 def _nothing() -> None:
@@ -131,6 +139,15 @@ def _opener(base: Callable[[], str], config: Mapping[str, object]) -> Callable[[
         return open_objects(place, **config) if place.startswith("s3://") else open_objects(place)
 
     return open_store
+
+
+def _source_opener(base: Callable[[], str], config: Mapping[str, object]) -> Callable[[str], Source]:
+    def open_root(root: str) -> Source:
+        below = base() if root == LOCAL else ""
+        folder = Path(below) if below and "://" not in below else None
+        return open_source(root, folder, config)
+
+    return open_root
 
 
 class _SharedSpace:

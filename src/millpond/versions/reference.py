@@ -13,7 +13,7 @@ from millpond.ranges.key_columns import key_column
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.history import filtered_log
 from millpond.versions.objects.entries import Entry, entries_of
-from millpond.versions.objects.uploads import is_full_address, read_bytes
+from millpond.versions.objects.uploads import read_bytes
 from millpond.versions.paging import Block, Listing, Page, page
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.layers import Bounds
@@ -83,10 +83,8 @@ class Reference:
         Raises: as `get`.
         """
         entry = self.stat(path)
-        store, address = self.site.data, entry.address
-        if is_full_address(address):
-            store, address = self.site.elsewhere(address)
-        return read_bytes(store, address, start, entry.size if stop is None else min(stop, entry.size))
+        place, name = self.site.place(entry.address)
+        return read_bytes(place, name, start, entry.size if stop is None else min(stop, entry.size))
 
     def list(
         self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False

@@ -20,10 +20,13 @@ from millpond.json_forms import to_json
 from millpond.kernel.keys import KeyRange, starting, text_prefix
 from millpond.kernel.steps import step
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
+from millpond.stores.objects.sources import open_source
 from millpond.versions.compaction import compact
 from millpond.versions.graph.commits import Commit, put_commit
 from millpond.versions.graph.names import check_branch, check_repository
-from millpond.versions.keyspaces import BRANCH, COMMIT, DELETED, REPOSITORY, SETTING, TAG, TURN
+from millpond.versions.imports.jobs import ImportJobs
+from millpond.versions.keyspaces import BRANCH, COMMIT, DELETED, IMPORT, REPOSITORY, SETTING, TAG, TURN, UPLOAD
+from millpond.versions.objects.signing import Signer
 from millpond.versions.paging import Listing, Page
 from millpond.versions.repository import Repository, new_branch
 from millpond.versions.site import RepositoryRecord, Site, get_repository, graph_of, parse_repository, put_repository
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.stores.objects import ObjectStore
+    from millpond.stores.objects.sources import Source
 
 __all__ = ("METADATA_FOLDER", "Background", "Repositories")
 
@@ -81,28 +85,36 @@ def _quietly(act: Callable[[], object]) -> None:
 class Repositories:
     """All repositories of a space.
 
-    `open_store` opens the place that a namespace names, and `namespace` names that of a repository which names none.
-    `after` runs maintenance; by default at once. `boundaries` are those of new repositories: they are part of the ids
-    of trees.
+    `open_store` opens the place that a namespace names, `open_source` the root of addresses elsewhere, and `namespace`
+    names that of a repository which names none. `after` runs maintenance; by default at once. `boundaries` are those of
+    new repositories: they are part of the ids of trees.
     """
 
     def __init__(
         self, space: Space, clock: Clock, open_store: Callable[[str], ObjectStore], *,
-        after: Callable[[Callable[[], object]], None] = _quietly, boundaries: Boundaries = DEFAULT_BOUNDARIES,
-        namespace: Callable[[str], str] = "local://{}".format,
+        open_source: Callable[[str], Source] = open_source, after: Callable[[Callable[[], object]], None] = _quietly,
+        boundaries: Boundaries = DEFAULT_BOUNDARIES, namespace: Callable[[str], str] = "local://{}".format,
     ) -> None:  # fmt: skip
         self.space = space
         self.clock = clock
         self._open_store = open_store
+        self._open_source = open_source
         self._after = after
         self._boundaries = boundaries
         self._namespace = namespace
         self._turns = Turns(space, clock)
+        self.signer = Signer(space, clock)
+        self.imports = ImportJobs()
         self.sensor = Sensor(self._offered)
+        self._sources: dict[str, Source] = {}
         self._stores: dict[str, tuple[ObjectStore, CachedObjects]] = {}
         self._compacting: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
         self._swept = False
+
+    def close(self) -> None:
+        """Stop the imports that run."""
+        self.imports.close()
 
     def create(
         self, name: str, namespace: str | None = None, *, default_branch: str = "main", read_only: bool = False,
@@ -209,8 +221,8 @@ class Repositories:
 
         return Site(
             record.name, record.uid, record.namespace, self.space, self.clock, data, ranges,
-            graph_of(record.uid, head), self._turns, self.sensor, self._after, self._open_store,
-            self._boundaries,
+            graph_of(record.uid, head), self._turns, self.sensor, self._after, self.source,
+            self.signer, self._boundaries,
         )  # fmt: skip
 
     def _store(self, namespace: str) -> tuple[ObjectStore, CachedObjects]:
@@ -219,6 +231,16 @@ class Repositories:
                 ranges = self._open_store(f"{namespace.rstrip('/')}/{METADATA_FOLDER}")
                 self._stores[namespace] = self._open_store(namespace), CachedObjects(ranges)
             return self._stores[namespace]
+
+    def source(self, root: str) -> Source:
+        """The source at a root, opened once.
+
+        Raises: `Invalid` for a root that is none.
+        """
+        with self._lock:
+            if root not in self._sources:
+                self._sources[root] = self._open_source(root)
+            return self._sources[root]
 
     def _offered(self, uid: str, branch: str, token: str) -> bool:
         """Take a branch from the sensor: compact it in the background, once at a time."""
@@ -259,7 +281,7 @@ def _sweep_repository(tx: Transaction, uid: str) -> bool:
         record = parse_branch(row, str(BRANCH[uid].unpack(key)[0]))
         drop_tokens(tx, (record.staging_token, *record.sealed_tokens))
         tx.delete(key)
-    for keyspace in (TAG, COMMIT, SETTING, TURN):
+    for keyspace in (TAG, COMMIT, SETTING, TURN, UPLOAD, IMPORT):
         if tx.delete_range(keyspace[uid].range(), ROWS_DELETED) == ROWS_DELETED:
             return True
     tx.delete(DELETED.pack(uid))

@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, TypeVar
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.json_forms import FormError, JsonForm
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects, Index, load_index, write
+from millpond.stores.objects.sources import split_address
 from millpond.versions.graph.resolve import Graph
 from millpond.versions.keyspaces import COMMIT, REPOSITORY, SETTING, TAG
 from millpond.versions.objects.entries import ENTRIES
+from millpond.versions.objects.uploads import is_full_address, relative_address
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.stores.objects import ObjectStore
+    from millpond.stores.objects.sources import Source
+    from millpond.versions.objects.signing import Signer
     from millpond.versions.staging.sensor import Sensor
     from millpond.versions.staging.turns import Turns
 
@@ -165,8 +169,10 @@ class Site:
     sensor: Sensor
     after: Callable[[Callable[[], object]], None]
     """Runs maintenance that nobody waits for."""
-    open_store: Callable[[str], ObjectStore]
-    """Opens another place, for objects that were linked from there."""
+    sources: Callable[[str], Source]
+    """The source at a root, for objects that were linked or imported from there."""
+    signer: Signer
+    """Signs addresses and URLs."""
     boundaries: Boundaries = DEFAULT_BOUNDARIES
     """The rule for the ends of ranges."""
 
@@ -185,13 +191,16 @@ class Site:
         """The index of no entries."""
         return write(self.ranges, (), self.boundaries, schema=ENTRIES, compression=COMPRESSION)
 
-    def elsewhere(self, address: str) -> tuple[ObjectStore, str]:
-        """The place and the name of an object by its whole URL."""
-        own = self.namespace.rstrip("/") + "/"
-        if address.startswith(own):
-            return self.data, address.removeprefix(own)
-        place, _, name = address.rpartition("/")
-        return self.open_store(place), name
+    def place(self, address: str) -> tuple[ObjectStore | Source, str]:
+        """The place and the name of an object, by its name below the namespace or by its whole URL.
+
+        Raises: `Invalid` for an address that is none.
+        """
+        name = relative_address(self.namespace, address)
+        if not is_full_address(name):
+            return self.data, name
+        root, name = split_address(address)
+        return self.sources(root), name
 
     def record(self, tx: ReadTransaction) -> RepositoryRecord:
         """The repository's record, if it is still the same repository.

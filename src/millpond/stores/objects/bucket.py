@@ -13,7 +13,7 @@ import os
 import re
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -94,6 +94,10 @@ class BucketObjects(ObjectStore):
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.where, self._config))
 
+    def _checked(self, name: str) -> str:
+        """The name, when it is one of this place."""
+        return check_name(name)
+
     # -- writing --------------------------------------------------------------------------------------
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
@@ -101,7 +105,7 @@ class BucketObjects(ObjectStore):
 
         Raises: `Unavailable` when the bucket cannot be reached, `Denied`.
         """
-        with self._errors(check_name(name)):
+        with self._errors(self._checked(name)):
             self._store.put(name, _bytes(data), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX)
 
     def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
@@ -110,7 +114,7 @@ class BucketObjects(ObjectStore):
         Raises: as `put`; what `chunks` raises.
         """
         failed: list[BaseException] = []
-        with self._errors(check_name(name), ours=failed):
+        with self._errors(self._checked(name), ours=failed):
             self._store.put(name, map(bytes, watched(chunks, failed)), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX)
 
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
@@ -120,7 +124,7 @@ class BucketObjects(ObjectStore):
         """
         condition: Any = "create" if expected is None else {"e_tag": expected}
         try:
-            with self._errors(check_name(name), conditional=True):
+            with self._errors(self._checked(name), conditional=True):
                 tag = self._once.put(name, _bytes(data), mode=condition, use_multipart=False)["e_tag"]
         except NotFound as error:
             if error.kind != "object_not_found":
@@ -135,7 +139,7 @@ class BucketObjects(ObjectStore):
 
     def delete(self, *names: str) -> None:
         """Remove objects, up to a thousand in a request; a missing one is not an error."""
-        checked = [check_name(name) for name in names]
+        checked = [self._checked(name) for name in names]
         if checked:
             with self._errors(checked[0], missing=False):
                 self._store.delete(checked)
@@ -145,8 +149,8 @@ class BucketObjects(ObjectStore):
 
         Raises: `NotFound`.
         """
-        with self._errors(check_name(name)):
-            self._store.rename(name, check_name(target))
+        with self._errors(self._checked(name)):
+            self._store.rename(name, self._checked(target))
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -162,7 +166,7 @@ class BucketObjects(ObjectStore):
 
         Raises: as `get`.
         """
-        with self._errors(check_name(name)):
+        with self._errors(self._checked(name)):
             found = self._store.get(name)
             return TaggedObject(pa.py_buffer(found.bytes()), found.meta["e_tag"] or "")
 
@@ -177,7 +181,7 @@ class BucketObjects(ObjectStore):
             return b""
         span: Any = {"suffix": -start} if start < 0 else {"offset": start} if stop is None else (start, stop)
         try:
-            with self._errors(check_name(name)):
+            with self._errors(self._checked(name)):
                 return bytes(self._store.get(name, options={"range": span}).bytes())
         except _BehindTheEnd:
             return b""
@@ -187,7 +191,7 @@ class BucketObjects(ObjectStore):
 
         Raises: as `get`.
         """
-        with self._errors(check_name(name)):
+        with self._errors(self._checked(name)):
             return int(self._store.head(name)["size"])
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
@@ -217,13 +221,13 @@ class BucketObjects(ObjectStore):
         objects = sorted((ObjectInfo(row["path"], row["size"]) for row in found["objects"]), key=lambda info: info.name)
         return Level(tuple(objects), tuple(sorted(f"{prefix}/" for prefix in found["common_prefixes"])))
 
-    def presigned(self, name: str, seconds: int) -> str:
-        """A URL by which anybody may read the object for so long.
+    def presigned(self, name: str, seconds: int, method: Literal["GET", "PUT"] = "GET") -> str:
+        """A URL by which anybody may read the object for so long, or write it.
 
         Raises: `Denied` when there are no credentials to sign it with.
         """
-        with self._errors(check_name(name)):
-            return sign(self._store, "GET", name, timedelta(seconds=seconds))
+        with self._errors(self._checked(name)):
+            return sign(self._store, method, name, timedelta(seconds=seconds))
 
     # -- errors ---------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from millpond.errors import Invalid
 from millpond.stores.objects.folder import FolderObjects
@@ -13,7 +13,7 @@ from millpond.stores.objects.memory import MemoryObjects
 if TYPE_CHECKING:
     from millpond.stores.objects.protocol import Objects, ObjectStore
 
-__all__ = ("open_objects", "presign")
+__all__ = ("can_presign", "open_objects", "presign")
 
 _URL = re.compile(r"([a-z][a-z0-9+]*)://")
 
@@ -48,8 +48,8 @@ def open_objects(where: str | Path, **config: object) -> ObjectStore:
     )  # fmt: skip
 
 
-def presign(objects: Objects, name: str, seconds: int = 3600) -> str:
-    """A URL by which anybody may read an object for so long.
+def presign(objects: Objects, name: str, seconds: int = 3600, method: Literal["GET", "PUT"] = "GET") -> str:
+    """A URL by which anybody may read an object for so long, or write it.
 
     Raises: `Invalid`, kind `objects_unsupported`, for a place that has no URLs; `Denied` without credentials.
     """
@@ -59,4 +59,9 @@ def presign(objects: Objects, name: str, seconds: int = 3600) -> str:
             "this place gives no URLs for its objects", kind="objects_unsupported", operation="presign",
             where=objects.where, hint="only a bucket does: s3://bucket/prefix",
         )  # fmt: skip
-    return str(presigned(name, seconds))
+    return str(presigned(name, seconds, method))
+
+
+def can_presign(objects: Objects) -> bool:
+    """True when the place has URLs of its own for its objects."""
+    return hasattr(objects, "presigned")

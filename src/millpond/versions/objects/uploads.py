@@ -1,6 +1,6 @@
 """The bytes of objects: streamed into the store of a repository, under names that are never given twice.
 
-data/<day>/<id>      below the namespace; the physical address is the namespace, a slash, and this name
+data/<day>/<ms>-<id>      below the namespace; the physical address is the namespace, a slash, and this name
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
     from millpond.stores.objects import ObjectStore
+    from millpond.stores.objects.sources import Source
 
 __all__ = (
-    "CHUNK_BYTES", "DATA", "Upload", "data_name", "is_full_address", "physical_address", "read_bytes",
-    "relative_address", "time_of", "upload",
+    "CHUNK_BYTES", "DATA", "ID_DIGITS", "Upload", "data_name", "is_full_address", "physical_address", "read_bytes",
+    "relative_address", "stem_of", "time_of", "upload",
 )  # fmt: skip
 
 DATA = "data"
 CHUNK_BYTES = 1 << 20
+ID_DIGITS = 16
+"""The digits of a random id in a name; what follows is the number of a part, or a signature."""
 _DAY_MS = 86_400_000
 _NAME = re.compile(rf"{DATA}/[0-9]{{6,}}/([0-9a-f]{{12,}})-[0-9a-f]+")
 
@@ -46,6 +49,11 @@ def time_of(name: str) -> int | None:
     """The milliseconds since 1970 that a name of ours tells; None for a name of somebody else."""
     found = _NAME.fullmatch(name)
     return None if found is None else int(found[1], 16)
+
+
+def stem_of(name: str) -> str:
+    """The beginning of a name of ours that it shares with the parts of one upload: up to the end of its id."""
+    return name[: name.rfind("-") + 1 + ID_DIGITS]
 
 
 def relative_address(namespace: str, address: str) -> str:
@@ -82,7 +90,7 @@ def physical_address(namespace: str, address: str) -> str:
     return address if is_full_address(address) else f"{namespace.rstrip('/')}/{address}"
 
 
-def read_bytes(store: ObjectStore, address: str, start: int, stop: int) -> Iterator[bytes]:
+def read_bytes(store: ObjectStore | Source, address: str, start: int, stop: int) -> Iterator[bytes]:
     """The bytes `[start, stop)` of an object in chunks.
 
     Raises: `NotFound`, kind `data_missing`.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space, Transaction
     from millpond.versions.site import Site
 
-__all__ = ("Built", "Moving", "branch_dirty", "move_head", "sweep_tokens")
+__all__ = ("Built", "Moving", "branch_dirty", "check_clean", "move_head", "sweep_tokens")
 
 ROWS_DROPPED = 5_000
 
@@ -69,17 +69,17 @@ def branch_dirty(branch: str) -> Invalid:
 
 def move_head(
     site: Site, branch: str, act: str | None, build: Callable[[Moving], Built], *, clean: bool = False,
-    force: bool = False,
+    force: bool = False, besides: Callable[[Transaction, Commit], None] | None = None,
 ) -> Commit:  # fmt: skip
     """Seal a branch, build a commit and make it the head; the commit.
 
-    `act`: what protection is checked for, None for nothing. `clean`: refuse when anything is staged. What `build`
-    raises is raised, and the head stays.
+    `act`: what protection is checked for, None for nothing. `clean`: refuse when anything is staged. `besides` is done
+    in the write that moves the head. What it or `build` raises is raised, and the head stays.
 
     Raises: `NotFound`, `Denied`; `Invalid` for a branch that is not clean.
     """
     if clean:
-        _check_clean(site, branch)
+        check_clean(site, branch)
     with site.turns.turn(site.uid, branch) as turn:
         while True:
 
@@ -105,6 +105,8 @@ def move_head(
                 done = _swap(site, tx, branch, moving, built)
                 if done:
                     turn.give_back(tx)
+                    if besides is not None:
+                        besides(tx, built.commit)
                 return done
 
             try:
@@ -118,8 +120,11 @@ def move_head(
     return built.commit
 
 
-def _check_clean(site: Site, branch: str) -> None:
-    """Refuse before anything is sealed, so that refusals seal nothing."""
+def check_clean(site: Site, branch: str) -> None:
+    """Refuse a branch on which something is staged, before anything of it is sealed.
+
+    Raises: `NotFound`; `Invalid`, kind `branch_dirty`.
+    """
     with site.space.read() as tx:
         record = get_branch(tx, site.uid, branch)
         head = get_commit(tx, site.graph.commits, record.commit_id)

@@ -24,7 +24,7 @@ from millpond.ranges import index_name, range_name
 from millpond.versions.keyspaces import COLLECTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.versions.site import Site
@@ -34,6 +34,7 @@ __all__ = (
     "Collected",
     "begin_collecting",
     "check_published",
+    "check_there",
     "collections",
     "end_collecting",
     "publish",
@@ -101,11 +102,15 @@ def publish(site: Site, indexes: Iterable[str], count: int, change: Callable[[Tr
         except Collected:
             site.clock.wait(never, site.clock.monotonic() + LOOK_SECONDS)
             count = collections(site)
-            _check_there(site, names)
+            check_there(site, names)
     raise Collected("garbage is being collected for too long", hint="try again")
 
 
-def _check_there(site: Site, indexes: tuple[str, ...]) -> None:
+def check_there(site: Site, indexes: Sequence[str]) -> None:
+    """Refuse indexes whose files were collected.
+
+    Raises: `Collected`.
+    """
     for id_ in indexes:
         names = [index_name(id_), *(range_name(entry.id) for entry in site.index(id_).entries)]
         for name in names:

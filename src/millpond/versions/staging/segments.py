@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -142,18 +142,27 @@ def write_segment(site: Site, batches: Iterable[pa.RecordBatch]) -> Index:
     return write(site.ranges, rows(), site.boundaries, schema=CHANGES, compression=COMPRESSION)
 
 
-def push_segment(site: Site, branch: str, index: Index, count: int, *, force: bool = False) -> None:
-    """Put a segment, built since `count`, under a branch, above all that was staged before.
+def push_segment(
+    site: Site, branch: str, index: Index, count: int, *, force: bool = False,
+    besides: Callable[[Transaction], None] | None = None,
+) -> None:  # fmt: skip
+    """Put a segment, built since `count`, under a branch, above all that was staged before; an empty one is no layer.
 
-    Raises: `NotFound`, `Denied`.
+    `besides` is done in the same write.
+
+    Raises: `NotFound`, `Denied`; what `besides` raises.
     """
     segment = Layer(site.clock.random_id(), index.id)
     fresh = site.clock.random_id()
 
     def change(tx: Transaction) -> None:
         site.check_writable(tx, branch, "write to", force=force)
-        record = sealed(tx, get_branch(tx, site.uid, branch), fresh)
-        put_branch(tx, site.uid, branch, replace(record, sealed=(segment, *record.sealed)))
+        before = get_branch(tx, site.uid, branch)
+        if index.count:
+            record = sealed(tx, before, fresh)
+            put_branch(tx, site.uid, branch, replace(record, sealed=(segment, *record.sealed)))
+        if besides is not None:
+            besides(tx)
 
     step("versions.segment_written")
     publish(site, [index.id], count, change)

@@ -138,11 +138,13 @@ def _begin(site: Site, tx: ReadTransaction, branch: str, *, force: bool) -> Bran
 
 
 def put_entry(
-    site: Site, branch: str, entry: Entry, condition: Condition | None = None, *, force: bool = False
-) -> None:
-    """Stage an entry.
+    site: Site, branch: str, entry: Entry, condition: Condition | None = None, *, force: bool = False,
+    besides: Callable[[Transaction], None] | None = None,
+) -> None:  # fmt: skip
+    """Stage an entry; `besides` is done in the same write.
 
-    Raises: `NotFound` for the branch; `Denied` for a protected branch; `Conflict` for a condition that does not hold.
+    Raises: `NotFound` for the branch; `Denied` for a protected branch; `Conflict` for a condition that does not hold;
+    what `besides` raises.
     """
     check_path(entry.path)
     value = encode_entry(entry)
@@ -153,6 +155,8 @@ def put_entry(
         if condition is not None:
             condition.check(entry.path, shown(site, tx, record, record.layers, below, entry.path))
         tx.put(STAGED[record.staging_token].pack(entry.path), value)
+        if besides is not None:
+            besides(tx)
 
     write_below(site, below, change)
 

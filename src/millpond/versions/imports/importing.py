@@ -1,0 +1,176 @@
+"""An import, from its locations to a commit or a segment.
+
+    locations ─ sorted blocks ─ merged ─ ranges, index ─┬▶ folded onto the head: commit
+                                                        └▶ a segment over what is staged
+
+Invariants:
+* An import that cannot read its source fails before it writes anything.
+* The branch changes by one write, to all of the import or not at all; a commit needs a branch with nothing staged.
+* What is there is replaced as `locations.py` says. Where two locations have one path, an object counts over a table,
+  a table over a prefix, and of each the later in the list.
+* Memory holds a block of each location, and the ranges that are being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.kernel.steps import step
+from millpond.ranges import Spans, fold, write
+from millpond.versions.commits import Message
+from millpond.versions.graph.commits import Commit
+from millpond.versions.imports.locations import (
+    Location,
+    ObjectLocation,
+    PrefixLocation,
+    TableLocation,
+    check_readable,
+    object_block,
+    prefix_blocks,
+    replaced,
+    table_blocks,
+)
+from millpond.versions.objects.entries import CHANGES, ENTRIES, IDENTITY
+from millpond.versions.site import COMPRESSION
+from millpond.versions.staging.heads import Built, Moving, check_clean, move_head
+from millpond.versions.staging.layers import Bounds, Stream, combine, index_stream
+from millpond.versions.staging.publishing import check_there, collections
+from millpond.versions.staging.segments import push_segment
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import Transaction
+    from millpond.ranges import Index
+    from millpond.versions.site import Site
+
+__all__ = ("Imported", "Imports", "Watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The outcome of an import: how many entries it read, their index, and the commit, where there is one."""
+
+    entries: int
+    index: str
+    commit: Commit | None
+
+
+class Watch:
+    """The watch over an import: it sees how far it is, ends it by raising an error, and takes part in its write."""
+
+    def __call__(self, entries: int) -> None:
+        """Take note of the number of entries read so far; called for each block."""
+
+    def done(self, tx: Transaction, imported: Imported) -> None:
+        """Take part in the write that changes the branch."""
+
+
+class Imports:
+    """Imports into a branch."""
+
+    def __init__(self, site: Site, branch: str) -> None:
+        self._site = site
+        self._branch = branch
+
+    def check(self, locations: Sequence[Location], *, force: bool = False, staged: bool = False) -> None:
+        """Refuse an import that cannot end well: the branch, the locations.
+
+        Raises: `NotFound`, `Denied`, `Unavailable` for branch or source; `Invalid` for an address or a dirty branch.
+        """
+        with self._site.space.read() as tx:
+            self._site.check_writable(tx, self._branch, "write to" if staged else "commit to", force=force)
+        if not staged:
+            check_clean(self._site, self._branch)
+        check_readable(self._site, locations)
+
+    def commit(
+        self, locations: Sequence[Location], message: str = "", *, committer: str = "",
+        metadata: Mapping[str, str] | None = None, created: int | None = None, force: bool = False,
+        watch: Watch | None = None,
+    ) -> Imported:  # fmt: skip
+        """Import and commit; on a branch with nothing staged.
+
+        Raises: as `check`; what `watch` raises; `Invalid` for names and rows that no entry can have.
+        """
+        self.check(locations, force=force)
+        site, watch = self._site, watch or Watch()
+        count = collections(site)
+        index, entries = self._write(locations, watch)
+        if collections(site) != count:
+            check_there(site, [index.id])
+        words = Message(message, committer, metadata or {}, created)
+        spans = Spans.of(keys for location in locations if (keys := replaced(location)) is not None)
+
+        def build(moving: Moving) -> Built:
+            base = site.index(moving.head.tree)
+            tree = index.id
+            if base.count or "deleted" in index.schema.names:
+                blocks = _counted(index_stream(site.ranges, index, Bounds(rows=1 << 15)), lambda _: watch(entries))
+                tree = fold(site.ranges, base, blocks, spans, same=IDENTITY, compression=COMPRESSION).index.id
+            step("versions.import_folded")
+            return Built(words.commit(site, tree, [moving.head]))
+
+        def done(tx: Transaction, commit: Commit) -> None:
+            watch.done(tx, Imported(entries, index.id, commit))
+
+        commit = move_head(site, self._branch, "commit to", build, clean=True, force=force, besides=done)
+        return Imported(entries, index.id, commit)
+
+    def stage(self, locations: Sequence[Location], *, force: bool = False, watch: Watch | None = None) -> Imported:
+        """Import over what is staged, as one segment; nothing is removed.
+
+        Raises: as `check`; what `watch` raises.
+        """
+        self.check(locations, force=force, staged=True)
+        count, watch = collections(self._site), watch or Watch()
+        index, entries = self._write(locations, watch)
+        imported = Imported(entries, index.id, None)
+        push_segment(self._site, self._branch, index, count, force=force, besides=lambda tx: watch.done(tx, imported))
+        return imported
+
+    def _write(self, locations: Sequence[Location], watch: Watch) -> tuple[Index, int]:
+        read = _Read(watch)
+        blocks = read.counted(_merged(self._site, locations))
+        if not any(isinstance(location, TableLocation) for location in locations):
+            blocks = (block.select(ENTRIES.names) for block in blocks)
+            schema = ENTRIES
+        else:
+            schema = CHANGES
+        index = write(self._site.ranges, blocks, self._site.boundaries, schema=schema, compression=COMPRESSION)
+        step("versions.import_written")
+        return index, read.entries
+
+
+class _Read:
+    """The entries that were read so far."""
+
+    def __init__(self, progress: Callable[[int], None]) -> None:
+        self._progress = progress
+        self.entries = 0
+
+    def counted(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The blocks, with progress."""
+        for block in blocks:
+            self.entries += block.num_rows
+            self._progress(self.entries)
+            yield block
+
+
+def _counted(blocks: Iterator[pa.RecordBatch], progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    return _Read(progress).counted(blocks)
+
+
+def _merged(site: Site, locations: Sequence[Location]) -> Iterator[pa.RecordBatch]:
+    """The changes of all locations, one a path."""
+    objects = [location for location in locations if isinstance(location, ObjectLocation)]
+    tables = [table_blocks(site, location) for location in locations if isinstance(location, TableLocation)]
+    prefixes = [prefix_blocks(site, location) for location in locations if isinstance(location, PrefixLocation)]
+    newest_first = [*reversed(tables), *reversed(prefixes)]
+    if objects:
+        newest_first.insert(0, iter([object_block(site, objects)]))
+    if len(newest_first) == 1:
+        return newest_first[0]
+    return combine([Stream(blocks) for blocks in newest_first])[0]

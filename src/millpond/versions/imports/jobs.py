@@ -1,0 +1,251 @@
+"""Imports that run in the background: started, watched and cancelled through rows of the space.
+
+Any process of the pond shows the state of an import and cancels it; the one that started it runs it. It says by
+`alive_until_ms` that it lives: an import whose process died is over when that has passed.
+
+Invariants:
+* An import that cannot read its source is refused when it is started: it has no row.
+* A row that is over does not change. What was cancelled while it ran changed no branch.
+* A collection of garbage leaves ranges alone while an import runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict, Corrupt, Fenced, MillpondError, NotFound, Unavailable
+from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.steps import step
+from millpond.versions.imports.importing import Imported, Imports, Watch
+from millpond.versions.keyspaces import IMPORT
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.versions.commits import Message
+    from millpond.versions.imports.locations import Location
+    from millpond.versions.site import Site
+
+__all__ = ("ImportJobs", "ImportRecord", "ImportState", "running_imports")
+
+_LOG = logging.getLogger(__name__)
+RUNNING_MAX = 8
+SHOWN_SECONDS = 1.0
+"""The pause between two rows of progress."""
+ALIVE_MS = 60_000
+FORGOTTEN_MS = 7 * 24 * 3_600_000
+"""The time that an import is shown after its last change."""
+
+
+class ImportState(StrEnum):
+    """The states of an import."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRecord:
+    """An import; `commit` and `index` are ids, `error` a sentence, empty while there are none."""
+
+    id: str
+    branch: str
+    state: ImportState
+    updated_ms: int
+    alive_until_ms: int
+    entries: int = 0
+    commit: str = ""
+    index: str = ""
+    error: str = ""
+
+
+_FORM = JsonForm(ImportRecord)
+
+
+def running_imports(tx: ReadTransaction, uid: str, now_ms: int) -> bool:
+    """True while an import of the repository runs."""
+    return any(_is_running(record, now_ms) for record in _records(tx, uid))
+
+
+def _records(tx: ReadTransaction, uid: str) -> Iterator[ImportRecord]:
+    for key, row in tx.scan(IMPORT[uid].range()):
+        yield _parse(row, str(IMPORT[uid].unpack(key)[0]))
+
+
+def _parse(row: bytes, id_: str) -> ImportRecord:
+    try:
+        return _FORM.decode(row)
+    except FormError as error:
+        raise Corrupt("an import cannot be read", kind="import_damaged", id=id_) from error
+
+
+def _is_running(record: ImportRecord, now_ms: int) -> bool:
+    return record.state is ImportState.RUNNING and now_ms < record.alive_until_ms
+
+
+class ImportJobs:
+    """The imports that this process runs, and all that it can show."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+        self._running = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def start(
+        self, site: Site, branch: str, locations: Sequence[Location], message: Message | None, *, force: bool = False
+    ) -> str:
+        """Check an import, then run it in the background; its id. Without a message it is staged, not committed.
+
+        Raises: as `Imports.check`; `Unavailable` when too many run.
+        """
+        Imports(site, branch).check(locations, force=force, staged=message is None)
+        id_, now = site.clock.random_id(), site.clock.now_ms()
+        record = ImportRecord(id_, branch, ImportState.RUNNING, now, now + ALIVE_MS)
+
+        def begin(tx: Transaction) -> None:
+            for old in _records(tx, site.uid):
+                if now >= old.updated_ms + FORGOTTEN_MS:
+                    tx.delete(IMPORT[site.uid].pack(old.id))
+            tx.put(IMPORT[site.uid].pack(id_), _FORM.encode(record))
+
+        with self._lock:
+            if self._closed or self._running >= RUNNING_MAX:
+                raise Unavailable(
+                    "too many imports are running", kind="imports_full", running_max=RUNNING_MAX,
+                    hint="try again when one has ended",
+                )  # fmt: skip
+            site.space.write(begin)
+            step("versions.import_started")
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(RUNNING_MAX, thread_name_prefix="imports")
+            self._running += 1
+            self._threads.submit(self._run, _Job(site, record, tuple(locations), message, force, lambda: self._closed))
+        return id_
+
+    def _run(self, job: _Job) -> None:
+        try:
+            job.run()
+        finally:
+            with self._lock:
+                self._running -= 1
+            step("versions.import_ended")
+
+    def get(self, site: Site, branch: str, id_: str) -> ImportRecord:
+        """The state of an import; one whose process died has failed.
+
+        Raises: `NotFound`.
+        """
+        with site.space.read() as tx:
+            return _get(tx, site, branch, id_)
+
+    def cancel(self, site: Site, branch: str, id_: str) -> None:
+        """End an import; its process stops at the next block.
+
+        Raises: `NotFound`; `Conflict`, kind `import_over`.
+        """
+
+        def cancel(tx: Transaction) -> None:
+            found = _get(tx, site, branch, id_)
+            if found.state is not ImportState.RUNNING:
+                raise Conflict(
+                    f"the import is {found.state}", kind="import_over", id=id_, hint="it cannot be canceled any more"
+                )
+            over = replace(found, state=ImportState.CANCELED, updated_ms=site.clock.now_ms(), error="Canceled")
+            tx.put(IMPORT[site.uid].pack(id_), _FORM.encode(over))
+
+        site.space.write(cancel)
+        step("versions.import_canceled")
+
+    def close(self) -> None:
+        """Stop the imports of this process at their next block, and wait for them."""
+        with self._lock:
+            self._closed = True
+            threads = self._threads
+        if threads is not None:
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _get(tx: ReadTransaction, site: Site, branch: str, id_: str) -> ImportRecord:
+    row = tx.get(IMPORT[site.uid].pack(id_))
+    found = None if row is None else _parse(row, id_)
+    if found is None or found.branch != branch:
+        raise NotFound("not found", kind="import_not_found", id=id_)
+    if found.state is ImportState.RUNNING and not _is_running(found, site.clock.now_ms()):
+        return replace(found, state=ImportState.FAILED, error="the process that imported has ended: import again")
+    return found
+
+
+class _Job(Watch):
+    """An import that runs: its row shows its progress, once in a while, and its end with the branch's own write."""
+
+    def __init__(
+        self, site: Site, record: ImportRecord, locations: tuple[Location, ...], message: Message | None, force: bool,
+        stopping: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._site, self._record, self._stopping = site, record, stopping
+        self._locations, self._message, self._force = locations, message, force
+        self._due = 0.0
+
+    def run(self) -> None:
+        """Import, and show how it ended."""
+        imports, words = Imports(self._site, self._record.branch), self._message
+        try:
+            if words is None:
+                imports.stage(self._locations, force=self._force, watch=self)
+            else:
+                imports.commit(
+                    self._locations, words.text, committer=words.committer, metadata=words.metadata,
+                    created=words.created, force=self._force, watch=self,
+                )  # fmt: skip
+        except Fenced:
+            _LOG.info("import %s was canceled", self._record.id)
+        except MillpondError as error:
+            self._fail(str(error))
+        except Exception as error:
+            _LOG.exception("import %s failed", self._record.id)
+            self._fail(f"the import failed: {type(error).__name__}")
+
+    def __call__(self, entries: int) -> None:
+        """Show progress.
+
+        Raises: `Fenced` when the import was canceled; `Unavailable` when the process stops.
+        """
+        if self._stopping():
+            raise Unavailable("the process that imported is stopping", kind="import_stopped", hint="import again")
+        if self._site.clock.monotonic() >= self._due:
+            self._due = self._site.clock.monotonic() + SHOWN_SECONDS
+            now = self._site.clock.now_ms()
+            self._record = replace(self._record, entries=entries, updated_ms=now, alive_until_ms=now + ALIVE_MS)
+            self._site.space.write(lambda tx: self._put(tx, self._record))
+
+    def done(self, tx: Transaction, imported: Imported) -> None:
+        """Show the end, with the write that changes the branch."""
+        commit = "" if imported.commit is None else imported.commit.id
+        over = replace(
+            self._record, state=ImportState.COMPLETED, entries=imported.entries, commit=commit, index=imported.index,
+            updated_ms=self._site.clock.now_ms(),
+        )  # fmt: skip
+        self._put(tx, over)
+
+    def _fail(self, error: str) -> None:
+        over = replace(
+            self._record, state=ImportState.FAILED, error=error, updated_ms=self._site.clock.now_ms()
+        )  # fmt: skip
+        with suppress(Fenced):  # canceled meanwhile: that stands
+            self._site.space.write(lambda tx: self._put(tx, over))
+
+    def _put(self, tx: Transaction, record: ImportRecord) -> None:
+        key = IMPORT[self._site.uid].pack(record.id)
+        row = tx.get(key)
+        if row is None or _parse(row, record.id).state is not ImportState.RUNNING:
+            raise Fenced("the import was canceled", kind="import_canceled", id=record.id)
+        tx.put(key, _FORM.encode(record))

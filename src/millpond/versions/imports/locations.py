@@ -1,0 +1,223 @@
+"""Locations: the places that an import reads, and the paths that it gives to what it finds.
+
+    PrefixLocation("s3://bucket/2013/", "flights/")           flights/01.csv …: all below, by their names behind the
+                                                              last slash of the prefix
+    ObjectLocation("s3://bucket/a.csv", "flights/a.csv")      one object
+    TableLocation("s3://bucket/entries.parquet", "flights/")  rows of a table of entries, sorted by path
+
+Invariants:
+* A location is read in the order of its paths, in blocks.
+* An import takes the place of what lay under the destination of a prefix, and at the destination of an object. The
+  rows of a table are put over what is there.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millpond.errors import Invalid
+from millpond.kernel.keys import KeyRange, starting
+from millpond.stores.objects.sources import SourceFile, SourceObject, join_address, split_address
+from millpond.versions.objects.entries import CHANGES, DEFAULT_CONTENT_TYPE, check_path
+from millpond.versions.staging.segments import normal_batch
+
+if TYPE_CHECKING:
+    from millpond.stores.objects.sources import Source
+    from millpond.versions.site import Site
+
+__all__ = (
+    "Location", "ObjectLocation", "PrefixLocation", "TableLocation", "check_readable", "object_block", "prefix_blocks",
+    "replaced", "table_blocks",
+)  # fmt: skip
+
+TABLE_ROWS = 1 << 16
+_BUFFER_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixLocation:
+    """All objects whose addresses begin so; their paths are the destination and their names."""
+
+    address: str
+    destination: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The destination as the beginning of paths."""
+        return self.destination if self.destination[-1:] in ("", "/") else f"{self.destination}/"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLocation:
+    """One object, and its path."""
+
+    address: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableLocation:
+    """A Parquet or Arrow file of entries, sorted by path; the destination comes before its paths."""
+
+    address: str
+    destination: str = ""
+
+
+Location: TypeAlias = "PrefixLocation | ObjectLocation | TableLocation"
+
+
+def replaced(location: Location) -> KeyRange | None:
+    """The paths that are gone unless the import has them; None for no path."""
+    match location:
+        case PrefixLocation():
+            return starting(location.folder)
+        case ObjectLocation():
+            path = location.destination.encode()
+            return KeyRange(path, path + b"\0")
+        case TableLocation():
+            return None
+
+
+def check_readable(site: Site, locations: Sequence[Location]) -> None:
+    """Refuse locations of which nothing can be read.
+
+    Raises: `Invalid` for an address, a path or a table; `NotFound`, `Denied`, `Unavailable` for a source.
+    """
+    for location in locations:
+        source, name = _open(site, location)
+        match location:
+            case PrefixLocation():
+                source.check(name)
+            case ObjectLocation():
+                check_path(location.destination)
+                source.size(name)
+            case TableLocation():
+                with _Table(source, name):
+                    pass
+
+
+def _open(site: Site, location: Location) -> tuple[Source, str]:
+    root, name = split_address(location.address)
+    return site.sources(root), name
+
+
+# -- objects ------------------------------------------------------------------------------------------
+
+
+def prefix_blocks(site: Site, location: PrefixLocation) -> Iterator[pa.RecordBatch]:
+    """The entries of a prefix as changes, ascending.
+
+    Raises: as a walk of the source; `Invalid` for a path that is too long.
+    """
+    root, name = split_address(location.address)
+    base = len(name.rpartition("/")[0]) + 1 if "/" in name else 0
+    for found in site.sources(root).walk(name):
+        yield _block(root, found, [location.folder + one.name[base:] for one in found])
+
+
+def object_block(site: Site, locations: Sequence[ObjectLocation]) -> pa.RecordBatch:
+    """The entries of single objects as changes, ascending; of two with one path the last.
+
+    Raises: `Invalid` for a path; `NotFound`, `Denied`, `Unavailable` for an object.
+    """
+    chosen = {location.destination: location.address for location in locations}
+    parts = []
+    for path in sorted(chosen, key=str.encode):
+        root, name = split_address(chosen[path])
+        parts.append(_block(root, [site.sources(root).look(name)], [path]))
+    return pa.concat_batches(parts) if parts else CHANGES.empty_table().combine_chunks().to_batches()[0]
+
+
+def _block(root: str, found: Sequence[SourceObject], paths: Sequence[str]) -> pa.RecordBatch:
+    keys = [path.encode() for path in paths]
+    check_path(max(paths, key=lambda path: len(path.encode())))
+    count = len(found)
+    columns = [
+        pa.array(keys, pa.binary()),
+        pa.array([join_address(root, one.name) for one in found], pa.string()),
+        pa.array([one.size for one in found], pa.int64()),
+        pa.array([one.mtime for one in found], pa.int64()),
+        pa.array([one.checksum for one in found], pa.string()),
+        pa.repeat(pa.scalar(DEFAULT_CONTENT_TYPE, pa.string()), count),
+        pa.repeat(pa.scalar("", pa.string()), count),
+        pa.repeat(pa.scalar(False), count),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=CHANGES)
+
+
+# -- tables -------------------------------------------------------------------------------------------
+
+
+def table_blocks(site: Site, location: TableLocation) -> Iterator[pa.RecordBatch]:
+    """The rows of a table as changes, in their order.
+
+    Raises: `Invalid` for a file that is no table, columns that are none of entries, and paths.
+    """
+    source, name = _open(site, location)
+    now = site.seconds()
+    with _Table(source, name) as table:
+        for batch in table.batches():
+            changes = normal_batch(batch, mtime=now)
+            if location.destination and changes.num_rows:
+                keys = changes.column("key")
+                prefix = pa.scalar(location.destination.encode(), pa.binary())
+                keys = pc.binary_join_element_wise(prefix, keys, pa.scalar(b"", pa.binary()))
+                changes = pa.RecordBatch.from_arrays([keys, *changes.columns[1:]], schema=CHANGES)
+                _check_longest(keys)
+            yield changes
+
+
+def _check_longest(keys: pa.Array) -> None:
+    lengths = pc.binary_length(keys)
+    check_path(keys[pc.index(lengths, pc.max(lengths)).as_py()].as_py().decode())
+
+
+class _Table:
+    """A file of rows: Parquet, or Arrow's file or stream format."""
+
+    def __init__(self, source: Source, name: str) -> None:
+        self._where = join_address(source.where, name)
+        self._file = io.BufferedReader(SourceFile(source, name), _BUFFER_BYTES)
+        try:
+            self._schema, self._rows = self._open()
+            normal_batch(pa.RecordBatch.from_pylist([], schema=self._schema), mtime=0)
+        except pa.ArrowException as error:
+            self._file.close()
+            raise self._damaged(error) from error
+
+    def _open(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        magic = self._file.peek(8)[:8]
+        if magic[:4] == b"PAR1":
+            parquet = pq.ParquetFile(self._file)
+            return parquet.schema_arrow, parquet.iter_batches(TABLE_ROWS)
+        if magic[:6] == b"ARROW1":
+            file = pa.ipc.open_file(self._file)
+            return file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
+        stream = pa.ipc.open_stream(self._file)
+        return stream.schema, iter(stream)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        try:
+            yield from self._rows
+        except pa.ArrowException as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> Invalid:
+        return Invalid(
+            "not a table of entries", kind="import_table", address=self._where, reason=str(error).partition("\n")[0],
+            hint="a Parquet file, or an Arrow file or stream, with the columns of entries",
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
