@@ -26,8 +26,10 @@ import pytest
 import urllib3
 from lakefs_sdk.client import LakeFSClient
 
+import millpond
 from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_access_key, draw_token
+from millpond.versions.branch import Branch
 
 _NUMBERS = itertools.count(1)
 
@@ -53,6 +55,12 @@ class Server:
     access_key: str
     secret: str
     pool: urllib3.PoolManager
+    pond: millpond.Pond
+    """The folder that it serves, opened by this process as well."""
+
+    def branch(self, repository: str, name: str = "main") -> Branch:
+        """A branch, to stage what a test begins with."""
+        return self.pond.repository(repository).branch(name)
 
     def call(
         self, method: str, path: str, body: Any = None, *, pair: tuple[str, str] | None = None,
@@ -77,6 +85,10 @@ class Server:
     def add_pair(self, name: str, **rights: tuple[str, ...]) -> tuple[str, str]:
         """Another pair: `add_pair("etl", write=("flights/fix-*",))`."""
         return add_pair(self.folder, name, **rights)
+
+    def revoke(self, name: str) -> None:
+        """Let a pair in no more."""
+        TokenFile(self.folder).revoke(name)
 
 
 def basic(access_key: str, secret: str) -> str:
@@ -132,16 +144,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a pair that may do everything."""
     folder = tmp_path_factory.mktemp("clients") / "pond"
     access_key, secret = add_pair_by_command(folder, "esti", "--admin", "*")
-    with serving(folder) as url, urllib3.PoolManager() as pool:
-        yield Server(url, folder, access_key, secret, pool)
+    with serving(folder) as url, urllib3.PoolManager() as pool, millpond.open(str(folder)) as pond:
+        yield Server(url, folder, access_key, secret, pool, pond)
 
 
 @pytest.fixture(scope="session")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server without any pair."""
     folder = tmp_path_factory.mktemp("clients") / "pond"
-    with serving(folder) as url, urllib3.PoolManager() as pool:
-        yield Server(url, folder, "any", "thing", pool)
+    with serving(folder) as url, urllib3.PoolManager() as pool, millpond.open(str(folder)) as pond:
+        yield Server(url, folder, "any", "thing", pool, pond)
 
 
 @pytest.fixture(scope="session")

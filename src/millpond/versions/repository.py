@@ -19,7 +19,7 @@ from millpond.versions.keyspaces import BRANCH, TAG
 from millpond.versions.merges import common_base
 from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference, view_at
-from millpond.versions.site import RepositoryRecord, Site, put_repository, read_setting, write_setting
+from millpond.versions.site import RepositoryRecord, Site, clear_setting, put_repository, read_setting, write_setting
 from millpond.versions.staging.branches import (
     BranchRecord,
     drop_tokens,
@@ -259,6 +259,15 @@ class Repository:
             return write_setting(tx, self.site.uid, value, expected=expected)
 
         return self.site.space.write(change)
+
+    def clear(self, kind: type) -> None:
+        """Forget a setting, if it was ever set."""
+
+        def change(tx: Transaction) -> None:
+            self.site.record(tx)
+            clear_setting(tx, self.site.uid, kind)
+
+        self.site.space.write(change)
 
     def alter(
         self, *, metadata: Mapping[str, str] | Callable[[Mapping[str, str]], Mapping[str, str]] | None = None,

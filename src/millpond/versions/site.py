@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from millpond.versions.staging.turns import Turns
 
 __all__ = (
-    "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "get_repository",
+    "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "clear_setting",
+    "get_repository",
     "graph_of", "parse_repository", "put_repository", "read_setting", "write_setting",
 )  # fmt: skip
 
@@ -149,6 +150,11 @@ def write_setting(tx: Transaction, uid: str, value: object, *, expected: str | N
     row = form.encode(value)
     tx.put(SETTING[uid].pack(name), row)
     return hashlib.sha256(row).hexdigest()
+
+
+def clear_setting(tx: Transaction, uid: str, kind: type) -> None:
+    """Delete a setting."""
+    tx.delete(SETTING[uid].pack(_SETTINGS[kind][0]))
 
 
 @dataclass(frozen=True, slots=True)

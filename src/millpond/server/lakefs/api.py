@@ -29,7 +29,18 @@ from millpond.server.access import caller_in
 from millpond.server.lakefs.access import admit_call
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.errors import ApiError, failure
-from millpond.server.lakefs.routes import branches, installation, repositories
+from millpond.server.lakefs.routes import (
+    accounts,
+    branches,
+    commits,
+    diffs,
+    installation,
+    maintenance,
+    merges,
+    repositories,
+    resets,
+    settings,
+)
 from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.limits import admitted
 from millpond.server.memory import MemoryBudget, put_room
@@ -39,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Api", "ApiRoute")
 
-_MODULES = (installation, repositories, branches)
+_MODULES = (installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance)
 Handler: TypeAlias = Callable[[Call], Response | Awaitable[Response]]
 
 

@@ -51,6 +51,13 @@ class Call:
         """
         return self.node.pond.repository(self.names["repository"])
 
+    def check_repository(self) -> None:
+        """Insist that the repository of the path is there.
+
+        Raises: `NotFound`.
+        """
+        _ = self.repository
+
     @property
     def branch(self) -> Branch:
         """The branch that the path names; it is looked up when it is used.

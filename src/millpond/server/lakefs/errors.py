@@ -12,7 +12,7 @@
 
 A handler that knows better says so with `wording`:
 
-    with wording(ref_not_found="get commit by ref {ref}: not found"):
+    with wording({"ref_not_found": "get commit by ref {ref}: not found"}):
         call.repository.diff(left, right)
 """
 
@@ -27,13 +27,16 @@ from fastapi import Response
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.server.wire import OVERLOADED, REFUSED, RETRY_SECONDS, RequestError, relative, status_of, understood
+from millpond.versions.merges import MergeConflict
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-__all__ = ("COMMIT_HEADER", "HEADERS", "ApiError", "failure", "json_answer", "wording")
+__all__ = ("COMMIT_HEADER", "CONFLICTS", "HEADERS", "ApiError", "failure", "json_answer", "wording")
 
 HEADERS = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
+CONFLICTS = "conflicts"
+"""The field of an answer that names the first conflicting paths; clients of lakeFS leave it unread."""
 COMMIT_HEADER = "X-Millpond-Commit"
 """Names the commit that has what a commit without changes would have had."""
 _UNAUTHENTICATED = "error authenticating request"
@@ -99,7 +102,10 @@ def _in_words(request: Request, error: MillpondError) -> ApiError:
     headers = _retry(error)
     if status == 401:
         headers["WWW-Authenticate"] = 'Basic realm="millpond"' if error.kind != "right_missing" else ""
-    return ApiError(status, str(relative(_message(error), state.node.pond.folder)), headers=_set(headers))
+    fields = {CONFLICTS: list(error.paths)} if isinstance(error, MergeConflict) else None
+    return ApiError(
+        status, str(relative(_message(error), state.node.pond.folder)), headers=_set(headers), fields=fields
+    )
 
 
 def _set(headers: Mapping[str, str]) -> dict[str, str]:
@@ -126,8 +132,8 @@ def _message(error: MillpondError) -> str:
 
 
 @contextmanager
-def wording(**messages: str) -> Iterator[None]:
-    """Say errors of some kinds in other words; `{name}` stands for a value of the error."""
+def wording(messages: Mapping[str, str], **values: object) -> Iterator[None]:
+    """Say errors of some kinds in other words; `{name}` stands for one of these values, or for a value of the error."""
     try:
         yield
     except MillpondError as error:
@@ -135,4 +141,4 @@ def wording(**messages: str) -> Iterator[None]:
         if words is None:
             raise
         headers = {COMMIT_HEADER: str(error.values["commit"])} if error.kind == "no_changes" else {}
-        raise ApiError(_status(error), words.format(**error.values), headers=headers) from error
+        raise ApiError(_status(error), words.format_map({**error.values, **values}), headers=headers) from error

@@ -12,11 +12,12 @@ from millpond.server.lakefs.query import AMOUNT_MAX
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
+    from millpond.versions.graph.commits import Commit
     from millpond.versions.paging import Page
     from millpond.versions.repository import Named
     from millpond.versions.site import RepositoryRecord
 
-__all__ = ("items", "listing", "named_model", "page_answer", "repository_model")
+__all__ = ("commit_model", "items", "listing", "named_model", "page_answer", "repository_model")
 
 T = TypeVar("T")
 
@@ -44,6 +45,15 @@ def named_model(named: Named | CommonPrefix) -> dict[str, Any]:
     """A branch or a tag."""
     assert not isinstance(named, CommonPrefix), "refs are listed without a delimiter"
     return {"id": named.name, "commit_id": named.commit_id}
+
+
+def commit_model(commit: Commit) -> dict[str, Any]:
+    """A commit."""
+    return {
+        "id": commit.id, "parents": commit.parents, "committer": commit.committer, "message": commit.message,
+        "creation_date": commit.created, "meta_range_id": commit.tree, "metadata": commit.metadata,
+        "generation": commit.generation, "version": 1,
+    }  # fmt: skip
 
 
 def repository_model(record: RepositoryRecord) -> dict[str, Any]:

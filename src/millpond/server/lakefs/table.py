@@ -13,6 +13,7 @@ __all__ = ("PREFIX", "ROWS")
 
 PREFIX = "/api/v1"
 _REPOSITORY = "/repositories/{repository}"
+_RUNS = f"{_REPOSITORY}/actions/runs"
 _BRANCH = f"{_REPOSITORY}/branches/{{branch}}"
 
 
@@ -42,6 +43,12 @@ ROWS: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/config"): _known(),
     ("GET", "/config/version"): _known(),
     ("GET", "/config/storage"): _known(),
+    ("GET", "/user"): _known(),
+    ("POST", "/auth/login"): _anybody(ORDER_BYTES_MAX),
+    ("GET", "/setup_lakefs"): _anybody(),
+    ("POST", "/setup_lakefs"): _anybody(ORDER_BYTES_MAX),
+    ("GET", "/usage-report/summary"): _known(),
+    ("POST", "/statistics"): RouteNeeds("read", On.ANY_REPOSITORY, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     # -- repositories
     ("GET", "/repositories"): _read(On.ANY_REPOSITORY),
     ("POST", "/repositories"): _change("admin", On.BODY_REPOSITORY),
@@ -50,6 +57,18 @@ ROWS: dict[tuple[str, str], RouteNeeds] = {
     ("GET", f"{_REPOSITORY}/metadata"): _read(),
     ("POST", f"{_REPOSITORY}/metadata"): _change("admin", On.REPOSITORY),
     ("DELETE", f"{_REPOSITORY}/metadata"): _change("admin", On.REPOSITORY),
+    ("GET", f"{_REPOSITORY}/settings/branch_protection"): _read(),
+    ("PUT", f"{_REPOSITORY}/settings/branch_protection"): _change("admin", On.REPOSITORY),
+    ("GET", f"{_REPOSITORY}/settings/gc_rules"): _read(),
+    ("PUT", f"{_REPOSITORY}/settings/gc_rules"): _change("admin", On.REPOSITORY),
+    ("DELETE", f"{_REPOSITORY}/settings/gc_rules"): _change("admin", On.REPOSITORY, 0),
+    ("GET", f"{_REPOSITORY}/settings/compaction"): _read(),
+    ("PUT", f"{_REPOSITORY}/settings/compaction"): _change("admin", On.REPOSITORY),
+    ("POST", f"{_REPOSITORY}/gc/collect"): _change("admin", On.REPOSITORY),
+    ("GET", _RUNS): _read(),
+    ("GET", f"{_RUNS}/{{run_id}}"): _read(),
+    ("GET", f"{_RUNS}/{{run_id}}/hooks"): _read(),
+    ("GET", f"{_RUNS}/{{run_id}}/hooks/{{hook_run_id}}/output"): _read(),
     # -- branches and tags
     ("GET", f"{_REPOSITORY}/branches"): _read(),
     ("POST", f"{_REPOSITORY}/branches"): _change("write", On.BODY_BRANCH),
@@ -59,4 +78,17 @@ ROWS: dict[tuple[str, str], RouteNeeds] = {
     ("POST", f"{_REPOSITORY}/tags"): _change("write", On.REPOSITORY),
     ("GET", f"{_REPOSITORY}/tags/{{tag}}"): _read(),
     ("DELETE", f"{_REPOSITORY}/tags/{{tag}}"): _change("write", On.REPOSITORY, 0),
+    ("PUT", _BRANCH): _change("write", On.BRANCH),
+    ("PUT", f"{_BRANCH}/hard_reset"): _change("write", On.BRANCH, 0),
+    ("POST", f"{_BRANCH}/compact"): _change("write", On.BRANCH),
+    # -- commits, differences, merges
+    ("POST", f"{_BRANCH}/commits"): _change("write", On.BRANCH),
+    ("POST", f"{_BRANCH}/revert"): _change("write", On.BRANCH),
+    ("POST", f"{_BRANCH}/cherry-pick"): _change("write", On.BRANCH),
+    ("GET", f"{_REPOSITORY}/commits/{{commitId}}"): _read(),
+    ("GET", f"{_REPOSITORY}/refs/{{ref}}/commits"): _read(),
+    ("GET", f"{_BRANCH}/diff"): _read(large=True),
+    ("GET", f"{_REPOSITORY}/refs/{{leftRef}}/diff/{{rightRef}}"): _read(large=True),
+    ("GET", f"{_REPOSITORY}/refs/{{sourceRef}}/merge/{{destinationBranch}}"): _read(),
+    ("POST", f"{_REPOSITORY}/refs/{{sourceRef}}/merge/{{destinationBranch}}"): _change("write", On.BRANCH),
 }

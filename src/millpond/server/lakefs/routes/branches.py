@@ -49,9 +49,7 @@ def _create_branch(call: Call) -> Response:
     call.need("write", call.names["repository"], wanted.name)
     call.note(branch=wanted.name)
     repository = call.repository
-    with wording(
-        ref_staged="source reference '{ref}': can't create a branch without commit",
-    ):
+    with wording({"ref_staged": "source reference '{ref}': can't create a branch without commit"}):
         made = repository.create_branch(wanted.name, wanted.source, hidden=wanted.hidden, force=wanted.force)
     return Response(made.staging.record().commit_id, 201, media_type="text/plain")
 

@@ -74,7 +74,7 @@ def _create_repository(call: Call) -> Response:
         raise ApiError(400, f"no storage config found for id: {wanted.storage_id}")
     _check_namespace(wanted.storage_namespace)
     call.note(repository=wanted.name)
-    with wording(branch_name="argument default_branch: branch id: invalid value: validation error"):
+    with wording({"branch_name": "argument default_branch: branch id: invalid value: validation error"}):
         made = call.node.pond.repositories.create(
             wanted.name, wanted.storage_namespace, default_branch=wanted.default_branch or "main",
             read_only=wanted.read_only,

@@ -1,0 +1,44 @@
+"""Maintenance that lakeFS has no calls for: the compaction of what is staged, and the collection of garbage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastapi import Response
+
+from millpond.server.lakefs.errors import ApiError, json_answer
+from millpond.versions.collect import GRACE_MS
+
+if TYPE_CHECKING:
+    from millpond.server.lakefs.call import Call
+
+__all__ = ("HANDLERS",)
+
+_REPOSITORY = "/repositories/{repository}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Collection:
+    """`grace_ms`: what is younger stays; not less than the default, for an upload may be on its way."""
+
+    dry_run: bool = False
+    grace_ms: int = GRACE_MS
+
+
+def _compact(call: Call) -> Response:
+    """`done`, or the reason why nothing was switched; the layers that were folded, and the time."""
+    return json_answer(call.branch.staging.compact())
+
+
+def _collect(call: Call) -> Response:
+    wanted = call.json(_Collection) if call.body.strip() else _Collection()
+    if wanted.grace_ms < GRACE_MS:
+        raise ApiError(400, f"argument grace_ms: at least {GRACE_MS}: validation error")
+    return json_answer(call.repository.collect(grace_ms=wanted.grace_ms, dry_run=wanted.dry_run))
+
+
+HANDLERS = {
+    ("POST", f"{_REPOSITORY}/branches/{{branch}}/compact"): _compact,
+    ("POST", f"{_REPOSITORY}/gc/collect"): _collect,
+}

@@ -1,0 +1,49 @@
+"""Resets of a branch: what is staged is taken back, or its head is moved to another commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Response
+
+from millpond.server.lakefs.bodies import OneOf
+from millpond.server.lakefs.errors import ApiError, wording
+
+if TYPE_CHECKING:
+    from millpond.server.lakefs.call import Call
+
+__all__ = ("HANDLERS",)
+
+_BRANCH = "/repositories/{repository}/branches/{branch}"
+
+
+@dataclass(frozen=True, slots=True)
+class _ResetCreation:
+    type: Annotated[str, OneOf("object", "common_prefix", "reset")]
+    path: str | None = None
+    force: bool = False
+
+
+def _reset(call: Call) -> Response:
+    wanted, branch = call.json(_ResetCreation), call.branch
+    if wanted.type == "reset":
+        branch.reset(force=wanted.force)
+    elif not wanted.path:
+        raise ApiError(400, "argument path: missing path: required value: validation error")
+    elif wanted.type == "object":
+        branch.reset(path=wanted.path, force=wanted.force)
+    else:
+        branch.reset(prefix=wanted.path, force=wanted.force)
+    return Response(status_code=204)
+
+
+def _reset_hard(call: Call) -> Response:
+    ref = call.query.needed("ref")
+    with wording({"ref_not_found": "hard-reset {branch} to {ref}: not found"}, branch=call.names["branch"]):
+        commit = call.branch.staging.reset_hard(ref, force=call.query.flag("force"))
+    call.note(commit=commit.id)
+    return Response(status_code=204)
+
+
+HANDLERS = {("PUT", _BRANCH): _reset, ("PUT", f"{_BRANCH}/hard_reset"): _reset_hard}

@@ -1,0 +1,117 @@
+"""Settings, maintenance, logins and actions, as clients see them."""
+
+from __future__ import annotations
+
+import lakefs_sdk
+import pytest
+from lakefs_sdk.client import LakeFSClient
+from lakefs_sdk.exceptions import ApiException, ForbiddenException, NotFoundException
+
+from tests.clients.conftest import Server
+from tests.clients.test_branches import create
+from tests.clients.test_commits import refused
+
+
+def test_a_protected_branch_changes_by_merges_alone(server: Server, sdk: LakeFSClient, repository: str) -> None:
+    api = sdk.repositories_api
+    assert api.get_branch_protection_rules(repository) == []
+    create(sdk, repository, "release")
+    api.set_branch_protection_rules(repository, [lakefs_sdk.BranchProtectionRule(pattern="rel*")])
+    assert [rule.pattern for rule in api.get_branch_protection_rules(repository)] == ["rel*"]
+    creation = lakefs_sdk.CommitCreation(message="x", allow_empty=True)
+    assert refused(lambda: sdk.commits_api.commit(repository, "release", creation)) == (
+        403, "cannot commit to protected branch",
+    )  # fmt: skip
+    with pytest.raises(ForbiddenException):
+        sdk.branches_api.delete_branch(repository, "release")
+    server.branch(repository).put("a", b"1")
+    sdk.commits_api.commit(repository, "main", lakefs_sdk.CommitCreation(message="a"))
+    assert sdk.refs_api.merge_into_branch(repository, "main", "release").reference
+
+
+def test_a_setting_is_changed_by_who_knows_its_tag(server: Server, sdk: LakeFSClient, repository: str) -> None:
+    path = f"/repositories/{repository}/settings/branch_protection"
+    first = server.call("GET", path)
+    assert (first.json(), first.headers["ETag"]) == ([], "")
+    assert server.call("PUT", path, [{"pattern": "a"}], headers={"If-Match": ""}).status == 204
+    tag = server.call("GET", path).headers["ETag"]
+    assert len(tag) == 64
+    stale = server.call("PUT", path, [{"pattern": "b"}], headers={"If-Match": '"stale"'})
+    assert (stale.status, stale.json()) == (412, {"message": "precondition failed"})
+    assert server.call("PUT", path, [{"pattern": "b"}], headers={"If-Match": f'"{tag}"'}).status == 204
+
+
+def test_retention_is_set_and_cleared(sdk: LakeFSClient, repository: str) -> None:
+    api = sdk.repositories_api
+    assert refused(lambda: api.get_gc_rules(repository)) == (404, "not found")
+    rule = lakefs_sdk.GarbageCollectionRule(branch_id="main", retention_days=3)
+    wanted = lakefs_sdk.GarbageCollectionRules(default_retention_days=7, branches=[rule])
+    api.set_gc_rules(repository, wanted)
+    assert api.get_gc_rules(repository) == wanted
+    api.delete_gc_rules(repository)
+    with pytest.raises(NotFoundException):
+        api.get_gc_rules(repository)
+    negative = lakefs_sdk.GarbageCollectionRules(default_retention_days=-1, branches=[])
+    assert refused(lambda: api.set_gc_rules(repository, negative))[0] == 400
+
+
+def test_compaction_keeps_the_state(server: Server, repository: str) -> None:
+    base = f"/repositories/{repository}"
+    rules = {"deletions": 5, "sealed_tokens": 9, "pause_ms": 1}
+    assert server.call("PUT", f"{base}/settings/compaction", rules).status == 204
+    assert server.call("GET", f"{base}/settings/compaction").json() == rules
+    branch = server.branch(repository)
+    for path in ("a", "b"):
+        branch.put(path, b"1")
+    done = server.call("POST", f"{base}/branches/main/compact").json()
+    assert (done["done"], done["layers"]) == (True, 1)
+    assert branch.staging.record().compacted_index is not None
+    assert [change.path for change in branch.diff().results] == ["a", "b"]
+
+
+def test_garbage_is_counted_before_it_is_deleted(server: Server, repository: str) -> None:
+    path = f"/repositories/{repository}/gc/collect"
+    assert server.call("POST", path, {"dry_run": True}).json()["dry_run"] is True
+    assert server.call("POST", path).json()["objects"] == 0
+    assert server.call("POST", path, {"grace_ms": 0}).status == 400
+
+
+# -- logins -------------------------------------------------------------------------------------------
+
+
+def test_a_login_gives_a_token_until_its_pair_is_revoked(server: Server) -> None:
+    access_key, secret = server.add_pair("visitor", read=("*",))
+    client = server.client((access_key, secret))
+    login = client.auth_api.login(lakefs_sdk.LoginInformation(access_key_id=access_key, secret_access_key=secret))
+    headers = {"Authorization": f"Bearer {login.token}"}
+    assert server.call("GET", "/user", headers=headers).json()["user"]["id"] == "visitor"
+    assert server.call("GET", "/repositories", headers=headers).status == 200
+    assert server.call("POST", "/repositories", {}, headers=headers).status == 401
+    forged = {"Authorization": f"Bearer {login.token[:-8]}AAAAAAA="}
+    assert server.call("GET", "/user", headers=forged).status == 401
+    server.revoke("visitor")
+    assert server.call("GET", "/user", headers=headers).status == 401
+
+
+def test_a_login_with_a_wrong_secret_is_refused(sdk: LakeFSClient) -> None:
+    wrong = lakefs_sdk.LoginInformation(access_key_id="x", secret_access_key="y")
+    with pytest.raises(ApiException) as error:
+        sdk.auth_api.login(wrong)
+    assert error.value.status == 401
+
+
+def test_the_installation_is_set_up(sdk: LakeFSClient) -> None:
+    assert sdk.internal_api.get_setup_state().state == "initialized"
+    assert refused(lambda: sdk.internal_api.setup(lakefs_sdk.Setup(username="again"))) == (
+        409, "lakeFS already initialized",
+    )  # fmt: skip
+    assert sdk.auth_api.get_current_user().user.id == "esti"
+    assert sdk.internal_api.get_usage_report_summary()
+
+
+def test_there_are_no_runs_of_actions(sdk: LakeFSClient, repository: str) -> None:
+    assert sdk.actions_api.list_repository_runs(repository).results == []
+    with pytest.raises(NotFoundException):
+        sdk.actions_api.get_run(repository, "nope")
+    with pytest.raises(NotFoundException):
+        sdk.actions_api.list_repository_runs("absent-repo")
