@@ -137,6 +137,8 @@ INPUT = [
 
 LOADS = [
     constant("rows of a part", "maps.parts.part.PART_ROWS_MAX", "the writer seals the part and begins another"),
+    constant("keys in `touched.arrow` of a part that is handed over; it is not compressed",
+             "maps.parts.touched.KEYS_MAX", "`part_damaged`"),
     constant("rows of a part that is handed over", "maps.parts.validate.ROWS_MAX",
              "`part_manifest`: write smaller parts"),
     constant("bytes of a part while it is written", "maps.parts.part.PART_BYTES_MAX",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from millpond.errors import Corrupt
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
 from millpond.maps.parts import data_file
 from millpond.maps.parts.part import PartFile, PartWriter, verify_part
+from millpond.maps.parts.touched import read_touched
 from millpond.maps.parts.validate import validate_part
 from millpond.pond import open_pond
 from millpond.stores.lmdb.page_format import PAGE
@@ -229,6 +231,67 @@ def test_a_lie_is_refused_when_it_is_committed(tmp_path: Path, lie: str) -> None
         assert pond.parts.list() == []
         target.load({"key": ["k0"], "value": ["sound"]})
         assert target.get("k0") == "sound"
+
+
+def keys_file(keys: pa.Array, *, codec: str | None = None, batches: int = 1, name: str = "key") -> bytes:
+    sink, schema = io.BytesIO(), pa.schema([pa.field(name, keys.type)])
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        for _ in range(batches):
+            writer.write_batch(pa.record_batch([keys], schema=schema))
+    return sink.getvalue()
+
+
+def bomb(codec: str) -> bytes:
+    """A hundred megabytes of keys, in a few."""
+    return keys_file(pa.array([b"k" * 1000]).take(pa.array([0] * 100_000)), codec=codec)
+
+
+def another_place(file: bytes) -> bytes:
+    """The file of these keys, whose footer names a batch behind it that is compressed, and large."""
+    return file + bytes(-len(file) % 8) + bomb("zstd")
+
+
+KEYS = pa.array([b"k0", b"k1", b"k2"], pa.binary())
+HOSTILE_KEYS: dict[str, Callable[[], bytes]] = {
+    "compressed": lambda: keys_file(pa.array([b"k" * 100] * 3), codec="zstd"),
+    "much in little": lambda: bomb("zstd"),
+    "much in little, packed otherwise": lambda: bomb("lz4"),
+    "more rows than a part has": lambda: keys_file(pa.Array.from_buffers(pa.null(), 1 << 30, [None])),
+    "two batches": lambda: keys_file(KEYS, batches=2),
+    "no batch": lambda: keys_file(KEYS, batches=0),
+    "another column": lambda: keys_file(KEYS, name="keys"),
+    "a dictionary": lambda: keys_file(KEYS.dictionary_encode()),
+    "a key that is null": lambda: keys_file(pa.array([b"k0", b"k1", None], pa.binary())),
+    "a stream": lambda: keys_file(KEYS)[8:],
+    "half of it": lambda: keys_file(KEYS)[:200],
+    "nothing": lambda: b"",
+}
+
+
+@pytest.mark.parametrize("lie", HOSTILE_KEYS)
+def test_keys_are_measured_before_they_are_read(tmp_path: Path, lie: str) -> None:
+    part = sealed(STATE, tmp_path / "part", [((f"k{n}",), "v") for n in range(3)])
+    file = Path(part.folder) / "touched.arrow"
+    pool = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())  # its peak is not that of what is measured
+    try:
+        file.write_bytes(HOSTILE_KEYS[lie]())
+    finally:
+        pa.set_memory_pool(pool)
+    assert file.stat().st_size < 2 << 20
+    mutate(part, [])
+    peak = pool.max_memory()
+    with pytest.raises(Corrupt) as caught:
+        validate(part, STATE)
+    assert caught.value.kind == "part_damaged" and "touched.arrow" in str(caught.value)
+    assert pool.max_memory() <= max(peak, pool.bytes_allocated() + (16 << 20))
+
+
+def test_the_batch_that_is_measured_is_the_one_that_is_read(tmp_path: Path) -> None:
+    """A footer that names another batch changes nothing."""
+    file = tmp_path / "touched.arrow"
+    file.write_bytes(another_place(keys_file(KEYS)))
+    assert read_touched(tmp_path).equals(KEYS)
 
 
 def test_a_writer_cannot_use_up_the_id_of_another_maps_part(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.arrays.arrow_sizes import DeclaredSizes, not_an_arrow_stream
 from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import instants_of, keys_of, single_key
@@ -33,7 +34,6 @@ from millpond.maps.model.definition import Kind
 from millpond.maps.model.json_values import typed_value
 from millpond.maps.model.values import NULL, decode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
-from millpond.nodes.arrow_sizes import DeclaredSizes, not_an_arrow_stream
 from millpond.nodes.fresh_snapshots import FreshSnapshots
 from millpond.times.instants import parse_instant
 

@@ -26,6 +26,7 @@ from millpond.kernel.steps import step
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest, open_part
+from millpond.maps.parts.touched import read_touched
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.plain_tables import PlainStore
@@ -146,22 +147,14 @@ def _copy(file: Path, folder: Path) -> None:
 
 
 def _touched(parts: Sequence[Received]) -> pa.Array:
-    found: list[pa.Array] = []
-    for part in parts:
-        found += _touched_keys(part).chunks
+    found = [read_touched(part.folder) for part in parts]
     return pa.concat_arrays(found).unique() if len(parts) > 1 else found[0]
-
-
-def _touched_keys(part: Received) -> pa.ChunkedArray:
-    with pa.memory_map(str(part.folder / "touched.arrow")) as source:
-        # A file is read by threads that must be woken, for every part anew; bytes are read where they lie.
-        return pa.ipc.open_file(pa.BufferReader(source.read_buffer())).read_all().column("key")
 
 
 def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received) -> None:
     keys = (
         bytes([width_class(unpack_long(key[:8], plain=False), unpack_long(key[8:], plain=False))]) + key
-        for key in _touched_keys(part).to_pylist()
+        for key in read_touched(part.folder).to_pylist()
     )
     tx.cursor(db=store.dbs[WIDTHS]).putmulti((key, b"") for key in sorted(keys))
 

@@ -32,8 +32,9 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.data_file import write_data
 from millpond.maps.parts.rows import part_rows_of
+from millpond.maps.parts.touched import write_touched
 from millpond.maps.shard.layouts import TableRows
-from millpond.stores.files import checksum_file, disk_errors, remove_tree, sync, write_file_atomically
+from millpond.stores.files import checksum_file, disk_errors, remove_tree, write_file_atomically
 
 __all__ = (
     "MANIFEST",
@@ -249,7 +250,7 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
     sealed = part_rows_of(definition, rows)
     data_bytes, data_checksum = write_data(folder / "data.mdb", sealed.tables)
     step("part.data_written")
-    _write_touched(folder / "touched.arrow", sealed.touched)
+    write_touched(folder, sealed.touched)
     longs = _bounds(definition, rows)
     manifest = PartManifest(
         format=PART_FORMAT, id=_id_of(definition, sealed.tables, salt), map=definition.name,
@@ -265,13 +266,6 @@ def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source:
     write_file_atomically(folder / MANIFEST, signed)
     step("part.sealed")
     return PartFile(str(folder), manifest)
-
-
-def _write_touched(file: Path, keys: pa.Array) -> None:
-    schema = pa.schema([pa.field("key", pa.binary())])
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(pa.record_batch([keys], schema=schema))
-    sync(file)
 
 
 def _bounds(definition: MapDefinition, rows: pa.RecordBatch) -> tuple[list[int] | None, list[int] | None]:

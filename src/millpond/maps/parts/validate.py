@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from millpond.arrays.byte_columns import Bytes
 from millpond.arrays.xxh3 import hash_keys
@@ -28,6 +27,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, PartManifest, open_part
 from millpond.maps.parts.row_check import CheckedRows, RowCheck
+from millpond.maps.parts.touched import TOUCHED_FILE, read_touched
 from millpond.maps.shard.layouts import HASHED, row_tables
 from millpond.stores.lmdb.page_check import CheckedFile, CheckedTable, check_file
 
@@ -36,8 +36,6 @@ __all__ = ("validate_part",)
 ROWS_MAX = 2 * PART_ROWS_MAX
 """The most rows of a part: a writer seals it when it has `PART_ROWS_MAX`. Validating takes some 40 bytes for each."""
 PIECE_BYTES = 1 << 20
-_TOUCHED_SPARE_BYTES = 64 << 10
-_TOUCHED = pa.schema([pa.field("key", pa.binary())])
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -180,36 +178,13 @@ def _column(rows: tuple[bytes, ...]) -> Bytes:
 
 def _check_touched(folder: Path, pieces: list[U64]) -> None:
     """Check that `touched.arrow` names the keys with these hashes, each once, in any order."""
-    file = folder / "touched.arrow"
     wanted = np.concatenate(pieces)
-    found = hash_keys(_touched_keys(file))
+    found = hash_keys(read_touched(folder))
     if np.array_equal(found, wanted):
         return
     # Rows of several tables, or of clashing keys, are not in the order of their keys.
     if not np.array_equal(np.sort(found), np.unique(wanted)):
-        raise _touched_wrong(file, "it does not name the keys of the rows, each once")
-
-
-def _touched_keys(file: Path) -> pa.ChunkedArray:
-    try:
-        with pa.memory_map(str(file)) as source:
-            reader = pa.ipc.open_file(pa.BufferReader(source.read_buffer()))
-            if reader.schema != _TOUCHED or reader.num_record_batches != 1:
-                raise _touched_wrong(file, "it is not one batch of the column key")
-            batch = reader.get_batch(0)
-        if batch.nbytes > file.stat().st_size + _TOUCHED_SPARE_BYTES or batch.num_columns != 1:
-            raise _touched_wrong(file, "it is compressed")
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, IndexError, KeyError) as error:
-        if isinstance(error, MillpondError):
-            raise
-        raise _touched_wrong(file, str(error)) from error
-    if batch.column(0).null_count:
-        raise _touched_wrong(file, "a key is null")
-    return batch.column(0)
-
-
-def _touched_wrong(file: Path, reason: str) -> Corrupt:
-    return Corrupt(
-        "a file of the part is damaged", kind="part_damaged", file=file.name, folder=file.parent, reason=reason
-    )
+        raise Corrupt(
+            "a file of the part is damaged", kind="part_damaged", file=TOUCHED_FILE, folder=folder,
+            reason="it does not name the keys of the rows, each once",
+        )  # fmt: skip

@@ -20,9 +20,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.types import Send
 
+from millpond.arrays.arrow_sizes import declared_sizes
 from millpond.client.lookup import ARROW_STREAM
 from millpond.json_forms import to_json
-from millpond.nodes.arrow_sizes import declared_sizes
 from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_bytes, lookup_bytes, read_arrow_stream
 from millpond.server.at_once import key_of, request_in
 from millpond.server.limits import GuardedRoute

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.arrays.arrow_sizes import declared_sizes
 from millpond.errors import Invalid
-from millpond.nodes.arrow_sizes import declared_sizes
 
 
 def stream_of(batches: list[pa.RecordBatch], codec: str | None = None) -> bytes:
