@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from millpond.ranges.diff import Difference
 from millpond.ranges.equality import equal_at, rows_at
-from millpond.ranges.key_columns import key_column, upper_bound
+from millpond.ranges.key_columns import key_column, lower_bound, upper_bound
 from millpond.ranges.merge import match_keys
 from millpond.ranges.spans import NO_SPANS, Spans
 from millpond.ranges.walk import Cursor
@@ -163,12 +163,18 @@ class _Feed:
 
     def take(self, bound: bytes) -> pa.RecordBatch:
         """The rows of the batch to come up to, and with, a key."""
+        return self._cut(upper_bound(self.keys, bound))
+
+    def take_below(self, bound: bytes) -> pa.RecordBatch:
+        """The rows of the batch to come up to, and without, a key."""
+        return self._cut(lower_bound(self.keys, bound))
+
+    def _cut(self, stop: int) -> pa.RecordBatch:
         batch = self.batch
         assert batch is not None
-        if self.last <= bound:
+        if stop == batch.num_rows:
             self._load()
             return batch
-        stop = upper_bound(self.keys, bound)
         self.batch = batch.slice(stop)
         self.keys = key_column(self.batch.column("key"))
         return batch.slice(0, stop)
@@ -204,6 +210,10 @@ def walk_changes(
                 yield Cleared(entry, cursor)
                 cursor.seek(entry.last + b"\0")
                 continue
+        if first is not None and cursor.at_start and first < entry.first:
+            # what comes between two ranges need not open the second
+            yield Changed(no_rows, feed.take_below(entry.first), spans)
+            continue
         bound = entry.last if first is None else min(entry.last, feed.last)
         rows = cursor.take(bound) if cursor.next_key <= bound else no_rows
         made = feed.take(bound) if first is not None and first <= bound else no_changes
