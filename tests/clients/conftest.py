@@ -55,6 +55,8 @@ class Server:
     access_key: str
     secret: str
     pool: urllib3.PoolManager
+    token: str
+    """A token for the routes of maps and for metrics."""
     pond: millpond.Pond
     """The folder that it serves, opened by this process as well."""
 
@@ -145,7 +147,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("clients") / "pond"
     access_key, secret = add_pair_by_command(folder, "esti", "--admin", "*")
     with serving(folder) as url, urllib3.PoolManager() as pool, millpond.open(str(folder)) as pond:
-        yield Server(url, folder, access_key, secret, pool, pond)
+        token = draw_token(SystemClock())
+        TokenFile(folder).add("metrics", token, {"read": ("*",)})
+        yield Server(url, folder, access_key, secret, pool, token, pond)
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +157,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server without any pair."""
     folder = tmp_path_factory.mktemp("clients") / "pond"
     with serving(folder) as url, urllib3.PoolManager() as pool, millpond.open(str(folder)) as pond:
-        yield Server(url, folder, "any", "thing", pool, pond)
+        yield Server(url, folder, "any", "thing", pool, "", pond)
 
 
 @pytest.fixture(scope="session")

@@ -66,6 +66,12 @@ def test_compaction_keeps_the_state(server: Server, repository: str) -> None:
     done = server.call("POST", f"{base}/branches/main/compact").json()
     assert (done["done"], done["layers"]) == (True, 1)
     assert branch.staging.record().compacted_index is not None
+    headers = {"Authorization": f"Bearer {server.token}"}
+    page = server.pool.request("GET", f"{server.url}/metrics", headers=headers).data.decode()
+    [folded] = [
+        line.split()[1] for line in page.splitlines() if line.startswith("millpond_versions_layers_folded_total ")
+    ]
+    assert float(folded) >= 1
     assert [change.path for change in branch.diff().results] == ["a", "b"]
 
 

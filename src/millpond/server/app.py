@@ -14,7 +14,6 @@ from fastapi import APIRouter, Depends, FastAPI
 from millpond.nodes.node import Node
 from millpond.server import metrics, pages
 from millpond.server.lakefs.api import Api
-from millpond.server.lakefs.signing import Signer
 from millpond.server.limits import GuardedRoute
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
@@ -62,7 +61,6 @@ def make_app(node: Node) -> FastAPI:
     for router in routers:
         app.include_router(router, responses=_ERRORS, dependencies=[Depends(check_incarnation)])
     app.state.routes = _listed(routers)
-    app.state.signer = Signer(node.pond.repositories.space, node.clock)
     app.router.routes.insert(0, Api())
     app.openapi()  # routes are worked out when they are first asked for: here, rather than while requests wait
     return app

@@ -21,6 +21,9 @@
 | `millpond_applied_position` | map | applied up to there |
 | `millpond_snapshot_age_seconds` | map | since its snapshot was frozen; it may be current all the same |
 | `millpond_disk_free_bytes` | | where the pond lies |
+| `millpond_versions_compactions_total`, `millpond_versions_compactions_lost_total` | | compactions of branches |
+| `millpond_versions_compaction_seconds_total`, `millpond_versions_layers_folded_total` | | their time, their layers |
+| `millpond_versions_heads_moved_total`, `millpond_versions_moves_repeated_total` | | commits, also built again |
 | `millpond_job_runs_total`, `millpond_job_failures_total` | job | since the node started |
 | `millpond_ready` | | 1 when it may be sent work |
 
@@ -165,8 +168,25 @@ class _State(Collector):
         differing = len(node.comparing.differing)
         yield _gauge("maps_differing", "Maps that are not as the primary has them.", differing)
         yield _gauge("disk_free_bytes", "Bytes free where the pond lies.", node.disk_free())
+        yield from self._of_versions()
         yield from self._of_maps()
         yield from self._of_jobs()
+
+    def _of_versions(self) -> Iterator[Metric]:
+        measures = self._node.pond.repositories.measures
+        for name, said, value in (
+            ("compactions", "Compactions of branches that were taken.", measures.compactions),
+            (
+                "compactions_lost",
+                "Compactions of branches that something else was ahead of.",
+                measures.compactions_lost,
+            ),
+            ("compaction_seconds", "Time of compactions.", measures.compaction_ms / 1000),
+            ("layers_folded", "Sealed layers that compactions replaced.", measures.layers_folded),
+            ("heads_moved", "Commits, merges and reverts.", measures.heads_moved),
+            ("moves_repeated", "Commits and merges that were built again.", measures.moves_repeated),
+        ):
+            yield CounterMetricFamily(f"millpond_versions_{name}", said, value=value)
 
     def _of_maps(self) -> Iterator[Metric]:
         status = self._node.merger.status()

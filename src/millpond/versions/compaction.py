@@ -57,6 +57,7 @@ def compact(site: Site, branch: str, *, paused: bool = False) -> Compacted:
     switched = publish(site, [index], count, lambda tx: _switch(site, tx, branch, moving, index))
     step("compaction.switched")
     ms = round(1000 * (site.clock.monotonic() - started))
+    site.measures.compacted(done=bool(switched), layers=len(layers), ms=ms)
     if not switched:
         return Compacted(False, "the sealed layers changed", len(layers), ms)
     site.sensor.forget(site.uid, branch)

@@ -16,7 +16,6 @@ __all__ = (
     "REPOSITORY",
     "SETTING",
     "SHARED",
-    "SIGNING",
     "SIGNING_KEY",
     "STAGED",
     "TAG",
@@ -72,9 +71,6 @@ PLACE = REGISTRY.register(
 )  # fmt: skip
 SHARED = REGISTRY.register(
     "versions", "shared", (), _FOLDER, "JSON", "of a shared space: its uid, and the place that `local://` names in it"
-)  # fmt: skip
-SIGNING = REGISTRY.register(
-    "versions", "signing", (), _FOLDER, "text", "the key of signatures that clients of versions carry back to a node"
 )  # fmt: skip
 UPLOAD = REGISTRY.register(
     "versions", "upload", ("repository uid", "upload"), _FOLDER, "JSON",

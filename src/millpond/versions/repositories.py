@@ -26,6 +26,7 @@ from millpond.versions.graph.commits import Commit, put_commit
 from millpond.versions.graph.names import check_branch, check_repository
 from millpond.versions.imports.jobs import ImportJobs
 from millpond.versions.keyspaces import BRANCH, COMMIT, DELETED, IMPORT, REPOSITORY, SETTING, TAG, TURN, UPLOAD
+from millpond.versions.measures import Measures
 from millpond.versions.objects.signing import Signer
 from millpond.versions.paging import Listing, Page
 from millpond.versions.repository import Repository, new_branch
@@ -106,6 +107,7 @@ class Repositories:
         self.signer = Signer(space, clock)
         self.imports = ImportJobs()
         self.sensor = Sensor(self._offered)
+        self.measures = Measures()
         self._sources: dict[str, Source] = {}
         self._stores: dict[str, tuple[ObjectStore, CachedObjects]] = {}
         self._compacting: set[tuple[str, str]] = set()
@@ -222,7 +224,7 @@ class Repositories:
         return Site(
             record.name, record.uid, record.namespace, self.space, self.clock, data, ranges,
             graph_of(record.uid, head), self._turns, self.sensor, self._after, self.source,
-            self.signer, self._boundaries,
+            self.signer, self._boundaries, self.measures,
         )  # fmt: skip
 
     def _store(self, namespace: str) -> tuple[ObjectStore, CachedObjects]:

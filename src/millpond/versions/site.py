@@ -17,6 +17,7 @@ from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects, Index
 from millpond.stores.objects.sources import split_address
 from millpond.versions.graph.resolve import Graph
 from millpond.versions.keyspaces import COMMIT, REPOSITORY, SETTING, TAG
+from millpond.versions.measures import Measures
 from millpond.versions.objects.entries import ENTRIES
 from millpond.versions.objects.uploads import is_full_address, relative_address
 
@@ -181,6 +182,8 @@ class Site:
     """Signs addresses and URLs."""
     boundaries: Boundaries = DEFAULT_BOUNDARIES
     """The rule for the ends of ranges."""
+    measures: Measures = field(default_factory=Measures)
+    """Counts what maintenance costs."""
 
     def seconds(self) -> int:
         """The time of day in whole seconds."""

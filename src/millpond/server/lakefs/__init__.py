@@ -7,7 +7,6 @@
     query.py bodies.py     what the query and the body must be, in the words that clients know
     errors.py       errors as a status and `{"message": …}`
     models.py       repositories, refs, commits, entries and pages as clients read them
-    signing.py      signatures of what clients carry back to the node
     routes/         the handlers, one file a noun
 
 A route is added in three places:

@@ -18,22 +18,43 @@ import binascii
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 from millpond.errors import Denied
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import put_caller, take_turn
-from millpond.server.lakefs.signing import Signer
 from millpond.server.routes.table import On, RouteNeeds, Work
+from millpond.versions.objects.signing import SignedAccess, Signer
 
 if TYPE_CHECKING:
     from fastapi import Request
 
     from millpond.nodes.node import Node
 
-__all__ = ("LOGIN", "admit_call", "may", "need", "pair_of")
+__all__ = ("admit_call", "login_token", "may", "need", "pair_of")
 
-LOGIN = "login"
-"""The purpose of a signature that a login gives."""
+_LOGIN = "LOGIN"
+"""The method of the access that a login signs: that of no request."""
+
+
+def login_token(signer: Signer, access_key: str, expires: int) -> str:
+    """The token of a login, until so many seconds since 1970."""
+    return base64.urlsafe_b64encode(signer.query(SignedAccess(_LOGIN, "", access_key, expires)).encode()).decode()
+
+
+def _logged_in(signer: Signer, token: str) -> str:
+    """The access key of a login.
+
+    Raises: `Denied`.
+    """
+    try:
+        signed = dict(parse_qsl(base64.urlsafe_b64decode(token).decode("ascii"), keep_blank_values=True))
+        access = signer.access("", signed)
+    except (binascii.Error, ValueError, Denied):
+        access = None
+    if access is None or access.method != _LOGIN:
+        raise Denied("this token is not known here", kind="token_unknown", hint="log in again")
+    return access.address
 
 
 def pair_of(request: Request) -> tuple[str, str] | None:
@@ -77,8 +98,7 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
 def _caller(request: Request, node: Node) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and node.tokens.wanted():
-        signer: Signer = request.app.state.signer
-        return node.tokens.caller_of_key(signer.opened(LOGIN, token) or "")
+        return node.tokens.caller_of_key(_logged_in(node.pond.repositories.signer, token))
     access_key, secret = pair_of(request) or (None, "")
     return node.tokens.caller_of_pair(access_key, secret)
 

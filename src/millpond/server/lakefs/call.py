@@ -13,7 +13,6 @@ from millpond.server.access import note_change
 from millpond.server.lakefs.access import need, pair_of
 from millpond.server.lakefs.bodies import parse_body, parse_items
 from millpond.server.lakefs.query import Query
-from millpond.server.lakefs.signing import Signer
 from millpond.server.routes.table import Work
 from millpond.server.threads import in_large_thread, in_thread
 
@@ -39,7 +38,6 @@ class Call:
         self.request, self.caller, self.body = request, caller, body
         self._work = needs.work
         self.node: Node = request.app.state.node
-        self.signer: Signer = request.app.state.signer
         self.names: Mapping[str, str] = request.path_params
         self.query = Query(request.scope["query_string"])
 

@@ -43,7 +43,7 @@ _UNAUTHENTICATED = "error authenticating request"
 _BRANCH = "argument branch: branch id: invalid value: validation error"
 _STATUS = {
     "namespace_used": 400, "setting_changed": 412, "precondition_failed": 412, "data_missing": 410,
-    "right_missing": 401,
+    "right_missing": 401, "branch_busy": 429, "branch_moved": 429,
 }  # fmt: skip
 _MESSAGES = {
     "token_missing": _UNAUTHENTICATED,

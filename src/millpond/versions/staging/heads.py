@@ -81,7 +81,9 @@ def move_head(
     if clean:
         check_clean(site, branch)
     with site.turns.turn(site.uid, branch) as turn:
+        tries = 0
         while True:
+            tries += 1
 
             def seal(tx: Transaction, fresh: str = site.clock.random_id()) -> Moving:
                 site.check_writable(tx, branch if act else None, act or "", force=force)
@@ -115,6 +117,7 @@ def move_head(
             except Collected:  # what was built may be gone: build again
                 site.clock.wait(threading.Event(), site.clock.monotonic() + LOOK_SECONDS)
     step("versions.moved")
+    site.measures.moved(tries=tries)
     site.sensor.forget(site.uid, branch)
     site.after(lambda: sweep_tokens(site.space))
     return built.commit

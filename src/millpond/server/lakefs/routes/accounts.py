@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fastapi import Response
 
 from millpond.errors import Denied
-from millpond.server.lakefs.access import LOGIN
+from millpond.server.lakefs.access import login_token
 from millpond.server.lakefs.errors import ApiError, json_answer
 from millpond.server.lakefs.models import listing
 
@@ -40,9 +40,9 @@ def _log_in(call: Call) -> Response:
         call.node.tokens.caller_of_pair(pair.access_key_id, pair.secret_access_key)
     except Denied as error:
         raise ApiError(401, "error authenticating request") from error
-    expires_ms = call.node.clock.now_ms() + _LOGIN_MS
-    token = call.signer.sealed(LOGIN, pair.access_key_id, expires_ms)
-    return json_answer({"token": token, "token_expiration": expires_ms // 1000})
+    expires = (call.node.clock.now_ms() + _LOGIN_MS) // 1000
+    token = login_token(call.node.pond.repositories.signer, pair.access_key_id, expires)
+    return json_answer({"token": token, "token_expiration": expires})
 
 
 async def _get_setup(_call: Call) -> Response:

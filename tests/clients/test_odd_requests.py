@@ -1,0 +1,82 @@
+"""Requests that no client sends: every route, with names, queries and bodies drawn at random. None is a fault of ours.
+
+The routes are those of the table, so one that is added later is tried as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from millpond.server.lakefs.table import ROWS
+from tests.clients.conftest import Answer, Server
+
+EXAMPLES = 60 if os.environ.get("HYPOTHESIS_PROFILE") == "full" else 12
+UNUSUAL = ["", "0", "-1", "9" * 30, "nan", "../x", "\x00", "\n", "ü", "{x}", "%", "main", "main~1", "main$", "a/", "*"]
+TEXTS = st.one_of(st.sampled_from(UNUSUAL), st.text(st.characters(codec="utf-8"), max_size=12))
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+QUERIES = (
+    "prefix", "after", "amount", "delimiter", "path", "dest_path", "ref", "type", "since", "stop_at", "objects",
+    "limit", "force", "presign", "user_metadata", "show_hidden", "first_parent", "include_right_stats",
+    "source_metarange", "id", "parts", "search", "no_tombstone",
+)  # fmt: skip
+FIELDS = (
+    "name", "id", "ref", "source", "message", "metadata", "date", "allow_empty", "force", "hidden", "type", "path",
+    "paths", "prefixes", "strategy", "resolutions", "take", "parent_number", "commit_overrides", "storage_namespace",
+    "keys", "set", "src_path", "src_ref", "staging", "checksum", "size_bytes", "mtime", "content_type", "user_metadata",
+    "physical_address", "commit", "default_retention_days", "branches", "deletions", "sealed_tokens", "dry_run",
+    "access_key_id", "secret_access_key", "pattern", "parts",
+)  # fmt: skip
+HEADERS = ("If-Match", "If-None-Match", "Range", "Content-Type", "X-Lakefs-Meta-a", "Authorization")
+
+
+def sound(server: Server, answer: Answer, request: object) -> None:
+    """An answer that a client can act on."""
+    assert answer.status < 500 or answer.status == 501, (request, answer.status, answer.body)
+    assert str(server.folder).encode() not in answer.body, request
+    if answer.status >= 400 and answer.body and answer.headers["content-type"] == "application/json":
+        assert {"message", "reference"} & set(answer.json()), request
+
+
+def paths(draw: st.DataObject, repository: str, template: str) -> Iterator[str]:
+    """A path of a route: its names are the right ones, or odd."""
+    for segment in template.split("/")[1:]:
+        if segment[0] != "{":
+            yield segment
+        elif draw.draw(st.booleans()):
+            yield quote(draw.draw(TEXTS), safe="") or "x"
+        else:
+            yield repository if segment == "{repository}" else draw.draw(st.sampled_from(["main", "main%24", "nope"]))
+
+
+@pytest.mark.parametrize(
+    ("method", "template"), [row for row in ROWS if row != ("DELETE", "/repositories/{repository}")]
+)
+def test_no_request_is_answered_with_a_500(server: Server, repository: str, method: str, template: str) -> None:
+    server.branch(repository).put("a/1", b"1")
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(draw=st.data())
+    def tried(draw: st.DataObject) -> None:
+        path = "/" + "/".join(paths(draw, repository, template))
+        query = draw.draw(st.dictionaries(st.sampled_from(QUERIES), TEXTS, max_size=4))
+        shaped = st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=8)
+        payload = draw.draw(st.one_of(shaped, VALUES))
+        body = json.dumps(payload).encode() if draw.draw(st.integers(0, 9)) else draw.draw(st.binary(max_size=30))
+        drawn = draw.draw(st.dictionaries(st.sampled_from(HEADERS), TEXTS, max_size=1))
+        headers = {name: value for name, value in drawn.items() if value.isascii() and value.isprintable()}
+        url = f"{path}?{urlencode(query)}" if query else path
+        sent = body if method != "GET" else None
+        sound(server, server.call(method, url, sent, headers=headers), (method, url, headers, sent))
+
+    tried()
