@@ -38,6 +38,7 @@ from millpond.cli import (
 )
 from millpond.cli.enrich import command
 from millpond.cli.terminal import exits
+from millpond.cli.versions import branches, commits, differences, log, objects, repositories, tags
 from millpond.maps.shard.open_shards import raise_file_limit
 
 __all__ = ("app", "main")
@@ -54,6 +55,17 @@ _ORDER = (
     "maintenance",
     "alter",
     "drop",
+    "repo",
+    "branch",
+    "fs",
+    "commit",
+    "diff",
+    "log",
+    "merge",
+    "revert",
+    "cherry-pick",
+    "reset",
+    "tag",
     "serve",
     "config",
     "token",
@@ -133,6 +145,13 @@ for _noun in (
     queries,
     command,
     maintenance,
+    repositories,
+    branches,
+    objects,
+    commits,
+    differences,
+    log,
+    tags,
     parts,
     jobs,
     nodes,

@@ -118,6 +118,7 @@ def as_object(error: MillpondError) -> dict[str, Any]:
             "values": {name: _plain(value) for name, value in error.values.items()},
             "exit_code": exit_code(error),
         }
+        | ({"paths": list(paths)} if (paths := getattr(error, "paths", ())) else {})
     }
 
 

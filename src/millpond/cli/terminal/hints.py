@@ -20,6 +20,17 @@ OPTIONS = {
 """Parameters that hints name, and the options that stand for them."""
 
 BY_KIND = {
+    "branch_not_found": "'millpond branch list REPO' shows those that there are",
+    "branch_protected": "commit to another branch, then 'millpond merge'; 'millpond repo settings REPO' shows patterns",
+    "cherry_pick_parent": "such as --parent 1",
+    "entry_not_found": "'millpond fs ls' shows what there is",
+    "no_changes": "--allow-empty makes a commit nevertheless",
+    "ref_not_found": "'millpond branch list', 'millpond tag list' and 'millpond log' show what there is",
+    "repository_exists": "there is one already: 'millpond repo show {repository}'",
+    "repository_not_found": "'millpond repo list' shows those that there are",
+    "repository_read_only": "'millpond repo settings {repository} --writable' lets it be changed",
+    "revert_parent": "such as --parent 1, which keeps what the branch had before the merge",
+    "tag_not_found": "'millpond tag list REPO' shows those that there are",
     "log_forked": "decide which node is right, and make the other a copy of it: millpond repair --from URL",
     "maintenance_setting": "--before TIME; or set it for good: millpond alter {map} --{setting} 30d",
     "published_other": "publish to another place with --to, or take this one with --replace",

@@ -1,0 +1,1 @@
+"""Commands on repositories: branches, commits, merges, and the objects on them."""

@@ -1,0 +1,170 @@
+"""`millpond branch`: branches, and their compaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.terminal import console
+from millpond.cli.versions.places import BranchPlace, RepositoryName, parse_place, parse_repository, repository
+from millpond.cli.versions.shown import commit_object, headline, iso, short, when
+from millpond.json_forms import plain
+
+if TYPE_CHECKING:
+    from millpond.versions.repository import Repository
+
+__all__ = ("compact", "create", "delete", "listed", "register", "show")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Branches: lines of commits to write to.", no_args_is_help=True)
+    group.command("list", epilog=examples("millpond branch list flights", "millpond branch list flights --json"))(
+        listed
+    )
+    group.command(
+        epilog=examples("millpond branch create flights/fix", "millpond branch create flights/old --from v1~2")
+    )(create)
+    group.command(epilog=examples("millpond branch show flights/main", "millpond branch show flights/main --json"))(
+        show
+    )
+    group.command(
+        epilog=examples("millpond branch compact flights/main", "millpond branch compact flights/main --json")
+    )(compact)
+    group.command(epilog=examples("millpond branch delete flights/fix", "millpond branch delete flights/fix --json"))(
+        delete
+    )
+    app.add_typer(group, name="branch")
+
+
+def listed(
+    name: RepositoryName,
+    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")] = "",
+    hidden: Annotated[bool, typer.Option("--hidden", help="Hidden branches too.")] = False,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """List the branches of a repository, and what each head is."""
+    with repository(pond, parse_repository(name)) as found:
+        rows = [(named.name, found.ref(named.commit_id).head()) for named in _all(found, prefix, hidden=hidden)]
+        default = found.record.default_branch
+    if json:
+        console.print_json_list(
+            {"branch": branch, "default": branch == default, "head": commit_object(head)} for branch, head in rows
+        )
+    elif not rows:
+        console.say("no such branches")
+    else:
+        console.print_table(
+            ["branch", "head", "committed", "message"],
+            [
+                [_marked(branch, default), short(head.id), when(head.created), headline(head.message)]
+                for branch, head in rows
+            ],
+            whole=("branch", "head", "committed"),
+        )  # fmt: skip
+
+
+def _marked(branch: str, default: str) -> str:
+    return f"{branch} *" if branch == default else branch
+
+
+def _all(found: Repository, prefix: str, *, hidden: bool) -> list[Any]:
+    rows: list[Any] = []
+    after = ""
+    while True:
+        page = found.branches(prefix, after=after, amount=1_000, hidden=hidden)
+        rows += page.results
+        if not page.has_more:
+            return rows
+        after = page.next_offset
+
+
+def create(
+    place: BranchPlace,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", "--source", metavar="REF", help="A branch, a tag or a commit.",
+                     show_default="the default branch"),
+    ] = None,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Leave it out of listings.")] = False,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Make a branch at a commit. It costs nothing; what is staged on the other branch stays there."""
+    where = parse_place(place, path=False)
+    with repository(pond, where.repository) as found:
+        ref = _ref_of(where.repository, source) or found.record.default_branch
+        head = found.create_branch(where.ref, ref, hidden=hidden).head()
+    if json:
+        console.print_json({"branch": where.ref, "repository": found.name, "head": commit_object(head)})
+    else:
+        console.say(f"made {where} at {short(head.id)} of {ref}")
+
+
+def _ref_of(name: str, source: str | None) -> str | None:
+    """A ref that was given alone, or with its repository."""
+    from millpond.errors import Invalid
+
+    if source is None or "/" not in source:
+        return source
+    place = parse_place(source, path=False)
+    if place.repository != name:
+        raise Invalid(
+            "a branch begins at a commit of its own repository", kind="place_repository", repository=name,
+            source=source, hint="write the ref alone",
+        )  # fmt: skip
+    return place.ref
+
+
+def show(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
+    """Show a branch: its head, and the layers of what is staged on it."""
+    where = parse_place(place, path=False)
+    with repository(pond, where.repository) as found:
+        branch = found.branch(where.ref)
+        record, head = branch.staging.record(), branch.head()
+        staged = bool(branch.diff(amount=1).results)
+    begun = record.compaction_start_time
+    facts: dict[str, Any] = {
+        "branch": str(where), "head": commit_object(head), "uncommitted": staged, "sealed_layers": len(record.sealed),
+        "compacted_index": record.compacted_index, "compaction_started": None if begun is None else iso(begun // 1000),
+        "hidden": record.hidden,
+    }  # fmt: skip
+    if json:
+        console.print_json(facts)
+        return
+    facts["head"] = f"{short(head.id)} {when(head.created)} {headline(head.message)}"
+    facts["uncommitted"] = f"changes: 'millpond diff {where}' shows them" if staged else "nothing"
+    facts["compacted_index"] = record.compacted_index and short(record.compacted_index)
+    facts["hidden"] = "yes" if record.hidden else None
+    console.print_facts({name.replace("_", " "): value for name, value in facts.items()})
+
+
+def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
+    """Fold what is staged on a branch into an index, so that reads are as fast as those of a commit.
+
+    The state of the branch stays as it is. It does nothing, harmlessly, when a commit does the same work meanwhile.
+    """
+    where = parse_place(place, path=False)
+    with repository(pond, where.repository) as found, console.working("compacting", quiet=json):
+        done = found.branch(where.ref).staging.compact()
+    if json:
+        console.print_json({"branch": str(where)} | plain(done))
+    elif done.done:
+        console.say(f"folded {done.layers} {'layer' if done.layers == 1 else 'layers'} of {where} in {done.ms:,} ms")
+    else:
+        console.say(f"nothing was folded: {done.reason}")
+
+
+def delete(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
+    """Delete a branch with what is staged on it. Its commits stay."""
+    where = parse_place(place, path=False)
+    with repository(pond, where.repository) as found:
+        head = found.branch(where.ref).staging.record().commit_id
+        found.delete_branch(where.ref)
+    if json:
+        console.print_json({"branch": where.ref, "repository": found.name, "deleted": True, "head": head})
+    else:
+        console.say(f"deleted {where}; its head was {short(head)}")

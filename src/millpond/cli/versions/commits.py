@@ -1,0 +1,273 @@
+"""`millpond commit`, `merge`, `revert`, `cherry-pick` and `reset`: what moves the head of a branch, or clears it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.terminal import console
+from millpond.cli.versions.places import BranchPlace, Metadata, items, parse_pair, parse_place, repository
+from millpond.cli.versions.shown import commit_object, committer_or_user, headline, short
+
+if TYPE_CHECKING:
+    from millpond.cli.versions.places import Place
+    from millpond.versions.branch import Branch
+    from millpond.versions.graph.commits import Commit
+    from millpond.versions.merges import Resolution
+
+__all__ = ("cherry_pick", "commit", "merge", "register", "reset", "revert")
+
+Message = Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="What it is about.")]
+OwnMessage = Annotated[
+    str | None, typer.Option("--message", "-m", metavar="TEXT", help="What it is about.", show_default="made from both")
+]
+Committer = Annotated[
+    str | None,
+    typer.Option("--committer", envvar="MILLPOND_COMMITTER", metavar="NAME", help="Who commits.",
+                 show_default="the name of the user"),
+]  # fmt: skip
+Empty = Annotated[bool, typer.Option("--allow-empty", help="Also when nothing changes.")]
+Parent = Annotated[
+    int | None,
+    typer.Option("--parent", "-p", metavar="N", min=1, help="Of a merge: the parent that it is compared with, from 1."),
+]
+
+_RESOLVE = "change one side; or --strategy source-wins or dest-wins; or --take source=PATH"
+_CHANGED_SINCE = "the branch changed these paths since: put there what they shall be, and commit"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(
+        epilog=examples(
+            'millpond commit flights/main -m "January"',
+            "millpond commit flights/main -m fix --only 2013/ --meta ticket=7",
+        )
+    )(commit)  # fmt: skip
+    app.command(
+        epilog=examples(
+            "millpond merge flights/fix main", "millpond merge flights/fix main --strategy source-wins",
+            "millpond merge flights/fix main --take source=2013/ --take destination=README",
+        )
+    )(merge)  # fmt: skip
+    app.command(epilog=examples("millpond revert flights/main main~1", "millpond revert flights/main 3f2a --parent 1"))(
+        revert
+    )
+    app.command(
+        "cherry-pick",
+        epilog=examples("millpond cherry-pick flights/fix~1 main", "millpond cherry-pick flights/3f2a main"),
+    )(cherry_pick)
+    app.command(
+        epilog=examples(
+            "millpond reset flights/main", "millpond reset flights/main/2013/01.csv",
+            "millpond reset flights/main/2013/", "millpond reset flights/main --hard main~2",
+        )
+    )(reset)  # fmt: skip
+
+
+@contextmanager
+def _conflicts_shown(hint: str, *, quiet: bool) -> Iterator[None]:
+    """Show the paths of a conflict before its error ends the command; in JSON they are part of the error."""
+    from millpond.versions.merges import MergeConflict
+
+    try:
+        yield
+    except MergeConflict as error:
+        if not quiet:
+            for path in error.paths[:50]:
+                console.say(f"conflict  {path}")
+            if len(error.paths) > 50:
+                console.say(f"          … {len(error.paths) - 50:,} more")
+        error.hint = hint
+        raise
+
+
+def _tell(made: Commit, where: str, verb: str, *, as_json: bool) -> None:
+    if as_json:
+        console.print_json(commit_object(made))
+    else:
+        console.say(f"{verb} {where}: {short(made.id)} {headline(made.message)}".rstrip())
+
+
+def commit(
+    place: BranchPlace,
+    message: Message = "",
+    committer: Committer = None,
+    meta: Metadata = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PREFIX", help="Only what lies below; the rest stays staged.")
+    ] = None,
+    allow_empty: Empty = False,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Commit what is staged on a branch."""
+    where = parse_place(place, path=False)
+    with repository(pond, where.repository) as found, console.working("committing", quiet=json):
+        made = found.branch(where.ref).commit(
+            message, committer=committer_or_user(committer), metadata=items(meta), allow_empty=allow_empty,
+            prefixes=only or None,
+        )  # fmt: skip
+    _tell(made, str(where), "committed to", as_json=json)
+
+
+def merge(
+    source: Annotated[str, typer.Argument(metavar="[REPO/]SOURCE", help="What to merge: a branch, a tag, a commit.")],
+    target: Annotated[str, typer.Argument(metavar="[REPO/]BRANCH", help="The branch that it is merged into.")],
+    message: OwnMessage = None,
+    committer: Committer = None,
+    meta: Metadata = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", metavar="NAME", help="Where both changed a path: source-wins or dest-wins.",
+                     show_default="such a merge is refused"),
+    ] = None,
+    take: Annotated[
+        list[str] | None,
+        typer.Option("--take", metavar="SIDE=PATH",
+                     help="Where both changed it: source, destination, base or delete. A PATH/ stands for all below."),
+    ] = None,
+    squash: Annotated[bool, typer.Option("--squash", help="A commit whose only parent is the branch's head.")] = False,
+    allow_empty: Empty = False,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Merge a ref into a branch, path by path. Where both sides changed one path differently, it is refused."""
+    name, ref, branch = parse_pair(source, target)
+    resolutions = [_resolution(text) for text in take or ()]
+    with (
+        repository(pond, name) as found, _conflicts_shown(_RESOLVE, quiet=json), console.working("merging", quiet=json)
+    ):  # fmt: skip
+        made = found.branch(branch).merge(
+            ref, message or "", committer=committer_or_user(committer), metadata=items(meta), strategy=strategy or "",
+            resolutions=resolutions, squash=squash, allow_empty=allow_empty,
+        )  # fmt: skip
+    _tell(made, f"{name}/{branch}", "merged into", as_json=json)
+
+
+def _resolution(text: str) -> Resolution:
+    """The resolution that `source=2013/` writes.
+
+    Raises: `Invalid`.
+    """
+    from millpond.errors import Invalid
+    from millpond.versions.merges import Resolution, Take
+
+    side, sign, path = text.partition("=")
+    sides = {"dest": "destination", "theirs": "source", "ours": "destination"}
+    try:
+        chosen = Take(sides.get(side, side))
+    except ValueError:
+        chosen = None
+    if chosen is None or not sign or not path:
+        raise Invalid(
+            "no SIDE=PATH", kind="merge_take", given=repr(text),
+            hint="source, destination, base or delete, such as --take source=2013/01.csv",
+        )  # fmt: skip
+    return Resolution(chosen, prefix=path) if path.endswith("/") else Resolution(chosen, path=path)
+
+
+def revert(
+    place: BranchPlace,
+    ref: Annotated[str, typer.Argument(metavar="REF", help="The commit to undo.")],
+    parent: Parent = None,
+    message: OwnMessage = None,
+    committer: Committer = None,
+    meta: Metadata = None,
+    allow_empty: Empty = False,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """Undo a commit by a new one on a branch. Of a merge, say with --parent which side stays."""
+    name, branch, commit_ref = parse_pair(place, ref)
+    with (
+        repository(pond, name) as found,
+        _conflicts_shown(_CHANGED_SINCE, quiet=json),
+        console.working("reverting", quiet=json),
+    ):
+        made = found.branch(branch).revert(
+            commit_ref, parent_number=parent, committer=committer_or_user(committer), message=message or "",
+            metadata=items(meta), allow_empty=allow_empty,
+        )  # fmt: skip
+    _tell(made, f"{name}/{branch}", "committed to", as_json=json)
+
+
+def cherry_pick(
+    source: Annotated[str, typer.Argument(metavar="[REPO/]COMMIT", help="The commit whose changes are wanted.")],
+    target: Annotated[str, typer.Argument(metavar="[REPO/]BRANCH", help="The branch to make them on.")],
+    parent: Parent = None,
+    message: OwnMessage = None,
+    committer: Committer = None,
+    meta: Metadata = None,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """Make the changes of one commit again on another branch."""
+    name, ref, branch = parse_pair(source, target)
+    with (
+        repository(pond, name) as found,
+        _conflicts_shown(_CHANGED_SINCE, quiet=json),
+        console.working("picking", quiet=json),
+    ):
+        made = found.branch(branch).cherry_pick(
+            ref, parent_number=parent, committer=committer_or_user(committer), message=message,
+            metadata=items(meta) or None,
+        )  # fmt: skip
+    _tell(made, f"{name}/{branch}", "committed to", as_json=json)
+
+
+def reset(
+    place: Annotated[
+        str, typer.Argument(metavar="REPO/BRANCH[/PATH]", help="The branch, one path of it, or a folder/.")
+    ],
+    hard: Annotated[
+        str | None, typer.Option("--hard", metavar="REF", help="Move the branch to this commit; nothing may be staged.")
+    ] = None,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Take back what is staged: on a whole branch, below a prefix, or at one path."""
+    from millpond.errors import Invalid
+
+    where = parse_place(place)
+    if hard is not None and where.path:
+        raise Invalid("a hard reset moves the whole branch", kind="place_path", place=place, hint="leave out the path")
+    facts: dict[str, Any] = {"branch": f"{where.repository}/{where.ref}", "path": where.path or None}
+    with repository(pond, where.repository) as found:
+        branch = found.branch(where.ref)
+        if hard is not None:
+            head = branch.staging.reset_hard(parse_pair(f"{where.repository}/{where.ref}", hard)[2])
+        else:
+            below = where.path.endswith("/")
+            if where.path:
+                _check_staged(branch, where)
+            branch.reset(path=None if below else where.path or None, prefix=where.path if below else None)
+            head = branch.head()
+    if json:
+        console.print_json(facts | {"head": commit_object(head)})
+    elif hard is not None:
+        console.say(f"{where} is at {short(head.id)} {headline(head.message)}".rstrip())
+    else:
+        console.say(f"{where} is what it is in {short(head.id)}")
+
+
+def _check_staged(branch: Branch, where: Place) -> None:
+    """Refuse to reset a place where nothing is staged: it was probably mistyped.
+
+    Raises: `NotFound`; `Invalid` for a folder without its slash.
+    """
+    from millpond.errors import Invalid, NotFound
+
+    found = [change.path for change in branch.diff(where.path, amount=1).results]
+    if found and (where.path.endswith("/") or found[0] == where.path):
+        return
+    if found and found[0].startswith(f"{where.path}/"):
+        raise Invalid("this is a folder", kind="path_folder", path=str(where), hint=f"write {where}/")
+    raise NotFound(
+        "nothing is staged there", kind="entry_not_staged", path=str(where),
+        hint=f"'millpond diff {where.repository}/{where.ref}' shows what is",
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""`millpond log`: the commits from a ref back, as a table or as a graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.terminal import console
+from millpond.cli.versions.places import parse_place, repository
+from millpond.cli.versions.shown import commit_object, headline, short, when
+
+if TYPE_CHECKING:
+    from millpond.versions.graph.commits import Commit
+    from millpond.versions.repository import Repository
+
+__all__ = ("log", "register")
+
+_ASCII = str.maketrans({"●": "*", "◎": "*", "│": "|", "─": "-"} | dict.fromkeys("├┤┼┬┴╮╯╭╰", "+"))
+_NAMES_MAX = 10_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command(
+        epilog=examples(
+            "millpond log flights/main", "millpond log flights/main --graph", "millpond log flights/main/2013/ -n 5",
+            "millpond log flights/v1 --since 2013-02-08T00:00Z --json",
+        )
+    )(log)  # fmt: skip
+
+
+def log(
+    place: Annotated[
+        str,
+        typer.Argument(metavar="REPO[/REF[/PATH]]",
+                       help="The ref to begin at; with a path, only commits that changed it, or what lies below it."),
+    ],
+    graph: Annotated[bool, typer.Option("--graph", help="Draw how the commits hang together.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.",
+                                              show_default="50; with --json all")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only commits of this time or later.")
+    ] = None,
+    first_parent: Annotated[
+        bool, typer.Option("--first-parent", help="Leave out what merges brought.")
+    ] = False,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Show commits, the newest first. A path that ends with / stands for all that lies below it."""
+    from millpond.errors import Invalid
+    from millpond.times.instants import parse_instant
+    from millpond.versions.graph.history import Window
+
+    where = parse_place(place, ref=False)
+    if graph and (where.path or since):
+        raise Invalid(
+            "a graph shows every commit",
+            kind="graph_filter",
+            place=place,
+            hint="leave out --graph, or path and --since",
+        )
+    window = Window(first_parent, None if since is None else -(-parse_instant(since) // 1000))
+    paths = (where.path,) if where.path and not where.path.endswith("/") else ()
+    prefixes = (where.path,) if where.path.endswith("/") else ()
+    count = limit if limit is not None or json else 50
+    with repository(pond, where.repository) as found:
+        commits = found.ref(where.ref or found.record.default_branch).log(window, paths=paths, prefixes=prefixes)
+        shown = list(islice(commits, None if count is None else count + 1)) if not json else islice(commits, count)
+        if json:
+            console.print_json_list(map(commit_object, shown))
+            return
+        names = _names(found)
+    rows = list(shown)
+    more = count is not None and len(rows) > count
+    rows = rows[:count]
+    if not rows:
+        console.say("no commits" + (f" changed {where.path}" if where.path else ""))
+    elif graph:
+        _draw(rows, names, first_parent=first_parent)
+    else:
+        _table(rows, names)
+    if more:
+        console.note(f"there are more: -n {2 * (count or 0)}")
+
+
+def _names(found: Repository) -> dict[str, list[str]]:
+    """The branches and tags at each commit; of very many, the first."""
+    names: dict[str, list[str]] = {}
+    for page in (found.branches(amount=_NAMES_MAX), found.tags(amount=_NAMES_MAX)):
+        for named in page.results:
+            names.setdefault(named.commit_id, []).append(named.name)  # type: ignore[union-attr]
+    return names
+
+
+def _table(rows: Iterable[Commit], names: Mapping[str, list[str]]) -> None:
+    console.print_table(
+        ["commit", "committed", "by", "message", "at"],
+        [
+            [
+                short(row.id), when(row.created), row.committer, headline(row.message),
+                ", ".join(names.get(row.id, ())) or None,
+            ]
+            for row in rows
+        ],
+        whole=("commit", "committed"), spared=("at", "by"),
+    )  # fmt: skip
+
+
+def _draw(rows: Iterable[Commit], names: Mapping[str, list[str]], *, first_parent: bool) -> None:
+    from rich.text import Text
+
+    from millpond.cli.versions.graph import Graph
+
+    plain = not _can_draw()
+    drawing, printer = Graph(), console.console()
+    for commit in rows:
+        parents = commit.parents[:1] if first_parent else commit.parents
+        for row in drawing.add(commit.id, parents):
+            line = Text(row.lines.translate(_ASCII) if plain else row.lines, style="blue")
+            if row.commit is not None:
+                line.append(f" {short(commit.id)}", style="yellow")
+                if commit.id in names:
+                    line.append(f" ({', '.join(names[commit.id])})", style="bold green")
+                line.append(f" {headline(commit.message)}", style="default")
+                line.append(f"  {when(commit.created)} {commit.committer}".rstrip(), style="dim")
+            printer.print(line, soft_wrap=True)
+
+
+def _can_draw() -> bool:
+    """True when standard output takes lines that are not ASCII."""
+    try:
+        "●╯".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

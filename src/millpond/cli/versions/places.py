@@ -1,0 +1,182 @@
+"""Places in repositories, as they are typed: `flights/main/2013/01.csv`.
+
+    REPO             flights
+    REPO/REF         flights/main   flights/v1   flights/main~2   flights/3f2a
+    REPO/REF/PATH    flights/main/2013/01.csv   flights/main/2013/
+
+No ref holds a slash, so the first two slashes tell where each part ends. `lakefs://` may stand in front, as other tools
+have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millpond.cli.options import existing_pond
+from millpond.errors import Invalid
+
+if TYPE_CHECKING:
+    from millpond.pond import Pond
+    from millpond.versions.repository import Repository
+
+__all__ = (
+    "AnyPlace", "BranchPlace", "Metadata", "Place", "RefPlace", "RepositoryName", "items", "opened", "parse_pair",
+    "parse_place", "parse_repository", "repository",
+)  # fmt: skip
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_FORM = "write REPO/REF/PATH, such as flights/main/2013/01.csv"
+
+RepositoryName = Annotated[str, typer.Argument(metavar="REPO", help="The repository's name.")]
+BranchPlace = Annotated[str, typer.Argument(metavar="REPO/BRANCH", help="The branch, such as flights/main.")]
+RefPlace = Annotated[
+    str, typer.Argument(metavar="REPO/REF", help="A branch, a tag or a commit, such as flights/main~2.")
+]
+AnyPlace = Annotated[
+    str, typer.Argument(metavar="REPO/REF/PATH", help="A place, such as flights/main/2013/; lakefs:// may precede it.")
+]
+Metadata = Annotated[
+    list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help="User metadata; may be repeated.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A repository; a ref in it, or none; a path on that, or none."""
+
+    repository: str
+    ref: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.repository, self.ref, self.path) if part)
+
+
+def parse_place(text: str, *, ref: bool = True, path: bool | None = True, hint: str = "") -> Place:
+    """The place that a text names. `ref`: a ref must be in it. `path`: None when it needs one, False when it has none.
+
+    `hint` is another way out for a place without a path.
+
+    >>> parse_place("lakefs://flights/main/2013/01.csv")
+    Place(repository='flights', ref='main', path='2013/01.csv')
+
+    Raises: `Invalid`.
+    """
+    scheme = _SCHEME.match(text)
+    if scheme is not None and scheme[1].lower() != "lakefs":
+        raise Invalid(
+            f"{scheme[1]}:// is no repository", kind="place_scheme", place=text,
+            hint=f"{_FORM}; lakefs:// may precede it",
+        )  # fmt: skip
+    parts = (text[scheme.end() :] if scheme else text).split("/", 2)
+    place = Place(*parts)
+    if not place.repository or place.repository in (".", ".."):
+        raise Invalid("no place in a repository", kind="place_form", place=repr(text), hint=_FORM)
+    if ref and not place.ref:
+        raise Invalid(
+            "a branch, tag or commit is missing", kind="place_ref", place=text,
+            hint=f"write {place.repository}/BRANCH; 'millpond branch list {place.repository}' shows what there is",
+        )  # fmt: skip
+    if path is None and not place.path:
+        raise Invalid(
+            "a path is missing",
+            kind="place_path",
+            place=text,
+            hint=f"such as {place}/2013/01.csv" + (f"; {hint}" if hint else ""),
+        )
+    if path is False and place.path:
+        raise Invalid(
+            "a path is not expected here", kind="place_path", place=text,
+            hint=f"write {place.repository}/{place.ref}" if ref else f"write {place.repository}",
+        )  # fmt: skip
+    return place
+
+
+def parse_repository(text: str) -> str:
+    """The name of a repository.
+
+    Raises: `Invalid` when a ref or a path follows.
+    """
+    place = parse_place(text, ref=False)
+    if place.ref:
+        raise Invalid(
+            "only a repository is expected here", kind="place_ref", place=text, hint=f"write {place.repository}"
+        )  # fmt: skip
+    return place.repository
+
+
+def parse_pair(first: str, second: str) -> tuple[str, str, str]:
+    """The repository of two refs, and both refs; one of the two may leave out the repository.
+
+    >>> parse_pair("flights/fix", "main"), parse_pair("fix", "flights/main")
+    (('flights', 'fix', 'main'), ('flights', 'fix', 'main'))
+
+    Raises: `Invalid`.
+    """
+    bare = ["/" not in text for text in (first, second)]
+    if all(bare):
+        raise Invalid(
+            "the repository is missing", kind="place_repository", first=first, second=second,
+            hint=f"such as REPO/{first} {second}",
+        )  # fmt: skip
+    places = [
+        None if alone else parse_place(text, path=False) for alone, text in zip(bare, (first, second), strict=True)
+    ]
+    named = {place.repository for place in places if place is not None}
+    if len(named) > 1:
+        raise Invalid(
+            "these are two repositories", kind="place_repository", first=first, second=second,
+            hint="both sides are of one repository",
+        )  # fmt: skip
+    refs = [text if place is None else place.ref for place, text in zip(places, (first, second), strict=True)]
+    return named.pop(), refs[0], refs[1]
+
+
+def items(given: list[str] | None, hint: str = "such as --meta source=nightly") -> dict[str, str]:
+    """Names and values of `NAME=VALUE`.
+
+    >>> items(["by=loader", "of=a=b"])
+    {'by': 'loader', 'of': 'a=b'}
+
+    Raises: `Invalid`.
+    """
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise Invalid("no NAME=VALUE", kind="metadata_form", given=repr(text), hint=hint)
+        found[name] = value
+    return found
+
+
+@contextmanager
+def opened(pond: str) -> Iterator[Pond]:
+    """The pond that holds the repositories.
+
+    Raises: `NotFound`; `Invalid` for the URL of a node.
+    """
+    from millpond.pond import Pond
+
+    with existing_pond(pond) as found:
+        if not isinstance(found, Pond):
+            raise Invalid(
+                "these commands take the pond's folder, not the URL of a node", kind="pond_folder_needed", pond=pond,
+                hint="on a node use its /api/v1, with lakectl or the client lakefs",
+            )  # fmt: skip
+        yield found
+
+
+@contextmanager
+def repository(pond: str, name: str) -> Iterator[Repository]:
+    """A repository of the pond.
+
+    Raises: as `opened`; `NotFound`.
+    """
+    with opened(pond) as found:
+        yield found.repository(name)

@@ -1,0 +1,283 @@
+"""`millpond repo`: repositories, their settings, and their garbage."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, PondPlace, comma_list, examples
+from millpond.cli.terminal import console
+from millpond.cli.versions.places import Metadata, RepositoryName, items, opened, parse_repository, repository
+from millpond.cli.versions.shown import iso, short, when
+
+if TYPE_CHECKING:
+    from millpond.versions.collect import Garbage
+    from millpond.versions.repository import Repository
+    from millpond.versions.site import RepositoryRecord
+
+__all__ = ("collect", "create", "delete", "listed", "register", "settings", "show")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="Repositories: objects with branches, commits and merges.", no_args_is_help=True)
+    group.command(
+        epilog=examples("millpond repo create flights", "millpond repo create flights s3://bucket/f --branch trunk")
+    )(create)  # fmt: skip
+    group.command("list", epilog=examples("millpond repo list", "millpond repo list --prefix fl --json"))(listed)
+    group.command(epilog=examples("millpond repo show flights", "millpond repo show flights --json"))(show)
+    group.command(
+        epilog=examples(
+            "millpond repo settings flights", "millpond repo settings flights --protect main,release-*",
+            "millpond repo settings flights --retain 30d --retain-branch main=365d",
+            "millpond repo settings flights --compact-deletions 50000 --compact-layers 20",
+        )
+    )(settings)  # fmt: skip
+    group.command(
+        "gc", epilog=examples("millpond repo gc flights --dry-run", "millpond repo gc flights --grace 2d --json")
+    )(collect)
+    group.command(epilog=examples("millpond repo delete flights", "millpond repo delete flights --yes --json"))(delete)
+    app.add_typer(group, name="repo")
+
+
+def create(
+    name: RepositoryName,
+    namespace: Annotated[
+        str | None,
+        typer.Argument(metavar="[PLACE]", help="Where its bytes lie: s3://bucket/prefix, or a folder.",
+                       show_default="beside the pond"),
+    ] = None,
+    branch: Annotated[str, typer.Option("--branch", metavar="NAME", help="The default branch.")] = "main",
+    meta: Metadata = None,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Make a repository with one branch and one commit. No other repository may ever have its place."""
+    from pathlib import Path
+
+    name = parse_repository(name)
+    if namespace is not None and "://" not in namespace:
+        namespace = str(Path(namespace).absolute())  # it is opened from other folders, too
+    with opened(pond) as found:
+        made = found.repositories.create(name, namespace, default_branch=branch, metadata=items(meta))
+    if json:
+        console.print_json(_object(made.record))
+    else:
+        console.say(f"made {name} with the branch {branch}; its bytes lie in {made.record.namespace}")
+
+
+def listed(
+    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")] = "",
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """List the repositories."""
+    with opened(pond) as found:
+        records: list[RepositoryRecord] = []
+        after = ""
+        while True:
+            page = found.repositories.list(prefix, after=after, amount=1_000)
+            records += page.results  # type: ignore[arg-type]  # no delimiter: no prefixes
+            if not page.has_more:
+                break
+            after = page.next_offset
+    if json:
+        console.print_json_list(map(_object, records))
+    elif not records:
+        console.say("no repositories; make one with 'millpond repo create NAME'")
+    else:
+        console.print_table(
+            ["repository", "default branch", "created", "place", "read-only"],
+            [
+                [row.name, row.default_branch, when(row.created), row.namespace, "yes" if row.read_only else None]
+                for row in records
+            ],
+            whole=("repository", "created"), spared=("read-only",),
+        )  # fmt: skip
+
+
+def show(name: RepositoryName, pond: PondPlace = "pond", json: Json = False) -> None:
+    """Show a repository: its place, its branches and tags, its settings."""
+    with repository(pond, parse_repository(name)) as found:
+        head = found.ref(found.record.default_branch).head()
+        facts = _object(found.record) | {
+            "branches": _count(found.branches(amount=10_000, hidden=True)),
+            "tags": _count(found.tags(amount=10_000)), "head": head.id, "settings": _settings(found),
+        }  # fmt: skip
+    if json:
+        console.print_json(facts)
+        return
+    facts["head"] = f"{short(head.id)} of {found.record.default_branch}, {when(head.created)}"
+    facts["metadata"] = ", ".join(f"{key}={value}" for key, value in facts["metadata"].items()) or None
+    del facts["uid"]
+    known = facts.pop("settings") | {"read_only": facts.pop("read_only")}
+    console.print_facts({key.replace("_", " "): value for key, value in facts.items()} | _setting_facts(known))
+
+
+def _count(page: Any) -> str:
+    return f"{len(page.results):,}" + ("+" if page.has_more else "")
+
+
+def _object(record: RepositoryRecord) -> dict[str, Any]:
+    return {
+        "repository": record.name, "place": record.namespace, "default_branch": record.default_branch,
+        "created": iso(record.created), "read_only": record.read_only, "metadata": record.metadata, "uid": record.uid,
+    }  # fmt: skip
+
+
+# -- settings -----------------------------------------------------------------------------------------
+
+
+def settings(
+    name: RepositoryName,
+    protect: Annotated[
+        list[str] | None,
+        typer.Option("--protect", metavar="PATTERN", help="Branches that only merges change: main,rel-*; '' for none."),
+    ] = None,
+    retain: Annotated[
+        str | None,
+        typer.Option("--retain", metavar="AGE", help="Time that commits stay active after another took their place."),
+    ] = None,
+    retain_branch: Annotated[
+        list[str] | None, typer.Option("--retain-branch", metavar="BRANCH=AGE", help="The same for one branch.")
+    ] = None,
+    compact_deletions: Annotated[
+        int | None,
+        typer.Option("--compact-deletions", min=0, metavar="N", help="Compact a branch after so many; 0 is off."),
+    ] = None,
+    compact_layers: Annotated[
+        int | None,
+        typer.Option("--compact-layers", min=0, metavar="N", help="Compact a branch from so many layers on; 0 is off."),
+    ] = None,
+    read_only: Annotated[
+        bool | None, typer.Option("--read-only/--writable", help="Refuse every change, or take changes again.",
+                                  show_default=False)
+    ] = None,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Show the settings of a repository, or change those that are given. They hold at once, for everybody."""
+    from millpond.versions.site import CompactionRules, ProtectedBranches, Retention
+
+    with repository(pond, parse_repository(name)) as found:
+        if protect is not None:
+            found.set(ProtectedBranches(tuple(comma_list(protect))))
+        if retain is not None or retain_branch:
+            before = found.setting(Retention)[0] or Retention()
+            branch_ages = items(retain_branch, "such as --retain-branch main=365d")
+            days = _days(retain) if retain is not None else before.default_days
+            found.set(Retention(days, before.branch_days | {key: _days(age) for key, age in branch_ages.items()}))
+        if compact_deletions is not None or compact_layers is not None:
+            rules = found.setting(CompactionRules)[0] or CompactionRules()
+            changes = {"deletions": compact_deletions, "sealed_tokens": compact_layers}
+            found.set(replace(rules, **{key: number for key, number in changes.items() if number is not None}))
+        if read_only is not None:
+            found.alter(read_only=read_only)
+        known = _settings(found) | {"read_only": found.record.read_only}
+    if json:
+        console.print_json({"repository": found.name} | known)
+    else:
+        console.print_facts(_setting_facts(known))
+
+
+def _days(age: str) -> int:
+    """An age in whole days, of which the retention of commits is counted."""
+    from millpond.errors import Invalid
+    from millpond.times.durations import parse_duration
+
+    days, rest = divmod(parse_duration(age), 24 * 3_600_000)
+    if rest:
+        raise Invalid("commits are retained for whole days", kind="retention_days", given=age, hint="such as 30d")
+    return days
+
+
+def _settings(found: Repository) -> dict[str, Any]:
+    from millpond.versions.site import CompactionRules, ProtectedBranches, Retention
+
+    protected = found.setting(ProtectedBranches)[0] or ProtectedBranches()
+    retention, rules = found.setting(Retention)[0], found.setting(CompactionRules)[0] or CompactionRules()
+    return {
+        "protected": list(protected.patterns),
+        "retention_days": None if retention is None else {"": retention.default_days, **retention.branch_days},
+        "compact_deletions": rules.deletions, "compact_layers": rules.sealed_tokens,
+    }  # fmt: skip
+
+
+def _setting_facts(known: dict[str, Any]) -> dict[str, Any]:
+    days = known["retention_days"]
+    ages = [f"{age} d" + (f" on {branch}" if branch else "") for branch, age in (days or {}).items()]
+    return {
+        "protected branches": ", ".join(known["protected"]) or "none",
+        "commits retained": ", ".join(ages) or "all, for ever",
+        "compacted after": f"{known['compact_deletions']:,} deletions" if known["compact_deletions"] else None,
+        "compacted from": f"{known['compact_layers']} sealed layers" if known["compact_layers"] else None,
+        "read-only": "yes" if known["read_only"] else None,
+    }
+
+
+# -- garbage, deletion --------------------------------------------------------------------------------
+
+
+def collect(
+    name: RepositoryName,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and delete nothing.")] = False,
+    grace: Annotated[str, typer.Option("--grace", metavar="AGE", help="What is younger stays.")] = "1d",
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """Collect garbage: delete objects that no active commit and nothing staged names, and ranges that nothing names."""
+    from millpond.times.durations import parse_duration
+
+    grace_ms = parse_duration(grace)
+    with repository(pond, parse_repository(name)) as found, console.working("collecting garbage", quiet=json):
+        garbage = found.collect(grace_ms=grace_ms, dry_run=dry_run)
+    if json:
+        console.print_json(_garbage(found.name, garbage))
+        return
+    verb = "would delete" if dry_run else "deleted"
+    console.say(
+        f"{verb} {garbage.objects:,} objects ({console.human_bytes(garbage.object_bytes)}), {garbage.ranges:,} ranges "
+        f"and {garbage.indexes:,} indexes; of the commits {garbage.active_commits:,} are active, "
+        f"{garbage.expired_commits:,} expired"
+    )
+    for path in garbage.names[:20] if dry_run else ():
+        console.say(f"  {path}")
+    if dry_run and len(garbage.names) > 20:
+        console.say("  …; --json shows more")
+
+
+def _garbage(name: str, garbage: Garbage) -> dict[str, Any]:
+    return {
+        "repository": name, "dry_run": garbage.dry_run, "objects": garbage.objects, "bytes": garbage.object_bytes,
+        "ranges": garbage.ranges, "indexes": garbage.indexes, "active_commits": garbage.active_commits,
+        "expired_commits": garbage.expired_commits, "names": garbage.names,
+    }  # fmt: skip
+
+
+def delete(
+    name: RepositoryName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """Delete a repository: its branches, tags and commits. Its bytes stay in their place, which is never used again.
+
+    Asks first; off a terminal, --yes is needed.
+    """
+    from millpond.errors import Invalid
+
+    name = parse_repository(name)
+    with opened(pond) as found:
+        record = found.repository(name).record
+        if not yes:
+            if json or not sys.stdin.isatty():
+                raise Invalid("deleting is for ever", kind="not_confirmed", repository=name, hint="say --yes")
+            typer.confirm(f"delete {name} with all its commits?", abort=True)
+        found.repositories.delete(name)
+    if json:
+        console.print_json({"repository": name, "deleted": True, "place": record.namespace})
+    else:
+        console.say(f"deleted {name}; its bytes are left in {record.namespace}")
