@@ -36,6 +36,7 @@ from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
+from millpond.server.small_loads import taking_small_loads
 from millpond.server.small_uploads import taking_small_uploads
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.server.unread_bodies import announce_close
@@ -119,7 +120,7 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
-        audited = auditing(app, self.node)
+        audited = auditing(taking_small_loads(app, self.node), self.node)
         quick = taking_small_uploads(answering_at_once(audited, self.node), app, self.node)
         counted = self.metrics.counting(checking_origin(quick, self.node, self.metrics), self.node.clock)
         self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)

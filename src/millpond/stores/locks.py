@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import filelock
@@ -151,8 +152,14 @@ _locks: dict[tuple[int, str], _Lock] = {}
 _registry = threading.Lock()
 
 
+@lru_cache(maxsize=4096)
+def _resolved(file: str) -> str:
+    """The one name of a file: to find it takes a look at every folder above."""
+    return os.path.realpath(file)
+
+
 def _lock_of(file: Path) -> _Lock:
-    place = (os.getpid(), str(file.resolve()))
+    place = (os.getpid(), _resolved(str(file)) if file.is_absolute() else str(file.resolve()))
     with _registry:
         found = _locks.get(place)
         if found is None:

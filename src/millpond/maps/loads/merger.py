@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Protocol
 
 from millpond.errors import MillpondError
@@ -35,6 +36,9 @@ LOOK_AGAIN_SECONDS = 1.0
 """The interval of looking at the queue when nobody nudges."""
 TRY_AGAIN_SECONDS = 10.0
 """So long a map rests after an error: a full disk is not helped by trying at once."""
+REST_SECONDS_MAX = 0.05
+"""A map rests as long as its last merge took, at most so long: so small loads that come one after another share
+transactions and their syncs."""
 REPORTS_MAX = 1000
 
 
@@ -79,6 +83,7 @@ class Merger:
         self._thread: threading.Thread | None = None
         self.pause = Pause(self.nudge)
         self.error = ""
+        self._rested = inf
 
     def start(self) -> None:
         """Begin; starting twice is harmless."""
@@ -155,18 +160,24 @@ class Merger:
                     _LOG.exception("the merger could not look what waits")
                 else:
                     self.error = ""
-                clock.wait(self._wake, clock.monotonic() + LOOK_AGAIN_SECONDS)
+                clock.wait(self._wake, min(clock.monotonic() + LOOK_AGAIN_SECONDS, self._rested))
 
     def _due(self) -> Iterator[str]:
-        """The maps that something waits for and nobody works on, marked as worked on."""
+        """The maps that something waits for and nobody works on, marked as worked on.
+
+        `_rested` is then the time at which the first of those that rest is due.
+        """
         if not self._going():
             return
-        now = self.loading.clock.monotonic()
+        now, self._rested = self.loading.clock.monotonic(), inf
         for name in self.loads.queue.maps():
             with self._lock:
                 progress = self._progress.setdefault(name, MapProgress(name))
                 demanded = self.loads.failures.requested(name)
-                if progress.working or now < (progress.rests_at_least if demanded else progress.rests_until):
+                rests_until = progress.rests_at_least if demanded else progress.rests_until
+                if not progress.working and now < rests_until:
+                    self._rested = min(self._rested, rests_until)
+                if progress.working or now < rests_until:
                     continue
                 progress.working = True
             yield name
@@ -198,6 +209,7 @@ class Merger:
             if merged.rows or merged.maintenance:
                 progress.merged_rows = sum(merged.rows.values())
                 progress.merged_ms, progress.merge_took_ms = clock.now_ms(), round(1000 * (clock.monotonic() - began))
+                progress.rests_until = clock.monotonic() + min(clock.monotonic() - began, REST_SECONDS_MAX)
             progress.rows_total += sum(merged.rows.values())
             progress.parts_total += sum(merged.parts.values())
             progress.error = "" if error is None else str(error) or repr(error)
