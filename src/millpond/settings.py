@@ -291,6 +291,11 @@ class Settings(BaseSettings):
         "by default a folder of the pond"
     )  # fmt: skip
 
+    versions_sources: Names = Field(
+        ("s3://",), description="beginnings of the addresses that clients may import or link: s3://bucket/, "
+        "local:///folder/; objects are read there with the node's own rights"
+    )  # fmt: skip
+
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
         if bool(self.tls_cert) != bool(self.tls_key):

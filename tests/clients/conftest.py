@@ -122,11 +122,11 @@ def add_pair_by_command(folder: Path, name: str, *rights: str) -> tuple[str, str
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[str]:
-    """A process that serves a folder, while the block runs; its address."""
+def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A process that serves a folder, while the block runs; its address. `environment` is added to this process's."""
     process = subprocess.Popen(
         [sys.executable, "-m", "millpond", "serve", "--data", str(folder), "--port", "0", "--json", *arguments],
-        env=_environment(), text=True, stdout=subprocess.PIPE,
+        env={**_environment(), **(environment or {})}, text=True, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
         assert process.stdout is not None

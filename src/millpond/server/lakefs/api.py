@@ -32,14 +32,20 @@ from millpond.server.lakefs.errors import ApiError, failure
 from millpond.server.lakefs.routes import (
     accounts,
     branches,
+    bulk,
     commits,
     diffs,
+    imports,
     installation,
+    links,
     maintenance,
     merges,
+    object_writes,
+    objects,
     repositories,
     resets,
     settings,
+    signed,
 )
 from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.limits import admitted
@@ -50,7 +56,10 @@ if TYPE_CHECKING:
 
 __all__ = ("Api", "ApiRoute")
 
-_MODULES = (installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance)
+_MODULES = (
+    installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, objects,
+    object_writes, links, imports, bulk, signed,
+)  # fmt: skip
 Handler: TypeAlias = Callable[[Call], Response | Awaitable[Response]]
 
 

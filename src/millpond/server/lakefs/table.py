@@ -7,7 +7,7 @@ Paths are those below `/api/v1`. Invariants are those of `server/routes/table.py
 
 from __future__ import annotations
 
-from millpond.server.routes.table import ORDER_BYTES_MAX, On, RouteNeeds, Work
+from millpond.server.routes.table import JSON_BYTES_MAX, ORDER_BYTES_MAX, On, RouteNeeds, Work
 
 __all__ = ("PREFIX", "ROWS")
 
@@ -15,6 +15,10 @@ PREFIX = "/api/v1"
 _REPOSITORY = "/repositories/{repository}"
 _RUNS = f"{_REPOSITORY}/actions/runs"
 _BRANCH = f"{_REPOSITORY}/branches/{{branch}}"
+_OBJECTS = f"{_REPOSITORY}/refs/{{ref}}/objects"
+_SIGNED = "/signed/{repository}/{name}"
+PATHS_BYTES_MAX = 8 << 20
+"""A thousand paths, each letter escaped."""
 
 
 def _anybody(body_bytes_max: int = 0) -> RouteNeeds:
@@ -32,9 +36,14 @@ def _read(on: On = On.REPOSITORY, *, large: bool = False) -> RouteNeeds:
     return RouteNeeds("read", on, Work.LARGE if large else Work.SMALL, when_ready=True)
 
 
-def _change(right: str, on: On, body_bytes_max: int = ORDER_BYTES_MAX) -> RouteNeeds:
+def _change(right: str, on: On, body_bytes_max: int | None = ORDER_BYTES_MAX) -> RouteNeeds:
     """A change; it may wait for its turn."""
     return RouteNeeds(right, on, Work.UPLOAD, body_bytes_max, when_ready=True, audited=True)
+
+
+def _write(body_bytes_max: int | None = ORDER_BYTES_MAX) -> RouteNeeds:
+    """A change of one object, of which there are too many for the audit log; None: the body is streamed."""
+    return RouteNeeds("write", On.BRANCH, Work.UPLOAD, body_bytes_max, when_ready=True)
 
 
 ROWS: dict[tuple[str, str], RouteNeeds] = {
@@ -91,4 +100,33 @@ ROWS: dict[tuple[str, str], RouteNeeds] = {
     ("GET", f"{_REPOSITORY}/refs/{{leftRef}}/diff/{{rightRef}}"): _read(large=True),
     ("GET", f"{_REPOSITORY}/refs/{{sourceRef}}/merge/{{destinationBranch}}"): _read(),
     ("POST", f"{_REPOSITORY}/refs/{{sourceRef}}/merge/{{destinationBranch}}"): _change("write", On.BRANCH),
+    # -- objects, read
+    ("GET", _OBJECTS): _read(),
+    ("HEAD", _OBJECTS): _read(),
+    ("GET", f"{_OBJECTS}/stat"): _read(),
+    ("GET", f"{_OBJECTS}/ls"): _read(),
+    # -- objects, written
+    ("POST", f"{_BRANCH}/objects"): _write(None),
+    ("PUT", f"{_BRANCH}/objects"): _write(),
+    ("DELETE", f"{_BRANCH}/objects"): _write(0),
+    ("POST", f"{_BRANCH}/objects/delete"): _change("write", On.BRANCH, PATHS_BYTES_MAX),
+    ("POST", f"{_BRANCH}/objects/copy"): _write(),
+    ("PUT", f"{_BRANCH}/objects/stat/user_metadata"): _write(),
+    ("GET", f"{_BRANCH}/objects/stage_allowed"): _write(0),
+    ("POST", f"{_BRANCH}/stage"): _change("write", On.BRANCH, None),
+    # -- bytes that clients store themselves
+    ("GET", f"{_BRANCH}/staging/backing"): _write(0),
+    ("PUT", f"{_BRANCH}/staging/backing"): _write(),
+    ("POST", f"{_BRANCH}/staging/pmpu"): _write(0),
+    ("PUT", f"{_BRANCH}/staging/pmpu/{{uploadId}}"): _write(),
+    ("DELETE", f"{_BRANCH}/staging/pmpu/{{uploadId}}"): _write(),
+    ("PUT", f"{_BRANCH}/staging/pmpu/{{uploadId}}/parts/{{partNumber}}"): _write(),
+    ("PUT", f"{_BRANCH}/staging/pmpu/{{uploadId}}/parts/{{partNumber}}/copy"): _write(),
+    ("GET", _SIGNED): RouteNeeds(None, On.NOTHING, Work.LARGE),
+    ("HEAD", _SIGNED): RouteNeeds(None, On.NOTHING, Work.SMALL),
+    ("PUT", _SIGNED): RouteNeeds(None, On.NOTHING, Work.UPLOAD, None),
+    # -- imports
+    ("POST", f"{_BRANCH}/import"): _change("write", On.BRANCH, JSON_BYTES_MAX),
+    ("GET", f"{_BRANCH}/import"): _read(),
+    ("DELETE", f"{_BRANCH}/import"): _change("write", On.BRANCH, 0),
 }

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import chain
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -31,11 +34,10 @@ from millpond.stores.objects.protocol import (
     check_name,
     folder_of,
     not_found,
-    watched,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ("CREDENTIALS", "BucketObjects")
 
@@ -43,6 +45,8 @@ CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
 """The environment variables that say who we are; the last is for credentials that expire."""
 
 PART_BYTES = 8 << 20
+LOOK_SECONDS = 0.5
+"""The time after which a stream looks whether the thread that sends it has failed."""
 PARTS_MAX = 4
 """Parts on their way at once: a large body takes about as much memory as these and one more."""
 
@@ -113,9 +117,19 @@ class BucketObjects(ObjectStore):
 
         Raises: as `put`; what `chunks` raises.
         """
-        failed: list[BaseException] = []
-        with self._errors(self._checked(name), ours=failed):
-            self._store.put(name, map(bytes, watched(chunks, failed)), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX)
+        rest, first, size = iter(chunks), list[bytes](), 0
+        while size < PART_BYTES:
+            chunk = next(rest, None)
+            if chunk is None:
+                self.put(name, b"".join(first))
+                return
+            first.append(bytes(chunk))
+            size += len(chunk)
+        stream = _Pieces(chain([b"".join(first)], map(bytes, rest)))
+        with self._errors(self._checked(name)):
+            stream.send(lambda pieces: self._store.put(name, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_MAX))
+        if stream.failed is not None:
+            raise stream.failed  # as it is: not an error of the bucket
 
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
         """Store an object if the one there has the tag `expected`, or, with None, if there is none; the new tag.
@@ -232,15 +246,11 @@ class BucketObjects(ObjectStore):
     # -- errors ---------------------------------------------------------------------------------------
 
     @contextmanager
-    def _errors(
-        self, name: str, *, ours: Sequence[BaseException] | None = None, conditional: bool = False, missing: bool = True
-    ) -> Iterator[None]:
-        """Turn what the server or the network says into our errors. `ours` are raised as they are."""
+    def _errors(self, name: str, *, conditional: bool = False, missing: bool = True) -> Iterator[None]:
+        """Turn what the server or the network says into our errors."""
         try:
             yield
         except (BaseError, OSError) as error:
-            if ours:
-                raise ours[0] from None
             found = self._error(name, error, conditional=conditional)
             if missing or found.kind != "object_not_found":
                 raise found from error
@@ -280,6 +290,49 @@ class BucketObjects(ObjectStore):
             "the bucket does not answer", kind="objects_unavailable",
             hint="check objects_endpoint and the network, then try again", **values,
         )  # fmt: skip
+
+
+class _Pieces:
+    """The pieces of a stream, taken in this thread and sent in another.
+
+    obstore pulls them within its runtime, where nothing that uses obstore itself may be called: an object that is made
+    of others would fail. And the thread of a request is the one that may wait for its body.
+    """
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._queue: Queue[bytes | None] = Queue(1)
+        self.failed: BaseException | None = None
+        """The error of the chunks, which ended the stream."""
+
+    def send(self, put: Callable[[Iterator[bytes]], object]) -> None:
+        """Let another thread put the pieces.
+
+        Raises: what the other thread raises, unless the chunks failed.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="put") as thread:
+            sent = thread.submit(put, self._pulled())
+            try:
+                for chunk in self._chunks:
+                    self._offer(chunk, sent)
+            except BaseException as error:
+                self.failed = error
+            self._offer(None, sent)
+            wait((sent,))
+        if self.failed is None:
+            sent.result()
+
+    def _offer(self, piece: bytes | None, sent: Future[object]) -> None:
+        while not sent.done():
+            with suppress(Full):
+                self._queue.put(piece, timeout=LOOK_SECONDS)
+                return
+
+    def _pulled(self) -> Iterator[bytes]:
+        while (piece := self._queue.get()) is not None:
+            yield piece
+        if self.failed is not None:
+            raise OSError("the stream ended early")
 
 
 class _BehindTheEnd(Exception):

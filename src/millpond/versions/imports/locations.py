@@ -188,7 +188,7 @@ class _Table:
         try:
             self._schema, self._rows = self._open()
             normal_batch(pa.RecordBatch.from_pylist([], schema=self._schema), mtime=0)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             self._file.close()
             raise self._damaged(error) from error
 
@@ -207,7 +207,7 @@ class _Table:
         """The rows."""
         try:
             yield from self._rows
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> Invalid:

@@ -1,0 +1,71 @@
+"""Addresses that clients name: of bytes below the namespace, or elsewhere where the settings allow it.
+
+Invariants:
+* An address below the namespace lies in `data/`: never among ranges, nor outside.
+* An address elsewhere begins with one of `versions_sources`, and is a path without `..`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.errors import Denied, Invalid
+from millpond.stores.objects.sources import split_address
+from millpond.versions.objects.uploads import DATA, is_full_address, relative_address
+
+if TYPE_CHECKING:
+    from millpond.versions.site import Site
+
+__all__ = ("check_source", "checked_address", "checked_column")
+
+_NAME = rf"^{DATA}/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*)*$"
+
+
+def check_source(allowed: Sequence[str], address: str) -> None:
+    """Refuse an address elsewhere that the settings do not allow.
+
+    Raises: `Denied`, kind `source_denied`; `Invalid` for text that is no address.
+    """
+    split_address(address)
+    if not any(_begins(address, place) for place in allowed):
+        raise Denied(
+            "objects may not be taken from there", kind="source_denied", address=address,
+            hint="add the place to versions_sources, such as s3://bucket/ or local:///folder/",
+        )  # fmt: skip
+
+
+def _begins(address: str, place: str) -> bool:
+    return address.startswith(place) if place.endswith("/") else f"{address}/".startswith(f"{place}/")
+
+
+def checked_address(site: Site, allowed: Sequence[str], address: str) -> str:
+    """The address as an entry has it: the name below the namespace, or the whole URL.
+
+    Raises: as `check_source`.
+    """
+    return str(checked_column(site, allowed, pa.array([address]))[0])
+
+
+def checked_column(site: Site, allowed: Sequence[str], addresses: pa.Array) -> pa.Array:
+    """A column of addresses as entries have them.
+
+    Raises: as `check_source`.
+    """
+    own = f"{site.namespace.rstrip('/')}/"
+    if pc.any(pc.starts_with(addresses, own)).as_py():
+        addresses = pa.array([relative_address(site.namespace, address) for address in addresses.to_pylist()])
+    inside = pc.match_substring_regex(addresses, _NAME)
+    if pc.all(inside).as_py() is not False:
+        return addresses
+    for address in pc.unique(addresses.filter(pc.invert(inside))).to_pylist():
+        if not is_full_address(address):
+            raise Invalid(
+                "address is outside of the repository's data", kind="address_invalid", address=address,
+                hint="upload to an address of staging/backing, or name the whole address of an object elsewhere",
+            )  # fmt: skip
+        check_source(allowed, address)
+    return addresses

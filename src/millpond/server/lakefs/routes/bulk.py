@@ -1,0 +1,171 @@
+"""Rows in bulk: a stream of entries and deletions, staged all together or not at all.
+
+Content-Type: application/vnd.apache.arrow.stream     columns as in `docs/versions.md`, §What is staged
+Content-Type: application/x-ndjson                    {"path": "a", "address": "s3://…", "size": 1, …} a line
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastapi import Response
+
+from millpond.errors import Invalid
+from millpond.json_forms import FormError, parse_object
+from millpond.server.lakefs.addresses import checked_column
+from millpond.server.lakefs.errors import ApiError, json_answer
+from millpond.server.lakefs.routes.objects import ARROW
+from millpond.server.lakefs.streaming import BodyFile, BodyStream
+from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, metadata_text
+
+if TYPE_CHECKING:
+    from millpond.server.lakefs.call import Call
+    from millpond.versions.site import Site
+
+__all__ = ("HANDLERS",)
+
+_STAGE = "/repositories/{repository}/branches/{branch}/stage"
+LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
+LINES_BATCH = 1 << 14
+LINE_BYTES_MAX = 256 << 10
+_BUFFER_BYTES = 1 << 20
+_NOWHERE = "data/none"
+
+
+async def _stage(call: Call) -> Response:
+    kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != ARROW and kind not in LINES:
+        raise ApiError(400, f'header Content-Type has unexpected value "{kind}": send {ARROW} or {LINES[0]}')
+    stream = BodyStream(call.request)
+    whole = await stream.start()
+    force = call.query.flag("force")
+
+    def stage() -> Response:
+        chunks = stream.chunks() if whole is None else iter([whole])
+        file: io.BufferedIOBase = io.BufferedReader(BodyFile(chunks), _BUFFER_BYTES)
+        branch = call.branch
+        sources = call.node.settings.versions_sources
+        batches = _arrow_batches(file) if kind == ARROW else _line_batches(file)
+        count = branch.staging.stage((_checked(branch.site, sources, batch) for batch in batches), force=force)
+        call.note(staged=count)
+        return json_answer({"staged": count})
+
+    return await call.in_thread(stage)
+
+
+def _arrow_batches(file: io.BufferedIOBase) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.ipc.open_stream(file) as reader:
+            yield from reader
+    except (pa.ArrowException, OSError) as error:
+        raise Invalid(
+            "the stream is not Arrow", kind="stage_stream", reason=str(error).partition("\n")[0],
+            hint="write it with Arrow's stream format, and send all of it",
+        ) from error  # fmt: skip
+
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Time = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A row."""
+
+    path: str
+    address: str = ""
+    size: _Size = 0
+    mtime: _Time | None = None
+    checksum: str = ""
+    content_type: str = DEFAULT_CONTENT_TYPE
+    metadata: dict[str, str] = {}
+    deleted: bool = False
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_SCHEMA = pa.schema([
+    ("path", pa.string()), ("address", pa.string()), ("size", pa.int64()), ("mtime", pa.int64()),
+    ("checksum", pa.string()), ("content_type", pa.string()), ("metadata", pa.string()), ("deleted", pa.bool_()),
+])  # fmt: skip
+
+
+def _line_batches(file: io.BufferedIOBase) -> Iterator[pa.RecordBatch]:
+    number = 0
+    while raw := _lines(file, LINES_BATCH):
+        rows: list[_Line] = []
+        for line in raw:
+            number += 1
+            if line.strip():
+                rows.append(_decoded(line, number))
+        columns: list[list[Any]] = [
+            [row.path for row in rows], [row.address for row in rows], [row.size for row in rows],
+            [row.mtime for row in rows], [row.checksum for row in rows], [row.content_type for row in rows],
+            [metadata_text(row.metadata) for row in rows], [row.deleted for row in rows],
+        ]  # fmt: skip
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _lines(file: io.BufferedIOBase, count: int) -> list[bytes]:
+    return list(islice(iter(lambda: file.readline(LINE_BYTES_MAX + 1), b""), count))
+
+
+def _decoded(line: bytes, number: int) -> _Line:
+    if len(line) > LINE_BYTES_MAX:
+        raise Invalid("a line is too long", kind="stage_line", line=number, bytes_max=LINE_BYTES_MAX)
+    try:
+        return _LINE.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(
+            "a line is no entry", kind="stage_line", line=number, reason=str(error),
+            hint=f"an object with path, and any of: {', '.join(_SCHEMA.names[1:])}",
+        ) from error  # fmt: skip
+
+
+def _checked(site: Site, sources: tuple[str, ...], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with addresses that entries may have, and metadata as entries have them.
+
+    Raises: `Invalid`, `Denied`.
+    """
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    deleted = pc.fill_null(columns["deleted"], False) if "deleted" in columns else None
+    if "address" in columns:
+        address = pc.fill_null(columns["address"].cast(pa.string()), "")
+        if deleted is not None:
+            address = pc.if_else(deleted, _NOWHERE, address)  # of a deletion it is not looked at
+        columns["address"] = checked_column(site, sources, address)
+    elif deleted is None or not pc.all(deleted).as_py():
+        raise Invalid("entries need addresses", kind="stage_columns", column="address", columns=list(columns))
+    if "metadata" in columns:
+        columns["metadata"] = _canonical(columns["metadata"])
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _canonical(metadata: pa.Array) -> pa.Array:
+    """User metadata as entries have them: their names in order."""
+    coded = pc.fill_null(metadata.cast(pa.string()), "").dictionary_encode()
+    texts = [_canonical_text(text) for text in coded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(coded.indices)
+
+
+def _canonical_text(text: str) -> str:
+    if not text:
+        return ""
+    try:
+        found = parse_object(text)
+    except FormError:
+        found = {"": None}
+    if not all(isinstance(value, str) for value in found.values()):
+        raise Invalid(
+            "metadata are no object of texts", kind="stage_columns", column="metadata", metadata=text[:100],
+            hint='such as {"colour": "blue"}',
+        )  # fmt: skip
+    return metadata_text(found)
+
+
+HANDLERS = {("POST", _STAGE): _stage}

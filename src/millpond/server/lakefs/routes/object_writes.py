@@ -1,0 +1,190 @@
+"""Objects, written: uploaded, deleted, copied, described."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fastapi import Response
+
+from millpond.errors import Invalid
+from millpond.server.lakefs.addresses import checked_address
+from millpond.server.lakefs.errors import ApiError, json_answer, wording
+from millpond.server.lakefs.forms import FormContent, boundary_of
+from millpond.server.lakefs.stats import stats_answer
+from millpond.server.lakefs.streaming import BodyStream
+from millpond.versions.graph.names import check_branch
+from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
+
+if TYPE_CHECKING:
+    from millpond.server.lakefs.call import Call
+
+__all__ = ("HANDLERS", "conditions")
+
+_BRANCH = "/repositories/{repository}/branches/{branch}"
+_OBJECTS = f"{_BRANCH}/objects"
+PATHS_MAX = 1_000
+_METADATA = "x-lakefs-meta-"
+_UPLOAD_WORDS = {
+    "branch_not_found": "branch '{branch}' not found",
+    "branch_name": "argument name: branch id: invalid value: validation error",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _PathList:
+    paths: list[str] | None = None
+    prefix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _ObjectCopyCreation:
+    src_path: str
+    src_ref: str | None = None
+    force: bool = False
+    shallow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _UpdateObjectUserMetadata:
+    set: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _ObjectStageCreation:
+    physical_address: str
+    checksum: str
+    size_bytes: int
+    mtime: int | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    content_type: str = DEFAULT_CONTENT_TYPE
+    force: bool = False
+
+
+def conditions(headers: Mapping[str, str]) -> dict[str, object]:
+    """The conditions of a write: `If-None-Match: *`, `If-Match: "checksum"`.
+
+    Raises: `ApiError` 501 for others.
+    """
+    absent, match = headers.get("if-none-match"), headers.get("if-match")
+    if absent not in (None, "*") or match == "*" or (match is not None and "," in match):
+        raise ApiError(501, "Not Implemented")
+    return {"if_absent": absent is not None, "if_match": None if match is None else match.strip().strip('"')}
+
+
+async def _upload(call: Call) -> Response:
+    """A body of bytes, or a form with the field `content`, streamed."""
+    path, force, headers = call.query.needed("path"), call.query.flag("force"), call.request.headers
+    wanted = conditions(headers)
+    boundary = boundary_of(headers.get("content-type", ""))
+    stream = BodyStream(call.request)
+    whole = await stream.start()
+    metadata = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
+
+    def put() -> Response:
+        chunks: Iterator[bytes] = stream.chunks() if whole is None else iter([whole])
+        content_type = headers.get("content-type") or DEFAULT_CONTENT_TYPE
+        body: bytes | Iterable[bytes] = chunks if whole is None else whole
+        if boundary is not None:
+            form = FormContent(boundary, chunks)
+            body, content_type = form.chunks(), form.content_type
+        with wording(_UPLOAD_WORDS):
+            check_branch(call.names["branch"])
+            branch = call.branch
+            entry = branch.put(
+                path, body, content_type=content_type, metadata=metadata, force=force, **wanted,  # type: ignore[arg-type]
+            )  # fmt: skip
+        return stats_answer(branch.site, entry)
+
+    return await call.in_thread(put)
+
+
+def _stage(call: Call) -> Response:
+    """An entry whose bytes are there already: below the namespace, or elsewhere."""
+    path, wanted = call.query.needed("path"), call.json(_ObjectStageCreation)
+    branch = call.branch
+    site = branch.site
+    address = checked_address(site, call.node.settings.versions_sources, wanted.physical_address)
+    entry = Entry(
+        path, address, _size(wanted.size_bytes), site.seconds() if wanted.mtime is None else wanted.mtime,
+        wanted.checksum.strip('"'), wanted.content_type, wanted.metadata,
+    )  # fmt: skip
+    branch.staging.link(entry, force=wanted.force or call.query.flag("force"))
+    return stats_answer(site, entry)
+
+
+def _size(size: int) -> int:
+    if size < 0:
+        raise Invalid("a size is not negative", kind="entry_invalid", size=size)
+    return size
+
+
+def _delete(call: Call) -> Response:
+    path = call.query.needed("path")
+    check_path(path)
+    call.branch.delete(path, force=call.query.flag("force"))
+    return Response(status_code=204)
+
+
+def _delete_many(call: Call) -> Response:
+    """Paths, all or none; or a prefix, however many paths begin with it."""
+    wanted = call.json(_PathList)
+    force = call.query.flag("force")
+    if wanted.paths is None and wanted.prefix is None:
+        raise ApiError(
+            400, "request body has an error: doesn't match schema #/components/schemas/PathList: "
+            'Error at "/paths": property "paths" is missing',
+        )  # fmt: skip
+    paths = wanted.paths or []
+    if len(paths) > PATHS_MAX:
+        raise ApiError(400, f"request size exceeded, max paths is set to {PATHS_MAX}")
+    errors, good = [], []
+    for path in paths:
+        try:
+            check_path(path)
+            good.append(path)
+        except Invalid as error:
+            errors.append({"path": path, "status_code": 400, "message": error.message})
+    staging = call.branch.staging
+    staging.record()  # a branch that is not there
+    if wanted.prefix is not None:
+        staging.delete_prefix(wanted.prefix, force=force)
+    staging.delete_many(list(dict.fromkeys(good)), force=force)
+    return json_answer({"errors": errors})
+
+
+def _copy(call: Call) -> Response:
+    target, wanted = call.query.needed("dest_path"), call.json(_ObjectCopyCreation)
+    if wanted.shallow:
+        raise ApiError(501, "Not Implemented")
+    branch = call.branch
+    entry = branch.copy(wanted.src_path, target, ref=wanted.src_ref or None, force=wanted.force)
+    return stats_answer(branch.site, entry)
+
+
+def _set_metadata(call: Call) -> Response:
+    path = call.query.needed("path")
+    call.branch.staging.set_metadata(path, call.json(_UpdateObjectUserMetadata).set, force=call.query.flag("force"))
+    return Response(status_code=204)
+
+
+def _stage_allowed(call: Call) -> Response:
+    """204 for a branch that takes writes."""
+    check_path(call.query.needed("path"))
+    site, name = call.branch.site, call.names["branch"]
+    with site.space.read() as tx:
+        site.check_writable(tx, name, "write to")
+    call.branch.staging.record()
+    return Response(status_code=204)
+
+
+HANDLERS = {
+    ("POST", _OBJECTS): _upload,
+    ("PUT", _OBJECTS): _stage,
+    ("DELETE", _OBJECTS): _delete,
+    ("POST", f"{_OBJECTS}/delete"): _delete_many,
+    ("POST", f"{_OBJECTS}/copy"): _copy,
+    ("PUT", f"{_OBJECTS}/stat/user_metadata"): _set_metadata,
+    ("GET", f"{_OBJECTS}/stage_allowed"): _stage_allowed,
+}

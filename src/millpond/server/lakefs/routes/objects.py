@@ -1,0 +1,201 @@
+"""Objects, read: their bytes, what is known of them, and listings."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastapi import Response
+from fastapi.responses import StreamingResponse
+
+from millpond.server.lakefs.byte_ranges import parse_range
+from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
+from millpond.server.lakefs.models import page_answer
+from millpond.server.lakefs.stats import byte_headers, listed_model, stats_model
+from millpond.server.lakefs.urls import Urls
+from millpond.server.transfers import can_be_continued
+from millpond.versions.objects.uploads import read_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from millpond.server.lakefs.call import Call
+    from millpond.versions.objects.entries import Entry
+    from millpond.versions.site import Site
+
+__all__ = ("ARROW", "HANDLERS", "bytes_answer")
+
+_OBJECTS = "/repositories/{repository}/refs/{ref}/objects"
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+def bytes_answer(call: Call, site: Site, entry: Entry) -> Response:
+    """The bytes of an entry, or the range of them that the request asks for.
+
+    Raises: `ApiError` 416 for the range; 410 when the bytes are gone.
+    """
+    request, headers = call.request, byte_headers(entry)
+    if _has(request.headers.get("if-none-match", ""), headers["ETag"]):
+        return Response(status_code=304, headers={"ETag": headers["ETag"]})
+    try:
+        span = parse_range(request.headers.get("range"), entry.size)
+        start, stop = span or (0, entry.size)
+        place, name = site.place(entry.address)
+        chunks = read_bytes(place, name, start, stop)
+        first = next(chunks, b"")
+        gone = not first and (start < stop or place.size(name) < 0)
+    except Exception as error:
+        raise _described(error, headers) from error
+    if gone:
+        raise ApiError(410, "No data", headers=headers)
+    headers |= {"Content-Type": entry.content_type, "Content-Length": str(stop - start)}
+    if span is not None:
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{entry.size}"
+    status = 200 if span is None else 206
+    if stop - start <= len(first):
+        return Response(first, status, headers)
+    can_be_continued(request)
+    return StreamingResponse(_chain(first, chunks), status, headers)
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _has(header: str, tag: str) -> bool:
+    """True when a list of tags holds one of them; a weak tag counts as its strong one."""
+    return any(one.strip().removeprefix("W/") in (tag, "*") for one in header.split(","))
+
+
+def _described(error: Exception, headers: dict[str, str]) -> Exception:
+    """An error with the headers of the object that it is about."""
+    if isinstance(error, ApiError):
+        return ApiError(error.status, error.message, headers={**headers, **error.headers})
+    if getattr(error, "kind", "") in ("data_missing", "object_not_found", "bucket_not_found"):
+        return ApiError(410, "No data", headers=headers)
+    return error
+
+
+def _get(call: Call) -> Response:
+    path = call.query.needed("path")
+    reference = call.repository.ref(call.names["ref"])
+    entry = reference.stat(path)
+    if call.query.flag("presign"):
+        location, _ = Urls(call.request, reference.site).reading(entry)
+        return Response(status_code=302, headers={"Location": location})
+    return bytes_answer(call, reference.site, entry)
+
+
+def _head(call: Call) -> Response:
+    """The headers of an object. An error has no body."""
+    entry = call.repository.ref(call.names["ref"]).stat(call.query.needed("path"))
+    found = byte_headers(entry)
+    headers = {
+        "ETag": found["ETag"], "Last-Modified": found["Last-Modified"], "Accept-Ranges": "bytes",
+        "Content-Type": entry.content_type,
+    }  # fmt: skip
+    span = parse_range(call.request.headers.get("range"), entry.size)
+    if span is not None:
+        headers["Content-Range"] = f"bytes {span[0]}-{span[1] - 1}/{entry.size}"
+    start, stop = span or (0, entry.size)
+    return Response(status_code=200 if span is None else 206, headers={**headers, "Content-Length": str(stop - start)})
+
+
+def _stat(call: Call) -> Response:
+    query = call.query
+    path, wanted = query.needed("path"), query.flag("user_metadata", True)
+    reference = call.repository.ref(call.names["ref"])
+    urls = Urls(call.request, reference.site) if query.flag("presign") else None
+    return json_answer(stats_model(reference.site, reference.stat(path), metadata=wanted, urls=urls))
+
+
+def _list(call: Call) -> Response:
+    query = call.query
+    if ARROW in call.request.headers.get("accept", ""):
+        return _list_columns(call)
+    prefix, delimiter, after = query.text("prefix"), query.text("delimiter"), query.text("after")
+    wanted, amount = query.flag("user_metadata", True), query.amount()
+    reference = call.repository.ref(call.names["ref"])
+    site = reference.site
+    urls = Urls(call.request, site) if query.flag("presign") else None
+    page = reference.list(prefix, delimiter=delimiter, after=after, amount=amount)
+    return page_answer(page, lambda found: listed_model(site, found, metadata=wanted, urls=urls))
+
+
+# -- columns ------------------------------------------------------------------------------------------
+
+
+def _list_columns(call: Call) -> Response:
+    """All entries behind `after` as a stream of Arrow: pages are for those who read page by page."""
+    reference = call.repository.ref(call.names["ref"])
+    batches = reference.entries(call.query.text("prefix"), after=call.query.text("after"))
+    first = next(batches, None)
+    reference.head()  # of a ref that names nothing there is no empty stream
+    rows = (_shown(batch, reference.site.namespace) for batch in ([] if first is None else _ahead(first, batches)))
+    return StreamingResponse(_stream(rows), headers={**HEADERS, "Content-Type": ARROW})
+
+
+def _ahead(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+_SCHEMA = pa.schema([
+    ("path", pa.string()), ("physical_address", pa.string()), ("size_bytes", pa.int64()), ("mtime", pa.int64()),
+    ("checksum", pa.string()), ("content_type", pa.string()), ("metadata", pa.string()),
+])  # fmt: skip
+
+
+def _shown(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
+    address = batch.column("address")
+    below = pc.binary_join_element_wise(namespace.rstrip("/"), address, "/")
+    whole = pc.match_substring(address, "://")
+    columns = [
+        batch.column("key").cast(pa.string()), pc.if_else(whole, address, below), batch.column("size"),
+        batch.column("mtime"), batch.column("checksum"), batch.column("content_type"), batch.column("metadata"),
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _stream(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    """Batches as Arrow's stream format."""
+    sink = _Pieces()
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), _SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            yield sink.taken()
+    yield sink.taken()
+
+
+class _Pieces(io.RawIOBase):
+    """A file that gives away what was written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer, /) -> int:
+        """Take a piece."""
+        self._pieces.append(bytes(data))
+        return len(self._pieces[-1])
+
+    def taken(self) -> bytes:
+        """All that was written since the last call."""
+        joined = b"".join(self._pieces)
+        self._pieces.clear()
+        return joined
+
+
+HANDLERS = {
+    ("GET", _OBJECTS): _get,
+    ("HEAD", _OBJECTS): _head,
+    ("GET", f"{_OBJECTS}/stat"): _stat,
+    ("GET", f"{_OBJECTS}/ls"): _list,
+}

@@ -1,0 +1,100 @@
+"""URLs that need no token: they carry a signature, which is all that is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from fastapi import Response
+
+from millpond.errors import Conflict, NotFound
+from millpond.server.lakefs.errors import ApiError
+from millpond.server.lakefs.routes.objects import bytes_answer
+from millpond.server.lakefs.streaming import BodyStream
+from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry
+from millpond.versions.objects.uploads import ID_DIGITS, is_full_address, read_bytes, time_of, upload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.server.lakefs.call import Call
+    from millpond.versions.objects.signing import SignedAccess
+    from millpond.versions.site import Site
+
+__all__ = ("HANDLERS",)
+
+_SIGNED = "/signed/{repository}/{name}"
+_PART_DIGITS = 4
+_PARAMETERS = ("method", "expires", "type", "etag", "address", "key", "signature")
+
+
+def _access(call: Call, method: str) -> tuple[Site, SignedAccess]:
+    """The access that the URL grants.
+
+    Raises: `Denied`; `ApiError` 403 for another method, and for a repository that is not there.
+    """
+    parameters = {name: call.query.text(name) for name in _PARAMETERS if call.query.texts(name)}
+    try:
+        site = call.repository.site
+    except NotFound:
+        raise ApiError(403, "the signature of the URL is invalid") from None
+    access = site.signer.access(site.uid, parameters)
+    if access.method != method:
+        raise ApiError(403, f"the URL is signed for {access.method}")
+    return site, access
+
+
+def _get(call: Call) -> Response:
+    site, access = _access(call, "GET")
+    place, name = site.place(access.address)
+    try:
+        size = place.size(name)
+    except NotFound:
+        raise ApiError(410, "No data") from None
+    created = (time_of(access.address) or 0) // 1000
+    content_type = access.content_type or DEFAULT_CONTENT_TYPE
+    entry = Entry(call.names["name"], access.address, size, created, access.checksum, content_type)
+    answer = bytes_answer(call, site, entry)
+    answer.headers["Accept-Ranges"] = "bytes"
+    return answer
+
+
+async def _put(call: Call) -> Response:
+    """Bytes under the name that was given out; what is there already is not overwritten, unless it is a part."""
+    stream = BodyStream(call.request)
+    site, access = await call.in_thread(_access, call, "PUT")
+    whole = await stream.start()
+
+    def put() -> str:
+        body = stream.chunks() if whole is None else [whole]
+        name = access.address
+        assert not is_full_address(name), "only names of the namespace are given out to be written"
+        if site.data.exists(name) and not _is_part(name):
+            return _same(site, name, body)
+        return upload(site.data, name, body).checksum
+
+    return Response(status_code=200, headers={"ETag": f'"{await call.in_thread(put)}"'})
+
+
+def _is_part(name: str) -> bool:
+    return len(name.rpartition("-")[2]) == ID_DIGITS + _PART_DIGITS
+
+
+def _same(site: Site, name: str, body: Iterable[bytes]) -> str:
+    """The MD5 of bytes that are stored already: an upload whose answer was lost may come again.
+
+    Raises: `Conflict` for other bytes.
+    """
+    ours, theirs = (hashlib.md5(usedforsecurity=False) for _ in range(2))
+    for chunk in body:
+        theirs.update(chunk)
+    for chunk in read_bytes(site.data, name, 0, site.data.size(name)):
+        ours.update(chunk)
+    if ours.digest() != theirs.digest():
+        raise Conflict(
+            "the address holds other bytes", kind="address_used", address=name, hint="have another address given out"
+        )
+    return ours.hexdigest()
+
+
+HANDLERS = {("GET", _SIGNED): _get, ("HEAD", _SIGNED): _get, ("PUT", _SIGNED): _put}

@@ -1,0 +1,67 @@
+"""URLs that need no token: of the store, where it signs its own, else of this node.
+
+    <node>/api/v1/signed/<repository>/<file name>?method=GET&expires=…&address=…&key=…&signature=…
+
+Invariants:
+* A URL opens one object by one method until it expires. One that reads answers a HEAD, too: it tells less.
+* A URL of this node ends with the last part of the path, so that programs know the format by its name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
+
+from millpond.errors import Denied
+from millpond.stores.objects import can_presign, presign
+from millpond.stores.objects.bucket import BucketObjects
+from millpond.versions.objects.signing import SignedAccess
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from millpond.versions.objects.entries import Entry
+    from millpond.versions.site import Site
+
+__all__ = ("EXPIRES_SECONDS", "UPLOAD_SECONDS", "Urls")
+
+EXPIRES_SECONDS = 15 * 60
+"""The life of a URL that reads, or writes one object."""
+UPLOAD_SECONDS = 6 * 3_600
+"""The life of a URL for a part of an upload."""
+_NO_NAME = "object"
+
+
+class Urls:
+    """The URLs of one repository, as this request reaches the node."""
+
+    def __init__(self, request: Request, site: Site) -> None:
+        self._site = site
+        self._base = f"{str(request.base_url).rstrip('/')}/api/v1/signed/{quote(site.name, safe='')}"
+        self._now = site.clock.now_ms() // 1000
+
+    def reading(self, entry: Entry) -> tuple[str, int]:
+        """A URL that reads an entry's bytes, and when it expires.
+
+        Raises: `Invalid` for an address that is none; `Denied` when the store cannot sign.
+        """
+        return self._signed("GET", entry.address, entry.path, EXPIRES_SECONDS, entry.content_type, entry.checksum)
+
+    def writing(self, name: str, path: str, seconds: int = EXPIRES_SECONDS) -> tuple[str, int]:
+        """A URL that writes bytes under a name of the namespace, and when it expires."""
+        return self._signed("PUT", name, path, seconds)
+
+    def _signed(
+        self, method: Literal["GET", "PUT"], address: str, path: str, seconds: int, content_type: str = "",
+        checksum: str = "",
+    ) -> tuple[str, int]:  # fmt: skip
+        expires = self._now + seconds
+        place, name = self._site.place(address)
+        if isinstance(place, BucketObjects) and can_presign(place):
+            try:
+                return presign(place, name, seconds, method), expires
+            except Denied:
+                pass  # no credentials to sign with: the node signs, and reads with what it has
+        access = SignedAccess(method, self._site.uid, address, expires, content_type, checksum)
+        last = quote(path.rpartition("/")[2] or _NO_NAME, safe="")
+        return f"{self._base}/{last}?{self._site.signer.query(access)}", expires
