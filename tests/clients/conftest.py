@@ -55,10 +55,10 @@ class Server:
     access_key: str
     secret: str
     pool: urllib3.PoolManager
-    token: str
-    """A token for the routes of maps and for metrics."""
     pond: millpond.Pond
     """The folder that it serves, opened by this process as well."""
+    token: str = ""
+    """A token for the routes of maps and for metrics."""
 
     def branch(self, repository: str, name: str = "main") -> Branch:
         """A branch, to stage what a test begins with."""
@@ -146,18 +146,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a pair that may do everything."""
     folder = tmp_path_factory.mktemp("clients") / "pond"
     access_key, secret = add_pair_by_command(folder, "esti", "--admin", "*")
-    with serving(folder) as url, urllib3.PoolManager() as pool, millpond.open(str(folder)) as pond:
+    with serving(folder) as url, urllib3.PoolManager(maxsize=16) as pool, millpond.open(str(folder)) as pond:
         token = draw_token(SystemClock())
         TokenFile(folder).add("metrics", token, {"read": ("*",)})
-        yield Server(url, folder, access_key, secret, pool, token, pond)
+        yield Server(url, folder, access_key, secret, pool, pond, token)
 
 
 @pytest.fixture(scope="session")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server without any pair."""
     folder = tmp_path_factory.mktemp("clients") / "pond"
-    with serving(folder) as url, urllib3.PoolManager() as pool, millpond.open(str(folder)) as pond:
-        yield Server(url, folder, "any", "thing", pool, "", pond)
+    with serving(folder) as url, urllib3.PoolManager(maxsize=16) as pool, millpond.open(str(folder)) as pond:
+        yield Server(url, folder, "any", "thing", pool, pond)
 
 
 @pytest.fixture(scope="session")

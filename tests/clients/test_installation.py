@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import lakefs_sdk
 import pytest
 from lakefs_sdk.client import LakeFSClient
 from lakefs_sdk.exceptions import ApiException, BadRequestException, NotFoundException, UnauthorizedException
+from typer.testing import CliRunner
 
+from millpond.cli.main import app
 from tests.clients.conftest import Server
 
 
@@ -180,3 +184,20 @@ def test_a_change_is_a_line_of_the_audit_log(server: Server, repository: str) ->
     lines = [json.loads(line) for line in (server.folder / "audit.jsonl").read_text().splitlines()]
     [deleted] = [line for line in lines if line["path"] == f"/api/v1/repositories/{repository}"]
     assert (deleted["token"], deleted["method"], deleted["status"]) == ("esti", "DELETE", 204)
+
+
+def test_a_pair_is_printed_once_and_listed_without_its_secret(tmp_path: Path) -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["token", *arguments, "--data", str(tmp_path / "pond")], prog_name="millpond")
+        assert done.exit_code == 0, done.stderr
+        return done.stdout
+
+    printed = run("add", "--versions", "etl", "--write", "flights/fix-*")
+    found = re.search(r"access_key_id: (AKIA[IJ][A-Z0-9]{14}Q)\nsecret_access_key: (\S+)", printed)
+    assert found is not None
+    listed = json.loads(run("list", "--json"))
+    assert (listed["access_key"], listed["rights"]) == (found[1], {"write": ["flights/fix-*"]})
+    assert found[2] not in (tmp_path / "pond" / "tokens.json").read_text()
+    rotated = run("rotate", "etl")
+    assert found[1] in rotated
+    assert found[2] not in rotated

@@ -5,9 +5,11 @@ The routes are those of the table, so one that is added later is tried as well.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -16,8 +18,10 @@ from hypothesis import strategies as st
 
 from millpond.server.lakefs.table import ROWS
 from tests.clients.conftest import Answer, Server
+from tests.clients.replay import Replay, lines
 
-EXAMPLES = 60 if os.environ.get("HYPOTHESIS_PROFILE") == "full" else 12
+MUTATED = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "full" else 2
+EXAMPLES = 60 if os.environ.get("HYPOTHESIS_PROFILE") == "full" else 5
 UNUSUAL = ["", "0", "-1", "9" * 30, "nan", "../x", "\x00", "\n", "ü", "{x}", "%", "main", "main~1", "main$", "a/", "*"]
 TEXTS = st.one_of(st.sampled_from(UNUSUAL), st.text(st.characters(codec="utf-8"), max_size=12))
 VALUES = st.recursive(
@@ -78,5 +82,41 @@ def test_no_request_is_answered_with_a_500(server: Server, repository: str, meth
         url = f"{path}?{urlencode(query)}" if query else path
         sent = body if method != "GET" else None
         sound(server, server.call(method, url, sent, headers=headers), (method, url, headers, sent))
+
+    tried()
+
+
+# -- recorded requests, of which one part is odd ------------------------------------------------------
+
+
+def mutated(draw: st.DataObject, case: dict[str, Any]) -> dict[str, Any]:
+    """A recorded request with one odd part: a field of its body, a value of its query, a name of its path."""
+    case = dict(case)
+    if isinstance(case.get("json"), dict) and draw.draw(st.booleans()):
+        fields = [*case["json"], *(draw.draw(st.sampled_from(FIELDS)) for _ in range(2))]
+        case["json"] = {**case["json"], draw.draw(st.sampled_from(fields)): draw.draw(VALUES)}
+        return case
+    path, mark, query = case["path"].partition("?")
+    if mark and draw.draw(st.booleans()):
+        name = query.partition("=")[0]
+        case["path"] = f"{path}?{urlencode({name: draw.draw(TEXTS), draw.draw(st.sampled_from(QUERIES)): '1'})}"
+        return case
+    segments = path.split("/")
+    segments[draw.draw(st.integers(1, len(segments) - 1))] = quote(draw.draw(TEXTS), safe="") or "x"
+    case["path"] = "/".join(segments) + mark + query
+    return case
+
+
+def test_no_recorded_request_with_an_odd_part_is_answered_with_a_500(server: Server) -> None:
+    numbers = itertools.count()
+
+    @settings(max_examples=MUTATED, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(draw=st.data())
+    def tried(draw: st.DataObject) -> None:
+        replay = Replay(server, f"odd-{next(numbers)}")
+        for case in lines("requests.jsonl"):
+            odd = draw.draw(st.integers(0, 4)) == 0 and case["case"] not in ("repository create", "delete repository")
+            sent = mutated(draw, case) if odd else case
+            sound(server, replay.send(sent), sent)
 
     tried()

@@ -72,8 +72,8 @@ def _has(header: str, tag: str) -> bool:
 
 
 def _described(error: Exception, headers: dict[str, str]) -> Exception:
-    """An error with the headers of the object that it is about."""
-    if isinstance(error, ApiError):
+    """An error with the headers of the object that it is about; a request that cannot be read is about none."""
+    if isinstance(error, ApiError) and error.status != 400:
         return ApiError(error.status, error.message, headers={**headers, **error.headers})
     if getattr(error, "kind", "") in ("data_missing", "object_not_found", "bucket_not_found"):
         return ApiError(410, "No data", headers=headers)
