@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from millpond.errors import Corrupt
+from millpond.nodes.replication.agreement import Finding
 from millpond.nodes.tokens import TokenFile, hash_token
 from millpond.server.wire import relative
 from tests.nodes.conftest import Served
+from tests.nodes.test_job_routes import damaged
 
 TOKENS = [
     {"name": name, "sha256": hash_token(name), "rights": {"read": [pattern]}}
@@ -50,6 +54,64 @@ def test_no_error_names_a_place_on_the_disk(node: Served) -> None:
     answer = node.get("/v1/maps")
     assert (answer.json()["kind"], answer.json()["values"]["file"]) == ("tokens_damaged", "tokens.json")
     assert folder not in answer.body
+
+
+ROUTES = (
+    "/v1/jobs", "/v1/jobs/merge", "/v1/jobs/verify", "/v1/jobs/cleanup", "/v1/repair", "/v1/parts", "/readyz",
+    "/v1/node",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_no_report_names_a_place_on_the_disk(troubled: Served, path: str) -> None:
+    answer = troubled.get(path)
+    assert str(troubled.pond.folder).encode() not in answer.body
+    assert str(troubled.pond.folder.parent).encode() not in answer.body
+
+
+def test_reports_of_orders_name_no_place_on_the_disk(troubled: Served) -> None:
+    answers = [
+        troubled.post("/v1/verify", {"full": True}), troubled.post("/v1/jobs/verify/run?wait=30"),
+        troubled.post("/v1/jobs/snapshot/run?wait=30"), troubled.post("/v1/repair", {}),
+        troubled.post("/v1/parts/retry", {}),
+    ]  # fmt: skip
+    assert any(b"data.mdb" in answer.body for answer in answers), "they name the file, from the folder on"
+    for answer in answers:
+        assert str(troubled.pond.folder).encode() not in answer.body, answer
+
+
+@pytest.fixture
+def troubled(node: Served) -> Served:
+    """A node with a quarantined part, a damaged shard and snapshot, jobs and a repair that failed, and reasons."""
+    with damaged(node):
+        pass
+    made = node.pond.create_map("m", kind="state", value="long")
+    made.load([{"key": "a", "value": 1}])
+    made.freeze()
+    for file in (node.pond.folder / "snapshots").rglob("*.json"):
+        file.write_text("[")
+    node.pond.open_maps.forget()
+    for file in (node.pond.folder / "shards").rglob("data.mdb"):
+        file.write_bytes(b"\0" * file.stat().st_size)
+    for job in ("verify", "snapshot", "cleanup", "compact"):
+        node.node.scheduler.run(job)
+    node.node.repairs.begin(None)
+    assert node.node.repairs.wait(60)
+    node.node.merger.error = str(Corrupt("x", kind="y", file=node.pond.folder / "shards" / "m" / "data.mdb"))
+    return node
+
+
+def test_reasons_name_no_map_where_there_are_tokens(serve: Callable[..., Served]) -> None:
+    """They can be seen without a token."""
+    node = serve(tokens=TOKENS)
+    finding = Finding(map="payroll", node=node.url, state="differs", rows=1)
+    node.node.comparing.differing = (finding,)
+    assert b"maps that differ from the primary's: 1" in node.get("/readyz").body
+    paths = ("/readyz", "/v1/node", "/v1/maps/ours/get?key=a")
+    for path in paths:
+        answer = node.get(path, headers={"Authorization": "Bearer some"})
+        assert b"payroll" not in answer.body, (path, answer.body)
+    assert any("payroll" in reason for reason in node.node.comparing.reasons()), "the log of the node does"
 
 
 def test_texts_and_places_are_relative() -> None:

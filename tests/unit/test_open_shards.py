@@ -60,7 +60,7 @@ def test_those_that_were_not_used_lately_are_closed_first_and_busy_ones_stay() -
 
 
 def test_the_limit_follows_the_processs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for soft, wanted in ((64, 8), (1024, 128), (1 << 20, SHARDS_MAX), (resource.RLIM_INFINITY, SHARDS_MAX)):
+    for soft, wanted in ((64, 8), (1024, 96), (1 << 20, SHARDS_MAX), (resource.RLIM_INFINITY, SHARDS_MAX)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         assert shards_max() == wanted
 

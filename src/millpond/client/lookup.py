@@ -16,12 +16,13 @@ what a node answers is final.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from millpond.client.arrow_body import read_batches, read_table
 from millpond.client.same_map import incarnation_headers
 from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, snapshot_folder
 from millpond.clock import Clock
@@ -31,7 +32,7 @@ from millpond.maps.model.catalogue import dropped_map
 from millpond.maps.model.json_values import python_of
 
 if TYPE_CHECKING:
-    from millpond.client.transport import Body, Connection, Nodes
+    from millpond.client.transport import Connection, Nodes
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.settings import Settings
@@ -109,11 +110,11 @@ class Questions:
         path = f"/v1/maps/{quote(definition.name)}/lookup"
         headers = {"Content-Type": ARROW_STREAM} | incarnation_headers(definition)
 
-        def ask(node: Connection) -> bytes:
-            return node.request("POST", path, query=query, body=body, headers=headers).data
+        def ask(node: Connection) -> pa.Table:
+            data = node.request("POST", path, query=query, body=body, headers=headers).data
+            return read_table(data, node.url, batch.num_rows)
 
-        column = pa.ipc.open_stream(pa.py_buffer(self.nodes.first(ask))).read_all().column("value")
-        return list(column.chunks)
+        return list(self.nodes.first(ask).column("value").chunks)
 
     # -- one value, and rows --------------------------------------------------------------------------
 
@@ -143,12 +144,7 @@ class Questions:
         path = f"/v1/maps/{quote(definition.name)}/scan"
         headers = incarnation_headers(definition)
         body = self.nodes.first(lambda node: node.stream("POST", path, json=condition, headers=headers))
-        try:
-            stream = pa.ipc.open_stream(body)
-        except BaseException:
-            body.close()
-            raise
-        return pa.RecordBatchReader.from_batches(stream.schema, _batches(stream, body))
+        return read_batches(body)
 
     # -- snapshots ------------------------------------------------------------------------------------
 
@@ -204,8 +200,3 @@ def _key_query(key: bytes | int) -> dict[str, str]:
         return {"key": key.decode()}
     except UnicodeDecodeError:
         return {"key_hex": key.hex()}
-
-
-def _batches(stream: pa.RecordBatchReader, body: Body) -> Iterator[pa.RecordBatch]:
-    with body:
-        yield from stream

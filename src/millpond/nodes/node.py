@@ -129,7 +129,7 @@ class Node:
             return unready
         if self.drain.active:
             return self.drain.refusal()
-        differing = self.comparing.reasons()
+        differing = self._differing()
         return not_ready(self.url, "; ".join(differing)) if differing else None
 
     def need_ready(self) -> None:
@@ -204,7 +204,11 @@ class Node:
             reasons.append(str(unready.values.get("reason") or unready))
         elif self.started and self.role == "primary" and not self.follower.soundness.appends():
             reasons.append(self._not_entering())
-        return reasons + self.comparing.reasons() + self._disk_reasons()
+        return reasons + self._differing() + self._disk_reasons()
+
+    def _differing(self) -> list[str]:
+        """The reasons of the comparison. Everybody may see them: where there are tokens, they name no map."""
+        return self.comparing.reasons(named=not self.tokens.wanted())
 
     def _disk_reasons(self) -> list[str]:
         try:

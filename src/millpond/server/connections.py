@@ -30,7 +30,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
-from millpond.maps.shard.open_shards import raise_file_limit
+from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
 from millpond.server.unread_bodies import LINGER_SECONDS, Linger, expect_body
 from millpond.settings import Settings
 
@@ -56,7 +56,7 @@ class ConnectionLimits:
     @classmethod
     def of(cls, settings: Settings) -> ConnectionLimits:
         """Those that the settings name, within the open files that the process may have."""
-        connections = min(settings.max_connections, raise_file_limit() // 2)  # the other half is for files
+        connections = min(settings.max_connections, half_of_files(raise_file_limit()))
         per_address = min(settings.max_connections_per_address or connections, connections)
         if connections < settings.max_connections and settings.max_connections_per_address:
             share = settings.max_connections_per_address / settings.max_connections

@@ -27,6 +27,7 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.series import Listed, Series
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import head_of
+from millpond.maps.model.catalogue import map_names
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, PART_NUMBER, QUARANTINE, QUEUE
 from millpond.maps.model.snapshot_pointer import current_snapshot
@@ -40,6 +41,7 @@ __all__ = (
     "Queued",
     "applied_position",
     "maintenance_orders",
+    "map_of_part",
     "quarantine_folder",
     "forget_map",
     "forget_parts",
@@ -69,6 +71,13 @@ _SETTINGS = ("overwrite", "retain_ms", "retain_by", "maintenance_suspended")
 def series_of(name: str) -> Series[PartFacts]:
     """The parts of a map that wait, and the ids of all it ever took."""
     return Series(QUEUE[name], ABSORBED[name], _FACTS)
+
+
+def map_of_part(tx: ReadTransaction, part: str) -> str | None:
+    """The map that took a part, in a load that was entered; None when none did. One look at the rows of all maps."""
+    names = map_names(tx)
+    rows = tx.get_many([ABSORBED[name].pack(part) for name in names])
+    return next((name for name, row in zip(names, rows, strict=True) if row is not None), None)
 
 
 def settings_of(definition: MapDefinition) -> dict[str, Any]:

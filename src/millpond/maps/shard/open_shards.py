@@ -1,8 +1,9 @@
 """The shards that this process has open, at most so many: the system limits the files of a process.
 
 An open shard takes `FILES_PER_SHARD` files. When one more is opened than the limit allows, one that was not used lately
-is closed; it opens by itself when it is used again. The limit is half of the files that the process may have: the other
-half is for loads, snapshots and connections.
+is closed; it opens by itself when it is used again. Some files are reserved for everything else: the small records,
+locks, parts that are written. Of the others open shards may take one half, and connections of a node the other half; so
+neither can use up what a load needs.
 
 Invariants:
 * a shard that is being changed stays open; so does one that a transaction reads, until that ends;
@@ -18,12 +19,17 @@ from contextlib import suppress
 from typing import Protocol
 from weakref import ref
 
-__all__ = ("FILES_PER_SHARD", "OPEN_SHARDS", "SHARDS_MAX", "Closable", "OpenShards", "raise_file_limit", "shards_max")
+__all__ = (
+    "FILES_PER_SHARD", "FILES_RESERVED", "OPEN_SHARDS", "SHARDS_MAX", "Closable", "OpenShards", "half_of_files",
+    "raise_file_limit", "shards_max",
+)  # fmt: skip
 
 FILES_PER_SHARD = 4
 """The pointer to the current generation; the data file, twice; its lock."""
 SHARDS_MAX = 4096
 """The most shards open at once, whatever the system allows: each reserves 16 GiB of 128 TiB of address space."""
+FILES_RESERVED = 256
+"""The files that neither shards nor connections take; a quarter of all where a process may have fewer than 1,024."""
 _SHARDS_MIN = 8
 _FILES_MAX = 1 << 16
 """The files that `raise_file_limit` asks for: more are of no use."""
@@ -53,12 +59,21 @@ def raise_file_limit() -> int:
     return soft
 
 
+def half_of_files(soft: int) -> int:
+    """The files that open shards may take, and as many connections, under a limit of files.
+
+    >>> half_of_files(1024), half_of_files(256)
+    (384, 96)
+    """
+    return (soft - min(FILES_RESERVED, soft // 4)) // 2
+
+
 def shards_max() -> int:
     """The number of shards that may be open at once under the limit of files that holds now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return SHARDS_MAX
-    return max(_SHARDS_MIN, min(SHARDS_MAX, soft // 2 // FILES_PER_SHARD))
+    return max(_SHARDS_MIN, min(SHARDS_MAX, half_of_files(soft) // FILES_PER_SHARD))
 
 
 class OpenShards:

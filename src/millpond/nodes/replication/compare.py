@@ -33,8 +33,11 @@ class Comparing:
         self._equal_at: tuple[int, str] | None = None
         self.differing: tuple[Finding, ...] = ()
 
-    def reasons(self) -> list[str]:
-        """The reasons why the node must not be read from; empty when it may be."""
+    def reasons(self, *, named: bool = True) -> list[str]:
+        """The reasons why the node must not be read from; empty when it may be. `named`: with the names of maps."""
+        if self.differing and not named:
+            many = len(self.differing)
+            return [f"maps that differ from the primary's: {many}; millpond repair {self._local_peer.url}"]
         return [
             f"map {finding.map} is not as the primary has it: {_in_words(finding)}; "
             f"millpond repair {self._local_peer.url}"

@@ -26,8 +26,8 @@ from pathlib import Path
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.log.queue import series_of
-from millpond.maps.model.catalogue import find_map, known_map, list_maps
+from millpond.maps.log.queue import map_of_part, series_of
+from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import Head
@@ -136,9 +136,7 @@ class Receiver:
     def map_of(self, part: str) -> str | None:
         """The map that took a part, in a load that was entered; None when none did."""
         with self._space.read() as tx:
-            return next(
-                (definition.name for definition in list_maps(tx) if series_of(definition.name).knows(tx, part)), None
-            )
+            return map_of_part(tx, part)
 
     def map_of_upload(self, part: str) -> str | None:
         """The map of a part that is here, known, or on its way; None when it cannot be known.

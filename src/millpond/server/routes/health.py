@@ -12,6 +12,7 @@ from millpond.json_forms import plain
 from millpond.nodes.node import Node
 from millpond.nodes.replication.status import NodeStatus
 from millpond.server.limits import GuardedRoute
+from millpond.server.wire import relative
 
 __all__ = ("Alive", "DrainOrder", "NodeResponse", "PeerStatus", "Ready", "routes")
 
@@ -80,12 +81,12 @@ def routes(node: Node) -> APIRouter:
     @router.get("/readyz", summary="Whether the node may be sent work", response_model=Ready,
                 responses={503: {"model": Ready}})  # fmt: skip
     def readyz() -> JSONResponse:
-        reasons = node.reasons()
+        reasons = relative(node.reasons(), node.pond.folder)
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
     @router.get("/v1/node", summary="What this node is", response_model=NodeResponse)
     def facts() -> dict[str, Any]:
-        return node.facts()
+        return dict(relative(node.facts(), node.pond.folder))
 
     @router.get("/v1/nodes/drain", summary="Whether it is safe to stop the node", tags=["nodes"])
     def drained() -> dict[str, Any]:

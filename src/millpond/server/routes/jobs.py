@@ -134,7 +134,7 @@ def routes(node: Node) -> APIRouter:
 def _add_jobs(router: APIRouter, node: Node) -> None:
     @router.get("/jobs", summary="What the node does by itself", response_model=Jobs, tags=["jobs"])
     def list_jobs() -> dict[str, Any]:
-        jobs = [_job(job) for job in node.scheduler.status()]
+        jobs = [_job(node, job) for job in node.scheduler.status()]
         return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs}
 
     @router.get(
@@ -154,11 +154,11 @@ def _add_jobs(router: APIRouter, node: Node) -> None:
 
     @router.post("/jobs/{name}/pause", summary="Do not run it by itself", response_model=JobResponse, tags=["jobs"])
     def pause_job(name: str) -> dict[str, Any]:
-        return _job(node.scheduler.pause(name))
+        return _job(node, node.scheduler.pause(name))
 
     @router.post("/jobs/{name}/resume", summary="Run it by itself again", response_model=JobResponse, tags=["jobs"])
     def resume_job(name: str) -> dict[str, Any]:
-        return _job(node.scheduler.resume(name))
+        return _job(node, node.scheduler.resume(name))
 
 
 async def _waited(request: Request, node: Node, name: str, number: int, seconds: float) -> dict[str, Any]:
@@ -167,11 +167,12 @@ async def _waited(request: Request, node: Node, name: str, number: int, seconds:
     Raises: as `Scheduler.has_ended`.
     """
     await polls_of(request).until(partial(node.scheduler.has_ended, name, number), bool, seconds)
-    return _job(node.scheduler.status(name)[0])
+    return _job(node, node.scheduler.status(name)[0])
 
 
-def _job(status: JobStatus) -> dict[str, Any]:
-    return plain(status)
+def _job(node: Node, status: JobStatus) -> dict[str, Any]:
+    """A job; its faults name files of the pond from its folder on."""
+    return dict(relative(plain(status), node.pond.folder))
 
 
 def _add_maintenance(router: APIRouter, node: Node) -> None:
@@ -205,4 +206,4 @@ def _add_parts(router: APIRouter, node: Node) -> None:
 
     @router.post("/parts/retry", summary="Merge once more what was quarantined", response_model=Parts, tags=["parts"])
     def retry_parts(retry: Retry) -> dict[str, Any]:
-        return {"parts": [plain(part) for part in node.pond.parts.retry(retry.parts)]}
+        return {"parts": [relative(plain(part), node.pond.folder) for part in node.pond.parts.retry(retry.parts)]}

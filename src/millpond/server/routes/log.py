@@ -42,7 +42,7 @@ from millpond.server.limits import GuardedRoute
 from millpond.server.long_polls import map_reached, polls_of
 from millpond.server.ranged import file_chunks, ranged, tag_wanted
 from millpond.server.threads import in_thread
-from millpond.server.wire import RequestBody
+from millpond.server.wire import RequestBody, relative
 from millpond.stores.files import checksum_file
 
 if TYPE_CHECKING:
@@ -363,10 +363,8 @@ def _add_checks(router: APIRouter, node: Node) -> None:
         wanted: Verification | None = None,
     ) -> dict[str, Any]:
         """Counts of the check, and the problems found."""
-        report: dict[str, Any] = plain(
-            await in_thread(request, node.pond.verify, full=wanted is not None and wanted.full)
-        )
-        return report
+        report = plain(await in_thread(request, node.pond.verify, full=wanted is not None and wanted.full))
+        return dict(relative(report, node.pond.folder))
 
     @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
     def repair(
@@ -374,9 +372,9 @@ def _add_checks(router: APIRouter, node: Node) -> None:
     ) -> dict[str, Any]:
         """Pull, fetch parts that were quarantined, clone maps that differ; `GET` says what became of it."""
         source, over = (None, False) if wanted is None else (wanted.source, wanted.over)
-        return node.repairs.begin(source, over=over)
+        return dict(relative(node.repairs.begin(source, over=over), node.pond.folder))
 
     @router.get("/repair", tags=["nodes"], summary="What became of the last repair")
     def repaired() -> dict[str, Any]:
         """`state` is never, running, done or failed."""
-        return node.repairs.status()
+        return dict(relative(node.repairs.status(), node.pond.folder))
