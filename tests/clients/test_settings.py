@@ -72,6 +72,7 @@ def test_compaction_keeps_the_state(server: Server, repository: str) -> None:
         line.split()[1] for line in page.splitlines() if line.startswith("millpond_versions_layers_folded_total ")
     ]
     assert float(folded) >= 1
+    assert "\nmillpond_versions_branches " in page and "\nmillpond_versions_sealed_layers_max " in page
     assert [change.path for change in branch.diff().results] == ["a", "b"]
 
 

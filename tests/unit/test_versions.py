@@ -15,7 +15,8 @@ from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.versions.merges import MergeConflict, Resolution, Take
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.site import ProtectedBranches
+from millpond.versions.site import CompactionRules, ProtectedBranches
+from millpond.versions.staging.branches import LayerCount, count_layers
 from tests.version_spaces import SPACES, open_space
 
 
@@ -213,3 +214,26 @@ def test_names_are_unique_and_deleted_branches_gone(repository: Repository) -> N
     with pytest.raises(AlreadyExists):
         repository.create_tag("v1", "main")
     assert repository.tag("v1") == repository.branch("main").head().id
+
+
+def test_sealed_layers_and_deletions_are_counted(repository: Repository) -> None:
+    repository.set(CompactionRules(deletions=100))
+    main = repository.branch("main")
+    main.put("a", b"1")
+    main.commit()
+    repository.create_branch("other", "main").staging.push([pa.record_batch({"path": ["b"]})])
+    main.delete("a")
+    with repository.site.space.read() as tx:
+        assert count_layers(tx) == LayerCount(branches=2, sealed=1, sealed_max=1)
+    assert repository.site.sensor.total() == 1
+    main.commit("gone")
+    assert repository.site.sensor.total() == 0
+
+
+def test_a_table_committed_alone_makes_the_tree_that_its_rows_make(repository: Repository) -> None:
+    table = pa.record_batch({"path": [f"d/{number:03}" for number in range(300)], "checksum": ["c"] * 300})
+    main, rows = repository.branch("main"), repository.create_branch("rows", "main")
+    main.staging.push([table])
+    rows.staging.stage(table)
+    assert main.commit("segment").tree == rows.commit("rows").tree
+    assert len(paths(repository, "main@", amount=1_000)) == 300

@@ -24,6 +24,8 @@
 | `millpond_versions_compactions_total`, `millpond_versions_compactions_lost_total` | | compactions of branches |
 | `millpond_versions_compaction_seconds_total`, `millpond_versions_layers_folded_total` | | their time, their layers |
 | `millpond_versions_heads_moved_total`, `millpond_versions_moves_repeated_total` | | commits, also built again |
+| `millpond_versions_branches`, `millpond_versions_sealed_layers`, `…_max` | | of all branches, and the most of one |
+| `millpond_versions_deletions` | | tombstones counted since branches were compacted or committed |
 | `millpond_job_runs_total`, `millpond_job_failures_total` | job | since the node started |
 | `millpond_ready` | | 1 when it may be sent work |
 
@@ -35,6 +37,7 @@ that is accepted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
@@ -52,6 +55,7 @@ from millpond.server.connections import Connections
 from millpond.server.limits import GuardedRoute
 from millpond.server.memory import MemoryBudget
 from millpond.server.routes.table import WORKS
+from millpond.versions.staging.branches import count_layers
 
 __all__ = ("Metrics", "routes")
 
@@ -187,6 +191,13 @@ class _State(Collector):
             ("moves_repeated", "Commits and merges that were built again.", measures.moves_repeated),
         ):
             yield CounterMetricFamily(f"millpond_versions_{name}", said, value=value)
+        repositories = self._node.pond.repositories
+        yield _gauge("versions_deletions", "Deletions since compactions and commits.", repositories.sensor.total())
+        with suppress(MillpondError), repositories.space.read() as tx:  # the page answers without the database
+            found = count_layers(tx)
+            yield _gauge("versions_branches", "Branches of repositories.", found.branches)
+            yield _gauge("versions_sealed_layers", "Sealed layers of all branches.", found.sealed)
+            yield _gauge("versions_sealed_layers_max", "Sealed layers of one branch, at most.", found.sealed_max)
 
     def _of_maps(self) -> Iterator[Metric]:
         status = self._node.merger.status()

@@ -86,6 +86,10 @@ def fold_view(site: Site, view: View) -> Folded:
     base = site.index(view.base)
     if not view.layers:
         return Folded(base, 0, 0, 0)
+    if len(view.layers) == 1 and view.layers[0].index is not None and not base.entries:
+        segment = site.index(view.layers[0].index)
+        if segment.schema.equals(base.schema) and segment.boundaries == base.boundaries:
+            return Folded(segment, segment.count, 0, 0)  # what it would be written as: nothing is deleted in it
     changes, spans = changes_of(site, site.space.read, view.layers)
     return fold(site.ranges, base, changes, spans, same=IDENTITY, compression=COMPRESSION)
 

@@ -108,7 +108,10 @@ def read_metadata(text: str) -> dict[str, str]:
 
 def entry_at(batch: pa.RecordBatch, row: int) -> Entry:
     """One row as a value."""
-    return next(entries_of(batch.slice(row, 1)))
+    key, address, size, mtime, checksum, content_type, metadata = (
+        batch.column(name)[row].as_py() for name in ENTRIES.names
+    )
+    return Entry(key.decode(), address, size, mtime, checksum, content_type, read_metadata(metadata))
 
 
 def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:

@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, NotFound
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
-    "BranchRecord", "Layer", "drop_tokens", "find_branch", "get_branch", "is_empty", "parse_branch",
-    "put_branch", "sealed", "without",
+    "BRANCHES_COUNTED_MAX", "BranchRecord", "Layer", "LayerCount", "count_layers", "drop_tokens", "find_branch",
+    "get_branch", "is_empty", "parse_branch", "put_branch", "sealed", "without",
 )  # fmt: skip
+
+BRANCHES_COUNTED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +133,22 @@ def without(record: BranchRecord, consumed: Sequence[Layer]) -> BranchRecord:
     """The record without its oldest layers, which are `consumed`."""
     assert record.sealed[len(record.sealed) - len(consumed) :] == tuple(consumed), "the oldest layers are consumed"
     return replace(record, sealed=record.sealed[: len(record.sealed) - len(consumed)])
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCount:
+    """The branches of all repositories, their sealed layers, and the most of one; of `BRANCHES_COUNTED_MAX` at most."""
+
+    branches: int
+    sealed: int
+    sealed_max: int
+
+
+def count_layers(tx: ReadTransaction) -> LayerCount:
+    """Count the sealed layers of branches; of deleted repositories too, until their rows are gone.
+
+    Raises: `Corrupt`.
+    """
+    rows = (row for _, row in islice(tx.scan(BRANCH.range()), BRANCHES_COUNTED_MAX))
+    counts = [len(parse_branch(row, "").sealed) for row in rows]
+    return LayerCount(len(counts), sum(counts), max(counts, default=0))

@@ -53,6 +53,11 @@ class Sensor:
         with self._lock:
             return self._counts.get((uid, branch), ("", 0))[1]
 
+    def total(self) -> int:
+        """The tombstones counted on all branches."""
+        with self._lock:
+            return sum(count for _, count in self._counts.values())
+
     def forget(self, uid: str, branch: str) -> None:
         """Begin anew for a branch."""
         with self._lock:
