@@ -3,6 +3,7 @@
     index = write(objects, batches)             entries, cut where a hash of their keys says, and their index
     find, get, scan, open_index, open_range     read them, memory-mapped
     fold, differences                           changes beside an index, opening only what they meet
+    fold_part, join_parts                       a fold by several processes, each a stretch of the keys
     diff, merge                                 side by side, opening only what is not shared
     merge_three_way, conflicts                  what two made of a common base, brought together
     starting, text_prefix                       bounds: keys, or texts within keys, that begin with …
@@ -19,6 +20,7 @@ from millpond.kernel.keys import starting, text_prefix
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.diff import Difference, diff
 from millpond.ranges.fold import Folded, differences, fold
+from millpond.ranges.fold_parts import FoldedPart, fold_part, join_parts
 from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, index_name, load_index, range_name
 from millpond.ranges.merge import merge
 from millpond.ranges.reader import RangeReader, find, get, open_index, open_range, scan
@@ -30,8 +32,9 @@ from millpond.ranges.writer import RangeWriter, write
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "NO_SPANS", "Boundaries", "CachedObjects", "Choice", "Conflicts", "Difference",
-    "FetchReport", "Folded", "Index", "RangeEntry", "RangeReader", "RangeWriter", "Side", "Spans", "ThreeWay",
-    "Verifier", "check_file", "conflicts", "diff", "differences", "fetch", "find", "fold", "get", "index_name",
-    "load_index", "merge", "merge_three_way", "missing", "open_index", "open_range", "quarantine", "range_name",
-    "scan", "starting", "text_prefix", "verify", "write",
+    "FetchReport", "Folded", "FoldedPart", "Index", "RangeEntry", "RangeReader", "RangeWriter", "Side", "Spans",
+    "ThreeWay", "Verifier", "check_file", "conflicts", "diff", "differences", "fetch", "find", "fold",
+    "fold_part", "get", "index_name", "join_parts", "load_index", "merge", "merge_three_way", "missing",
+    "open_index", "open_range", "quarantine", "range_name", "scan", "starting", "text_prefix", "verify",
+    "write",
 )  # fmt: skip

@@ -163,8 +163,8 @@ class RangeWriter:
         self._last = entry.last
         self._entries.append(entry)
 
-    def finish(self) -> Index:
-        """End the last range, wait until all are stored, and write the index."""
+    def end(self) -> list[RangeEntry]:
+        """End the last range, and wait until all are stored; no index is written."""
         if self._pending:
             # The last range is stored in this thread, which waits for it anyway: most indexes have but one that is new.
             self._entries.append(self._store(self._pending))
@@ -172,7 +172,11 @@ class RangeWriter:
         entries = [entry.result() if isinstance(entry, Future) else entry for entry in self._entries]
         self.close()
         step("ranges.written")
-        index = store_index(self._objects, entries, self.schema, self.boundaries)
+        return entries
+
+    def finish(self) -> Index:
+        """End the last range, wait until all are stored, and write the index."""
+        index = store_index(self._objects, self.end(), self.schema, self.boundaries)
         step("ranges.indexed")
         return index
 

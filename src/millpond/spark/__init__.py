@@ -1,4 +1,4 @@
-"""Maps in Spark: load, read, enrich, and ask in SQL.
+"""Maps in Spark: load, read, enrich, and ask in SQL; repositories of objects: read, compact, collect garbage.
 
     from millpond import spark as mp
 
@@ -6,6 +6,7 @@
     frame.write.format("millpond").option("map", "weather").mode("append").save()
     session.read.format("millpond").option("map", "weather").load()
     mp.enrich(flights, map="weather", key="origin", at="time_hour")
+    session.read.format("millpond.objects").option("repository", "flights").option("ref", "main").load()
     session.sql("select *, get_state('weather', origin, time_hour) from flights")
 
 Executors need the same Python packages as the driver, and the pond's folder under the same path: one machine, or a
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 from millpond.spark.enrich import Lookup, enrich
 from millpond.spark.files import load_files
+from millpond.spark.objects import collect_garbage, compact_branch
 from millpond.spark.session import register, start
 from millpond.spark.write_jobs import load
 
-__all__ = ("Lookup", "enrich", "load", "load_files", "register", "start")
+__all__ = ("Lookup", "collect_garbage", "compact_branch", "enrich", "load", "load_files", "register", "start")

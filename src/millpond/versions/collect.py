@@ -8,7 +8,8 @@ commits, and, while they are young, commits without children are active. Without
 
 Invariants:
 * An object younger than the grace time stays: its entry may not be staged yet. Its name tells its time.
-* What becomes needed while the collection runs stays (`staging/publishing.py`). While an import runs, ranges and
+* What was named when the collection began stays, whatever moves meanwhile. Of ranges, also what becomes needed while
+  it runs (`staging/publishing.py`). While an import runs, ranges and
   indexes stay: those that it writes are named by no row yet.
 * The object and the parts of a multipart upload that is open stay. One that is over loses its row, then its parts.
 * Objects outside of `data/`, or with names that tell no time, are never deleted. Nor is anything by a dry run.
@@ -17,26 +18,26 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.xxh3 import hash_keys
-from millpond.errors import Conflict
 from millpond.kernel.steps import step
-from millpond.ranges import index_name, open_range, range_name
+from millpond.ranges import RangeEntry, index_name, open_range, range_name
 from millpond.versions.graph.commits import Commit, read_commits
 from millpond.versions.imports.jobs import running_imports
 from millpond.versions.keyspaces import BRANCH, TAG, UPLOAD
 from millpond.versions.multipart import OPEN_MS_MAX, OpenUpload, open_uploads
 from millpond.versions.objects.uploads import DATA, relative_address, stem_of, time_of
 from millpond.versions.site import Retention, read_setting
-from millpond.versions.staging.branches import BranchRecord, Layer, parse_branch
+from millpond.versions.staging.branches import BranchRecord, parse_branch
+from millpond.versions.staging.frozen import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
 from millpond.versions.staging.publishing import begin_collecting, end_collecting
 
@@ -47,12 +48,15 @@ if TYPE_CHECKING:
     from millpond.stores.objects import ObjectInfo
     from millpond.versions.site import Site
 
-__all__ = ("GRACE_MS", "Garbage", "active_commits", "collect")
+__all__ = (
+    "GRACE_MS", "Garbage", "LocalWork", "Marked", "Work", "active_commits", "address_hashes", "collect", "old_objects",
+    "staged_addresses",
+)  # fmt: skip
 
 GRACE_MS = 24 * 3_600_000
 DAY_SECONDS = 86_400
 NAMES_A_BLOCK = 10_000
-PASSES_MAX = 50
+LOOKS_MAX = 4
 
 
 @dataclass(slots=True)
@@ -66,6 +70,8 @@ class Garbage:
     object_bytes: int = 0
     ranges: int = 0
     indexes: int = 0
+    scratch: int = 0
+    """Files that jobs on other machines were given, and did not remove."""
     names: list[str] = field(default_factory=list)
     """The first of the names, below the namespace."""
 
@@ -76,8 +82,8 @@ class Garbage:
 
 
 @dataclass(slots=True)
-class _State:
-    """The commits, branches and tags of a repository at one moment."""
+class Marked:
+    """All that names objects and ranges in a repository at one moment: commits, branches, tags, uploads, imports."""
 
     commits: dict[str, Commit]
     branches: dict[str, BranchRecord]
@@ -88,7 +94,8 @@ class _State:
     importing: bool
 
     @classmethod
-    def read(cls, site: Site) -> _State:
+    def read(cls, site: Site) -> Marked:
+        """The present state."""
         with site.space.read() as tx:
             return cls(
                 {commit.id: commit for commit in read_commits(tx, site.graph.commits)}, _branches(tx, site.uid),
@@ -144,35 +151,57 @@ def _young(commit: Commit, days: int, now: int) -> bool:
     return now - commit.created < days * DAY_SECONDS
 
 
-def collect(site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
+class Work(Protocol):
+    """The part of a collection that reads and lists much: `LocalWork` does it here, Spark on many machines."""
+
+    def mark(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
+        """Note all that these indexes and the tokens of these branches name as needed."""
+
+    def sweep(self, before: int, uploads: Container[str], garbage: Garbage) -> None:
+        """Count the objects older than `before` that are not needed and belong to no upload; delete them, unless the
+        collection is a dry run.
+        """
+
+
+def collect(site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False, work: Work | None = None) -> Garbage:
     """Delete what nothing needs, or count it.
 
     Raises: `Conflict` when another collection deletes; `NotFound`, `Corrupt` for ranges: nothing is deleted then.
     """
+    work = work or LocalWork(site)
     before = site.clock.now_ms() - grace_ms
     if not dry_run:
         _end_uploads(site)
-    state = _State.read(site)
+    state = Marked.read(site)
     heads = {name: record.commit_id for name, record in state.branches.items()}
     active = active_commits(state.commits, heads, state.tags, state.rules, site.seconds())
     garbage = Garbage(dry_run, len(active), len(state.commits) - len(active))
-    needed = _Needed(site)
-    needed.add_all(state, active)
+    _mark_all(site, work, state, active)
     step("collect.marked")
-    for infos in _blocks(site.data.list(DATA, prefix=f"{DATA}/")):
-        old = [info for info in infos if (time := time_of(info.name)) is not None and time < before]
-        old = [info for info in old if stem_of(info.name) not in state.uploads]
-        unneeded = [info for info, there in zip(old, needed.holds([i.name for i in old]), strict=True) if not there]
-        for info in unneeded:
-            garbage.add(info.name)
-        garbage.objects += len(unneeded)
-        garbage.object_bytes += sum(info.size for info in unneeded)
-        if not dry_run and unneeded:
-            site.data.delete(*(info.name for info in unneeded))
-            step("collect.objects_deleted")
+    work.sweep(before, state.uploads, garbage)
     if not state.importing:
         _collect_ranges(site, state, garbage)
+    _collect_scratch(site, before, garbage)
     return garbage
+
+
+def _mark_all(site: Site, work: Work, state: Marked, active: set[str]) -> None:
+    """Mark what active commits and branches name, and what those that moved meanwhile do.
+
+    A token that a commit or a compaction takes may lose its rows while they are read: then they are in a tree that the
+    next look finds. So two looks are enough for all that was named at the first. More of them find what was staged
+    since, which is young, or a copy of what is marked.
+    """
+    trees, branches = {state.commits[id_].tree for id_ in active} | state.staged_trees, state.branches
+    for _ in range(LOOKS_MAX):
+        work.mark(trees, branches)
+        later = Marked.read(site)
+        branches = {name: record for name, record in later.branches.items() if state.branches.get(name) != record}
+        trees = {commit.tree for id_, commit in later.commits.items() if id_ not in state.commits}
+        trees |= later.staged_trees - state.staged_trees
+        if not branches and not trees:
+            return
+        state = later
 
 
 def _end_uploads(site: Site) -> None:
@@ -188,40 +217,47 @@ def _end_uploads(site: Site) -> None:
     step("collect.uploads_ended")
 
 
-class _Needed:
-    """The addresses of needed objects, as sorted hashes: one that collides with another only retains more."""
+class LocalWork:
+    """The work of a collection in this process.
+
+    Addresses of needed objects are sorted hashes: one that collides with another only retains more.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._ranges: set[str] = set()
         self._parts = [np.zeros(0, np.uint64)]
 
-    def add_all(self, state: _State, active: set[str]) -> None:
-        """Add what active commits and branches name, and what those that moved meanwhile do.
-
-        A commit takes rows out of a token. So a branch counts as read when its record is the same before and after.
-
-        Raises: `Conflict` when branches move all the time.
-        """
-        trees, branches = {state.commits[id_].tree for id_ in active} | state.staged_trees, state.branches
-        for _ in range(PASSES_MAX):
-            self._add(trees, branches)
-            later = _State.read(self._site)
-            branches = {name: record for name, record in later.branches.items() if state.branches.get(name) != record}
-            trees = {commit.tree for id_, commit in later.commits.items() if id_ not in state.commits}
-            trees |= later.staged_trees - state.staged_trees
-            if not branches and not trees:
-                return
-            state = later
-        raise Conflict("the branches move too often", kind="branch_moved", hint="collect when fewer commits are made")
-
-    def _add(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
-        for addresses in _addresses(self._site, trees, branches, self._ranges):
-            self._parts.append(np.unique(_hashes(self._site, addresses)))
+    def mark(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
+        """Note the hashes of what is named."""
+        ranges = (open_range(self._site.ranges, entry).column("address") for entry in self._entries(trees))
+        for addresses in chain(ranges, staged_addresses(self._site, branches)):
+            self._parts.append(np.unique(address_hashes(self._site.namespace, addresses)))
             if len(self._parts) > 64:
                 self._parts = [np.unique(np.concatenate(self._parts))]
 
-    def holds(self, names: list[str]) -> npt.NDArray[np.bool_]:
+    def _entries(self, trees: set[str]) -> Iterator[RangeEntry]:
+        for tree in sorted(trees):
+            for entry in self._site.index(tree).entries:
+                if entry.id not in self._ranges:
+                    self._ranges.add(entry.id)
+                    yield entry
+
+    def sweep(self, before: int, uploads: Container[str], garbage: Garbage) -> None:
+        """Go through the objects of the namespace."""
+        data = self._site.data
+        for infos in _blocks(old_objects(data.list(DATA, prefix=f"{DATA}/"), before, uploads)):
+            needed = self._holds([info.name for info in infos])
+            unneeded = [info for info, there in zip(infos, needed, strict=True) if not there]
+            for info in unneeded:
+                garbage.add(info.name)
+            garbage.objects += len(unneeded)
+            garbage.object_bytes += sum(info.size for info in unneeded)
+            if not garbage.dry_run and unneeded:
+                data.delete(*(info.name for info in unneeded))
+                step("collect.objects_deleted")
+
+    def _holds(self, names: list[str]) -> npt.NDArray[np.bool_]:
         """The names of needed objects, as a mask."""
         if len(self._parts) > 1:
             self._parts = [np.unique(np.concatenate(self._parts))]
@@ -231,29 +267,30 @@ class _Needed:
         return known[at] == hashes if len(known) else np.zeros(len(names), np.bool_)
 
 
-def _hashes(site: Site, addresses: pa.Array) -> npt.NDArray[np.uint64]:
+def old_objects(infos: Iterable[ObjectInfo], before: int, uploads: Container[str]) -> Iterator[ObjectInfo]:
+    """The objects whose names tell a time before another, and that belong to no upload."""
+    for info in infos:
+        time = time_of(info.name)
+        if time is not None and time < before and stem_of(info.name) not in uploads:
+            yield info
+
+
+def address_hashes(namespace: str, addresses: pa.Array) -> npt.NDArray[np.uint64]:
+    """The hashes of addresses, as names below the namespace where they lie there."""
     whole = pc.match_substring(addresses, "://")
     if not pc.any(whole).as_py():
         return hash_keys(addresses)
-    names = [relative_address(site.namespace, address) for address in addresses.to_pylist()]
+    names = [relative_address(namespace, address) for address in addresses.to_pylist()]
     return hash_keys(pa.array(names, pa.string()))
 
 
-def _addresses(site: Site, trees: set[str], branches: dict[str, BranchRecord], seen: set[str]) -> Iterator[pa.Array]:
-    for tree in sorted(trees):
-        for entry in site.index(tree).entries:
-            if entry.id not in seen:
-                seen.add(entry.id)
-                yield open_range(site.ranges, entry).column("address")
+def staged_addresses(site: Site, branches: dict[str, BranchRecord]) -> Iterator[pa.Array]:
+    """The addresses in the tokens of branches."""
     for record in branches.values():
         for layer in record.layers:
-            yield from _staged_addresses(site, layer)
-
-
-def _staged_addresses(site: Site, layer: Layer) -> Iterator[pa.Array]:
-    if layer.index is None:
-        for block in token_stream(site.space.read, layer.id, Bounds(rows=NAMES_A_BLOCK)).blocks:
-            yield block.column("address")
+            if layer.index is None:
+                for block in token_stream(site.space.read, layer.id, Bounds(rows=NAMES_A_BLOCK)).blocks:
+                    yield block.column("address")
 
 
 def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
@@ -261,7 +298,7 @@ def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
         yield block
 
 
-def _collect_ranges(site: Site, state: _State, garbage: Garbage) -> None:
+def _collect_ranges(site: Site, state: Marked, garbage: Garbage) -> None:
     """Delete ranges and indexes that no row names; those that were named meanwhile stay."""
     needed = _files(site, state.trees)
     unneeded = [
@@ -273,7 +310,7 @@ def _collect_ranges(site: Site, state: _State, garbage: Garbage) -> None:
     until = begin_collecting(site)
     try:
         step("collect.deleting")
-        later = _State.read(site)
+        later = Marked.read(site)
         if later.importing:
             return
         needed = _files(site, later.trees - state.trees)
@@ -286,6 +323,17 @@ def _collect_ranges(site: Site, state: _State, garbage: Garbage) -> None:
     finally:
         end_collecting(site)
     step("collect.deleted")
+
+
+def _collect_scratch(site: Site, before: int, garbage: Garbage) -> None:
+    """Delete the scratch files of those who died: what is older than the grace time."""
+    names = [
+        info.name for info in site.ranges.list(SCRATCH)
+        if (time := scratch_time(info.name)) is not None and time < before
+    ]  # fmt: skip
+    garbage.scratch += len(names)
+    if names and not garbage.dry_run:
+        site.ranges.delete(*names)
 
 
 def _files(site: Site, trees: set[str]) -> set[str]:

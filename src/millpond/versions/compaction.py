@@ -22,8 +22,11 @@ from millpond.versions.staging.heads import Moving, sweep_tokens
 from millpond.versions.staging.publishing import collections, publish
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millpond.kernel.space import Transaction
     from millpond.versions.site import Site
+    from millpond.versions.staging.reads import View
 
 __all__ = ("Compacted", "compact", "is_due")
 
@@ -38,8 +41,12 @@ class Compacted:
     ms: int = 0
 
 
-def compact(site: Site, branch: str, *, paused: bool = False) -> Compacted:
+def compact(
+    site: Site, branch: str, *, paused: bool = False, fold: Callable[[Site, View], str] | None = None
+) -> Compacted:
     """Fold what is staged on a branch; `paused`: not if another began lately.
+
+    `fold` makes the index of a state; by default this process does.
 
     Raises: `NotFound`; `Unavailable`.
     """
@@ -52,7 +59,7 @@ def compact(site: Site, branch: str, *, paused: bool = False) -> Compacted:
     layers = moving.record.sealed
     if not layers:
         return Compacted(False, "nothing is staged")
-    index = fold_view(site, moving.view).index.id
+    index = (fold or _fold_here)(site, moving.view)
     step("compaction.folded")
     switched = publish(site, [index], count, lambda tx: _switch(site, tx, branch, moving, index))
     step("compaction.switched")
@@ -63,6 +70,10 @@ def compact(site: Site, branch: str, *, paused: bool = False) -> Compacted:
     site.sensor.forget(site.uid, branch)
     site.after(lambda: sweep_tokens(site.space))
     return Compacted(True, "", len(layers), ms)
+
+
+def _fold_here(site: Site, view: View) -> str:
+    return fold_view(site, view).index.id
 
 
 def is_due(site: Site, branch: str) -> bool:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "View", "at", "changes_of", "find_entry", "find_in_index", "head_view", "is_cleared", "is_dirty", "layer_entry",
+    "shown_entries",
     "uncommitted", "view_of", "visible",
 )  # fmt: skip
 
@@ -177,7 +178,11 @@ def visible(site: Site, reading: Reading, view: View, bounds: Bounds | None = No
     bounds = bounds or Bounds(rows=1 << 14)
     streams, hidden = _streams(site, reading, view.layers, bounds)
     base = Stream(index_stream(site.ranges, site.index(view.base), bounds, hidden))
-    blocks, _ = combine([*streams, base], reverse=bounds.reverse)
+    yield from shown_entries(combine([*streams, base], reverse=bounds.reverse)[0])
+
+
+def shown_entries(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The entries among changes that have been combined down to an index: tombstones left out."""
     for block in blocks:
         deleted = block.column("deleted")
         shown = block if deleted.true_count == 0 else block.filter(pc.invert(deleted))

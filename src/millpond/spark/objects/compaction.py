@@ -1,0 +1,63 @@
+"""Staging compaction as a job: executors fold stretches of keys, the driver joins what they made and switches.
+
+    seal │ freeze │ executors: fold a stretch each │ join │ switch, unless a commit won
+
+Invariants:
+* The index is the one that the compactor of one process writes, id for id, and the switch is the same.
+* Executors write ranges alone, which no row names before the switch. A job that fails or is overtaken changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.ranges import join_parts
+from millpond.spark.objects.opening import open_repository
+from millpond.spark.places import place_of
+from millpond.versions.compaction import Compacted, compact
+from millpond.versions.site import COMPRESSION
+from millpond.versions.staging.frozen import drop_scratch, freeze
+from millpond.versions.staging.layers import EVERY_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from millpond.spark.places import PondLike
+    from millpond.versions.site import Site
+    from millpond.versions.staging.reads import View
+
+__all__ = ("compact_branch", "folding")
+
+TASK_ROWS = 1 << 20
+"""About as many entries and changes as one task folds."""
+
+
+def compact_branch(
+    session: SparkSession, repository: str, branch: str, *, pond: PondLike | None = None, task_rows: int = TASK_ROWS
+) -> Compacted:
+    """Fold what is staged on a branch into a compacted index, as `Branch.staging.compact` does, on the executors.
+
+    `task_rows`: about as many rows as one task folds.
+
+    Raises: `NotFound`; `Invalid` for a pond on nodes; `Unavailable`.
+    """
+
+    with open_repository(pond, place_of(pond, session), repository) as found:
+        return compact(found.site, branch, fold=folding(session, task_rows))
+
+
+def folding(session: SparkSession, task_rows: int) -> Callable[[Site, View], str]:
+    """The fold of a compaction on the executors of a session: it makes the index of a state."""
+
+    def fold(site: Site, view: View) -> str:
+        frozen = freeze(site, site.space.read, view)
+        try:
+            stretches = frozen.stretches(EVERY_KEY, task_rows)
+            parts = session.sparkContext.parallelize(stretches, len(stretches)).map(frozen.fold).collect()
+            return join_parts(site.ranges, frozen.base_index(), parts, compression=COMPRESSION).id
+        finally:
+            drop_scratch(site, frozen.scratch)
+
+    return fold

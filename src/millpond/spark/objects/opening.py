@@ -1,0 +1,33 @@
+"""The repository that a Spark call names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from millpond.errors import Invalid
+from millpond.pond import Pond
+from millpond.spark.places import FolderPlace, opened
+
+if TYPE_CHECKING:
+    from millpond.spark.places import Place, PondLike
+    from millpond.versions.repository import Repository
+
+__all__ = ("open_repository",)
+
+
+@contextmanager
+def open_repository(pond: PondLike | None, place: Place, name: str) -> Iterator[Repository]:
+    """A repository of the pond at a place, for as long as this lasts.
+
+    Raises: `NotFound`; `Invalid` for a pond on nodes.
+    """
+    if not isinstance(place, FolderPlace):
+        raise Invalid(
+            "the driver opens the pond of repositories itself", kind="repositories_remote", pond=place.where,
+            hint="name the pond's folder; where servers share a database, any folder that names it will do",
+        )  # fmt: skip
+    with opened(pond, place) as found:
+        assert isinstance(found, Pond), "the pond of a folder"
+        yield found.repository(name)

@@ -1,0 +1,53 @@
+"""The objects below a prefix of another place, under their names from there on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.stores.objects.protocol import ObjectInfo, Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+__all__ = ("ObjectsBelow",)
+
+
+class ObjectsBelow(Objects):
+    """A folder of a place, as a place of its own. It may be pickled when that one may."""
+
+    def __init__(self, inner: Objects, folder: str) -> None:
+        self.inner = inner
+        self.folder = f"{folder.strip('/')}/"
+        self.where = f"{inner.where.rstrip('/')}/{self.folder}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.inner, self.folder))
+
+    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+        self.inner.put(self.folder + name, data)
+
+    def get(self, name: str) -> pa.Buffer:
+        return self.inner.get(self.folder + name)
+
+    def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
+        return self.inner.get_range(self.folder + name, start, stop)
+
+    def size(self, name: str) -> int:
+        return self.inner.size(self.folder + name)
+
+    def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
+        place = (self.folder + under).rstrip("/")
+        for info in self.inner.list(place, prefix=self.folder + prefix, after=self.folder + after if after else ""):
+            yield ObjectInfo(info.name.removeprefix(self.folder), info.size)
+
+    def delete(self, *names: str) -> None:
+        self.inner.delete(*(self.folder + name for name in names))
+
+    def rename(self, name: str, target: str) -> None:
+        self.inner.rename(self.folder + name, self.folder + target)
+
+    def local_path(self, name: str) -> Path | None:
+        return self.inner.local_path(self.folder + name)
