@@ -10,7 +10,9 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, NotFound
-from millpond.kernel.space import Space
+from millpond.kernel.space import Space, WouldBlock
+from millpond.stores.lmdb.space import LmdbSpace
+from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.versions.merges import MergeConflict, Resolution, Take
 from millpond.versions.repositories import Repositories
@@ -237,3 +239,31 @@ def test_a_table_committed_alone_makes_the_tree_that_its_rows_make(repository: R
     rows.staging.stage(table)
     assert main.commit("segment").tree == rows.commit("rows").tree
     assert len(paths(repository, "main@", amount=1_000)) == 300
+
+
+def test_reads_at_once_never_wait(tmp_path: Path) -> None:
+    """Rows and held ranges are read at once; a file that is not held is for a thread that may wait."""
+    space = LmdbSpace(tmp_path / "space", durable=False)
+    repositories = open_repositories(space)
+    main = repositories.create("flights").branch("main")
+    main.put("staged", b"1")
+    at_once = repositories.get_at_once("flights")
+    assert at_once.branch("main").stat("staged") == main.stat("staged")
+    main.commit("one")
+    fresh = Repositories(space, repositories.clock, repositories._open_store)
+    with pytest.raises(WouldBlock):
+        fresh.get_at_once("flights").ref("main@").stat("staged")
+    with pytest.raises(WouldBlock):
+        fresh.get_at_once("flights").branch("main").delete("staged")
+    assert fresh.get("flights").ref("main@").stat("staged") == main.stat("staged")
+    assert fresh.get_at_once("flights").ref("main@").stat("staged") == main.stat("staged")
+    repositories.get("flights").alter(metadata={"k": "v"})
+    assert fresh.get_at_once("flights").record.metadata == {"k": "v"}
+    repositories.delete("flights")
+    with pytest.raises(NotFound):
+        fresh.get_at_once("flights")
+    repositories.create("flights", "local://another")
+    assert fresh.get_at_once("flights").record.namespace == "local://another"
+    with pytest.raises(WouldBlock):
+        Repositories(MemorySpace(), repositories.clock, repositories._open_store).get_at_once("flights")
+    space.close()

@@ -17,7 +17,7 @@ diff, merge or fetch costs what changed, not what exists. The bytes are drawn in
 from __future__ import annotations
 
 from millpond.kernel.keys import starting, text_prefix
-from millpond.ranges.cache import CachedObjects
+from millpond.ranges.cache import CachedObjects, HeldObjects
 from millpond.ranges.diff import Difference, diff
 from millpond.ranges.fold import Folded, differences, fold
 from millpond.ranges.fold_parts import FoldedPart, fold_part, join_parts
@@ -32,8 +32,8 @@ from millpond.ranges.writer import RangeWriter, write
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "NO_SPANS", "Boundaries", "CachedObjects", "Choice", "Conflicts", "Difference",
-    "FetchReport", "Folded", "FoldedPart", "Index", "RangeEntry", "RangeReader", "RangeWriter", "Side", "Spans",
-    "ThreeWay", "Verifier", "check_file", "conflicts", "diff", "differences", "fetch", "find", "fold",
+    "FetchReport", "Folded", "FoldedPart", "HeldObjects", "Index", "RangeEntry", "RangeReader", "RangeWriter", "Side",
+    "Spans", "ThreeWay", "Verifier", "check_file", "conflicts", "diff", "differences", "fetch", "find", "fold",
     "fold_part", "get", "index_name", "join_parts", "load_index", "merge", "merge_three_way", "missing",
     "open_index", "open_range", "quarantine", "range_name", "scan", "starting", "text_prefix", "verify",
     "write",

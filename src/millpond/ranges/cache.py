@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from millpond.kernel.space import WouldBlock
 from millpond.stores.objects import Objects
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.ranges.index import Index
     from millpond.stores.objects import ObjectInfo
 
-__all__ = ("CachedObjects",)
+__all__ = ("CachedObjects", "HeldObjects")
 
 RANGES_BYTES_MAX = 256 << 20
 INDEXES_MAX = 64
@@ -99,3 +100,29 @@ class CachedObjects(Objects):
 
     def local_path(self, name: str) -> Path | None:
         return self.inner.local_path(name)
+
+
+class HeldObjects(CachedObjects):
+    """The ranges and indexes that a cache holds, for readers that must not wait: all else is `WouldBlock`."""
+
+    def __init__(self, cache: CachedObjects) -> None:
+        super().__init__(cache.inner)
+        self._cache = cache
+
+    def opened_range(self, id_: str, open_: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
+        """The entries of a range that is held.
+
+        Raises: `WouldBlock`.
+        """
+        return self._cache.opened_range(id_, _refuse)
+
+    def opened_index(self, id_: str, load: Callable[[], Index]) -> Index:
+        """An index that is held.
+
+        Raises: `WouldBlock`.
+        """
+        return self._cache.opened_index(id_, _refuse)
+
+
+def _refuse() -> Any:
+    raise WouldBlock("the file is not held in memory", hint="read it where waiting is allowed")

@@ -61,7 +61,8 @@ def make_app(node: Node) -> FastAPI:
     for router in routers:
         app.include_router(router, responses=_ERRORS, dependencies=[Depends(check_incarnation)])
     app.state.routes = _listed(routers)
-    app.router.routes.insert(0, Api())
+    app.state.versions_api = Api()
+    app.router.routes.insert(0, app.state.versions_api)
     app.openapi()  # routes are worked out when they are first asked for: here, rather than while requests wait
     return app
 

@@ -33,6 +33,7 @@ from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.at_once import answering_at_once
 from millpond.server.connections import ConnectionLimits, Connections
+from millpond.server.lakefs.api import before_routing
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
@@ -120,7 +121,8 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
-        audited = auditing(taking_small_loads(app, self.node), self.node)
+        routed = before_routing(app.state.versions_api, app, taking_small_loads(app, self.node))
+        audited = auditing(routed, self.node)
         quick = taking_small_uploads(answering_at_once(audited, self.node), app, self.node)
         counted = self.metrics.counting(checking_origin(quick, self.node, self.metrics), self.node.clock)
         self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from millpond.errors import AlreadyExists, Conflict, Invalid, MillpondError
+from millpond.errors import AlreadyExists, Conflict, Invalid, MillpondError, NotFound
 from millpond.json_forms import to_json
 from millpond.kernel.keys import KeyRange, starting, text_prefix
+from millpond.kernel.space import WouldBlock
 from millpond.kernel.steps import step
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
 from millpond.stores.objects.sources import open_source
@@ -48,6 +49,8 @@ _LOG = logging.getLogger(__name__)
 METADATA_FOLDER = "_millpond"
 _MARK = "repository"
 ROWS_DELETED = 5_000
+KNOWN_MAX = 1_000
+"""Repositories that a process keeps ready."""
 
 
 class Background:
@@ -109,6 +112,7 @@ class Repositories:
         self.sensor = Sensor(self._offered)
         self.measures = Measures()
         self._sources: dict[str, Source] = {}
+        self._known: dict[str, tuple[bytes, Repository, Repository]] = {}
         self._stores: dict[str, tuple[ObjectStore, CachedObjects]] = {}
         self._compacting: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
@@ -166,12 +170,38 @@ class Repositories:
 
         Raises: `NotFound`.
         """
-        with self.space.read() as tx:
-            record = get_repository(tx, name)
+        found = self._get(name, wait=True)[1]
         if not self._swept:  # once in a process: a crash may have left rows that are to go
             self._swept = True
             self._after(self.sweep)
-        return Repository(self.site(record), record)
+        return found
+
+    def get_at_once(self, name: str) -> Repository:
+        """The repository of that name, for reads that must not wait: they raise `WouldBlock`.
+
+        Raises: `NotFound`, `WouldBlock`.
+        """
+        if not hasattr(self.space, "last_change"):
+            raise WouldBlock("reads of a database wait", hint="read where waiting is allowed")
+        return self._get(name, wait=False)[2]
+
+    def _get(self, name: str, *, wait: bool) -> tuple[bytes, Repository, Repository]:
+        """The row of a repository, and the repository of that row, made once."""
+        with self.space.read(wait=wait) as tx:
+            row = tx.get(REPOSITORY.pack(name))
+        known = self._known.get(name)
+        if known is not None and known[0] == row:
+            return known
+        if row is None:
+            raise NotFound("repository not found", kind="repository_not_found", repository=name)
+        record = parse_repository(row, name)
+        site = self.site(record)
+        known = row, Repository(site, record), Repository(site.at_once() or site, record)
+        with self._lock:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[name] = known
+        return known
 
     def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:
         """One page of repositories, by name."""

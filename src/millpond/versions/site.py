@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.json_forms import FormError, JsonForm
-from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects, Index, load_index, write
+from millpond.kernel.space import WouldBlock
+from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects, HeldObjects, Index, load_index, write
 from millpond.stores.objects.sources import split_address
 from millpond.versions.graph.resolve import Graph
 from millpond.versions.keyspaces import COMMIT, REPOSITORY, SETTING, TAG
@@ -189,6 +191,12 @@ class Site:
         """The time of day in whole seconds."""
         return self.clock.now_ms() // 1000
 
+    def at_once(self) -> Site | None:
+        """The same site for reads that must not wait: they raise `WouldBlock`; None over a database, where all wait."""
+        if not hasattr(self.space, "last_change"):
+            return None
+        return replace(self, space=_AtOnce(self.space), ranges=HeldObjects(self.ranges))
+
     def index(self, id_: str) -> Index:
         """The index of that id.
 
@@ -237,6 +245,22 @@ class Site:
                 f"cannot {act} protected branch", kind="branch_protected", branch=branch,
                 hint="commit to another branch, then merge it",
             )  # fmt: skip
+
+
+class _AtOnce:
+    """A space whose reads never wait."""
+
+    def __init__(self, inner: Space) -> None:
+        self._inner = inner
+
+    def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
+        return self._inner.read(wait=False)
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        raise WouldBlock("a write waits", hint="write where waiting is allowed")
+
+    def close(self) -> None:
+        """Leave the space open: others use it."""
 
 
 def graph_of(uid: str, head: Callable[[ReadTransaction, str], str | None]) -> Graph:

@@ -7,6 +7,7 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ("check_source", "checked_address", "checked_column")
 
 _NAME = rf"^{DATA}/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*)*$"
+
+_ONE_NAME = re.compile(_NAME)
 
 
 def check_source(allowed: Sequence[str], address: str) -> None:
@@ -47,7 +50,12 @@ def checked_address(site: Site, allowed: Sequence[str], address: str) -> str:
 
     Raises: as `check_source`.
     """
-    return str(checked_column(site, allowed, pa.array([address]))[0])
+    name = relative_address(site.namespace, address)
+    if is_full_address(name):
+        check_source(allowed, name)
+    elif not _ONE_NAME.fullmatch(name):
+        raise _outside(name)
+    return name
 
 
 def checked_column(site: Site, allowed: Sequence[str], addresses: pa.Array) -> pa.Array:
@@ -63,9 +71,13 @@ def checked_column(site: Site, allowed: Sequence[str], addresses: pa.Array) -> p
         return addresses
     for address in pc.unique(addresses.filter(pc.invert(inside))).to_pylist():
         if not is_full_address(address):
-            raise Invalid(
-                "address is outside of the repository's data", kind="address_invalid", address=address,
-                hint="upload to an address of staging/backing, or name the whole address of an object elsewhere",
-            )  # fmt: skip
+            raise _outside(address)
         check_source(allowed, address)
     return addresses
+
+
+def _outside(address: str) -> Invalid:
+    return Invalid(
+        "address is outside of the repository's data", kind="address_invalid", address=address,
+        hint="upload to an address of staging/backing, or name the whole address of an object elsewhere",
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
@@ -23,8 +24,9 @@ from urllib.parse import unquote
 from fastapi import Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from millpond.kernel.space import WouldBlock
 from millpond.server.access import caller_in
 from millpond.server.lakefs.access import admit_call
 from millpond.server.lakefs.call import Call
@@ -52,14 +54,18 @@ from millpond.server.limits import admitted
 from millpond.server.memory import MemoryBudget, put_room
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from millpond.server.routes.table import RouteNeeds
 
-__all__ = ("Api", "ApiRoute")
+__all__ = ("Api", "ApiRoute", "before_routing")
 
 _MODULES = (
     installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, objects,
     object_writes, links, imports, bulk, signed,
 )  # fmt: skip
+_AT_ONCE = objects.AT_ONCE
+"""Handlers that are quick, and are tried where the request is read; what would wait is done again in a thread."""
 Handler: TypeAlias = Callable[[Call], Response | Awaitable[Response]]
 
 
@@ -124,6 +130,9 @@ class Api(BaseRoute):
         counted = await admitted(request, route.needs, admit_call)
         body = await counted.body() if route.plain and route.needs.body_bytes_max else b""
         call = Call(counted, route.needs, caller_in(request), body)
+        if route.handler in _AT_ONCE:
+            with suppress(WouldBlock):
+                return _plain(route.handler, Call(counted, route.needs, caller_in(request), at_once=True))
         if route.plain:
             return await call.in_thread(_plain, route.handler, call)
         response = route.handler(call)
@@ -138,6 +147,19 @@ class Api(BaseRoute):
             if names is not None:
                 return route, names
         raise ApiError(404, "invalid API endpoint")
+
+
+def before_routing(api: Api, app: FastAPI, rest: ASGIApp) -> ASGIApp:
+    """The application `rest`, called for all but the API of versions, which needs no other step on its way."""
+
+    async def quick(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(f"{PREFIX}/"):
+            await rest(scope, receive, send)
+            return
+        scope["app"] = app
+        await api.handle(scope, receive, send)
+
+    return quick
 
 
 def _plain(handler: Callable[[Call], Any], call: Call) -> Response:

@@ -34,8 +34,11 @@ Answer = TypeVar("Answer")
 class Call:
     """A request that was admitted. `names` are those of its path; `body` is all of it, for a plain handler."""
 
-    def __init__(self, request: Request, needs: RouteNeeds, caller: Caller, body: bytes = b"") -> None:
-        self.request, self.caller, self.body = request, caller, body
+    def __init__(
+        self, request: Request, needs: RouteNeeds, caller: Caller, body: bytes = b"", *, at_once: bool = False
+    ) -> None:
+        """`at_once`: the handler runs where nothing may wait, and reads of the repository raise `WouldBlock`."""
+        self.request, self.caller, self.body, self._at_once = request, caller, body, at_once
         self._work = needs.work
         self.node: Node = request.app.state.node
         self.names: Mapping[str, str] = request.path_params
@@ -47,7 +50,8 @@ class Call:
 
         Raises: `NotFound`.
         """
-        return self.node.pond.repository(self.names["repository"])
+        repositories, name = self.node.pond.repositories, self.names["repository"]
+        return repositories.get_at_once(name) if self._at_once else repositories.get(name)
 
     def check_repository(self) -> None:
         """Insist that the repository of the path is there.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.versions.objects.entries import Entry
     from millpond.versions.site import Site
 
-__all__ = ("ARROW", "HANDLERS", "bytes_answer")
+__all__ = ("ARROW", "AT_ONCE", "HANDLERS", "bytes_answer")
 
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -193,6 +193,8 @@ class _Pieces(io.RawIOBase):
         return joined
 
 
+AT_ONCE = frozenset((_head, _stat))
+"""Handlers that read rows and held ranges alone."""
 HANDLERS = {
     ("GET", _OBJECTS): _get,
     ("HEAD", _OBJECTS): _head,
