@@ -149,6 +149,31 @@ def test_a_greedy_token_waits_and_others_do_not(node: Served) -> None:
     assert node.while_time_passes(patient) == 1, "clients wait as long as the node says"
 
 
+@pytest.mark.settings(token_requests_per_second=1, token_requests_burst=3)
+def test_tokens_that_change_hold_at_once_and_their_limits_survive(node: Served) -> None:
+    """Without a restart: the next request is decided by the new tokens, and by what the name has left."""
+    file = TokenFile(node.pond.folder)
+    node.pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+
+    def get(secret: str) -> int:
+        return node.get("/v1/maps/m/get?key=a", headers=shown(secret)).status
+
+    now = node.clock.now_ms()
+    file.add("greedy", "one", READ)
+    file.add("modest", "other", READ)
+    assert [get("one") for _ in range(4)] == [200, 200, 200, 429]
+    file.rotate("greedy", "two", earlier_until_ms=now + DAY)
+    assert [get("one"), get("two"), get("other")] == [429, 429, 200], "another secret is no other token"
+    node.clock.advance(1000)
+    assert get("two") == 200
+    file.rotate("greedy", "three", earlier_until_ms=now)
+    assert [get("one"), get("two"), get("three")] == [401, 401, 429]
+    file.revoke("greedy")
+    assert [get("three"), get("other")] == [401, 200]
+    file.add("greedy", "four", READ)
+    assert get("four") == 429, "not even one that is revoked and added anew"
+
+
 # -- the audit log ------------------------------------------------------------------------------------
 
 
