@@ -81,7 +81,9 @@ class Shell:
             port = self.starting.pop()
             for _ in range(600):
                 try:
-                    if pool.request("GET", f"http://127.0.0.1:{port}/readyz", timeout=5).status == 200:
+                    answer = pool.request("GET", f"http://127.0.0.1:{port}/readyz", timeout=5)
+                    # A node that is to be added is ready when it is a member.
+                    if answer.status == 200 or b"it is no member" in answer.data:
                         break
                 except urllib3.exceptions.HTTPError:
                     pass

@@ -32,7 +32,7 @@ def test_logs_that_diverged_are_reported_and_repaired(
     assert back.get("/readyz").status == 503
     with pytest.raises(Conflict, match="repair URL --from URL"):
         back.while_time_passes(lambda: back.node.follower.pull(position + 1, SECONDS))
-    assert other.node.follower.ready() is None
+    assert other.node.follower.soundness.fork is None
     failed = repaired(back)
     assert failed["state"] == "failed"
     assert failed["error"]["kind"] == "log_forked"
@@ -40,7 +40,7 @@ def test_logs_that_diverged_are_reported_and_repaired(
     assert repaired(back, source=primary.url, over=True)["state"] == "done"
     assert back.pond.map("m").get("mine") is None
     assert back.pond.map("m").get("b") == 8
-    assert back.node.follower.ready() is None
+    assert back.node.follower.soundness.fork is None
     caught_up(back, load(primary, "c"))
     assert compared(primary, back, other).ok
 
@@ -72,7 +72,7 @@ def test_a_replica_that_went_its_own_way_does_not_stop_the_primary(
     load(primary, "b")
     back.until(lambda: back.node.follower.status().state == "forked")
     primary.until(lambda: primary.node.follower.status().error_kind == "log_forked")
-    assert primary.node.follower.ready() is None
+    assert primary.node.follower.soundness.fork is None
     caught_up(other, load(primary, "c"))
     assert repaired(back, source=primary.url, over=True)["state"] == "done"
     assert compared(primary, back, other).ok
@@ -122,7 +122,7 @@ def test_a_fork_is_not_decided_by_a_peer_that_goes_away(
     replicas[0].close()
     follower = wrong.node.follower
     failures = follower._failures
-    wrong.until(lambda: follower._failures > failures + 1 or follower.ready() is None)
+    wrong.until(lambda: follower._failures > failures + 1 or follower.soundness.fork is None)
     assert wrong.get("/readyz").status == 503
     assert wrong.node.follower.status().state == "forked"
 

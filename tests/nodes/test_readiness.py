@@ -105,7 +105,7 @@ def test_a_primary_that_was_emptied_and_started_first_takes_nothing(
     for node in (emptied, *replicas):
         node.wait_ready()
         assert question(node).json()["value"] == 1
-        assert node.node.follower.ready() is None
+        assert node.node.follower.soundness.fork is None
     synchronised(cluster, 2)
 
 

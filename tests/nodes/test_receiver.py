@@ -31,7 +31,7 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
     settings = load_settings(upload_expiry="1h")
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
         definition = pond.create_map("m", kind="state", value="long").definition
-        receiver = Receiver(pond, settings, clock, decides=True)
+        receiver = Receiver(pond, settings, clock, decides=lambda: True)
         parts = [sealed(definition, tmp_path / f"w{n}", first=n * 1000) for n in range(3)]
         for part in parts[:2]:
             receive(receiver, part)
@@ -49,7 +49,7 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
         assert receiver.expire() == 2
 
         receive(receiver, parts[0])
-        again = Receiver(pond, settings, clock, decides=True)
+        again = Receiver(pond, settings, clock, decides=lambda: True)
         clock.advance(4_000_000)
         assert again.expire() == 0, "its age counts from when the node started"
         clock.advance(4_000_000)
@@ -82,7 +82,7 @@ def coming(tmp_path: Path) -> Iterator[Coming]:
     clock = ManualClock(1000)
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
         part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
-        receiver = Receiver(pond, load_settings(), clock, decides=True)
+        receiver = Receiver(pond, load_settings(), clock, decides=lambda: True)
         first = receiver.begin(offer_of(part))
         assert first is not None
         yield receiver, part, first
@@ -121,7 +121,7 @@ def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:
     )
     part = sealed(definition, tmp_path / "w")
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
-        receiver = Receiver(pond, load_settings(), clock, decides=False)
+        receiver = Receiver(pond, load_settings(), clock, decides=lambda: False)
         receive(receiver, part)
         assert receiver.state(part.manifest.id).state == "here", "the map may come with the log a moment later"
 

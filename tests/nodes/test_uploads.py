@@ -181,7 +181,9 @@ def test_what_came_is_continued_after_the_node_started_anew(writer: Writer) -> N
     other, other_data = writer.part(first=500)
     writer.send(part, data, stop=5000)
     writer.send(other, other_data)
-    again = receiving.Receiver(writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=True)
+    again = receiving.Receiver(
+        writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=lambda: True
+    )
     assert again.state(part.manifest.id) == receiving.UploadState("partial", 5000)
     assert again.state(other.manifest.id).state == "here"
     offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), None)
@@ -198,7 +200,9 @@ def test_damage_in_what_came_before_is_seen_at_the_end(writer: Writer) -> None:
     writer.send(part, data, stop=9000)
     [file] = (writer.node.pond.folder / "uploads").glob("*/data.mdb")
     flip_byte(file, 100)
-    again = receiving.Receiver(writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=True)
+    again = receiving.Receiver(
+        writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=lambda: True
+    )
     offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), 9000)
     with pytest.raises(Corrupt) as caught:
         take_whole(again, offer, [data[9000:]], 0)

@@ -62,7 +62,7 @@ def main(folder: Path, *, zipped: bool = False) -> None:
     with open_pond(folder / "pond", serve=True, clock=clock) as pond:
         definition = pond.create_map("m", kind="state", value="long", exist_ok=True).definition
         part = _sealed(definition, folder)
-        receiver = Receiver(pond, load_settings(), clock, decides=True)
+        receiver = Receiver(pond, load_settings(), clock, decides=lambda: True)
         with arm():
             (_send_zipped if zipped else _send)(receiver, part)
             assert receiver.state(part.manifest.id).state in ("here", "known")

@@ -1,4 +1,4 @@
-"""`millpond node status` and `node drain`: the nodes of a pond, and the end of their work before they are stopped."""
+"""`millpond node`: the status of nodes, the end of their work before they are stopped, and changes of their list."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.cli.members import register_members
 from millpond.cli.options import Json, examples
 from millpond.cli.terminal import console
 
@@ -30,11 +31,14 @@ NodePlace = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(help="Show the nodes of a pond, and prepare one to be stopped.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Show the nodes of a pond, change their list, and prepare one to be stopped.", no_args_is_help=True
+    )
     group.command(epilog=examples("millpond node status", "millpond node status --pond http://n1:7433 --json"))(status)
     group.command(epilog=examples("millpond node drain http://n2:7433", "millpond node drain http://n2:7433 --undo"))(
         drain
     )
+    register_members(group)
     app.add_typer(group, name="node")
 
 
@@ -69,12 +73,15 @@ def _row(outcome: Outcome[Any], outcomes: Sequence[Outcome[Any]]) -> dict[str, A
         reason = None if outcome.error is None else outcome.error.values.get("reason", outcome.error.message)
         nothing = dict.fromkeys(("role", "position", "lag", "clock", "version"))
         return {"node": outcome.node, "ready": False, **nothing, "why not": f"it cannot be reached: {reason}"}
+    reasons = list(facts["reasons"])
+    if facts.get("settings_differ"):
+        reasons.append("its setting `nodes` is another list than the pond's, which counts")
     last = max(other.value["position"] for other in outcomes if other.value is not None)
     clock = max(facts["clock_skews_ms"].values(), key=abs, default=0)
     return {
         "node": outcome.node, "role": facts["role"], "ready": facts["ready"], "position": facts["position"],
         "lag": last - facts["position"], "clock": f"{-clock:+} ms" if clock else "0 ms", "version": facts["version"],
-        "why not": "; ".join(facts["reasons"]) or None,
+        "why not": "; ".join(reasons) or None,
     }  # fmt: skip
 
 

@@ -51,7 +51,9 @@ class RemoteCatalogue:
 
     def _change(self, method: str, path: str, body: Any, *, repeatable: bool) -> dict[str, Any]:
         nodes = self._nodes
-        answer = nodes.on_primary(lambda node: node.request(method, path, json=body, repeatable=repeatable))
+        answer = nodes.on_primary(
+            lambda node: node.request(method, path, json=body, repeatable=repeatable), repeatable=repeatable
+        )
         response: dict[str, Any] = answer.json()
         # The next question may go to any node. One that is down learns of it later.
         known = come_up_to(nodes, response["position"], self._clock, applied=False, there=answer.node, patient=False)

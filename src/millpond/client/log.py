@@ -17,7 +17,7 @@ class RemoteLog:
 
     def position(self) -> tuple[int, str]:
         """The primary's last position, and the chain up to it; (0, "") for a new pond."""
-        status = self._nodes.on_primary(lambda node: node.request("GET", "/v1/node")).json()
+        status = self._nodes.on_primary(lambda node: node.request("GET", "/v1/node"), repeatable=True).json()
         return status["position"], status["chain"]
 
     def entries(self, after: int, limit: int = 1000) -> list[Entry]:

@@ -15,7 +15,6 @@ Connections and nodes may be pickled and survive a fork: sockets are opened by t
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from urllib.parse import urlencode, urlsplit
 
 import urllib3
 
+from millpond.client.body import Body
 from millpond.client.connections import (
     Broken,
     Busy,
@@ -284,41 +284,6 @@ def _well(status: int) -> bool:
     return 200 <= status < 300 or status == 304
 
 
-class Body(io.RawIOBase):
-    """An answer that is being read."""
-
-    def __init__(self, node: str, answer: urllib3.BaseHTTPResponse, settings: Settings) -> None:
-        super().__init__()
-        self.node, self.status, self.headers = node, answer.status, answer.headers
-        self._answer, self._settings = answer, settings
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """As of any file.
-
-        Raises: `Unavailable` kind `node_unreachable` when the connection is lost.
-        """
-        try:
-            with breaking(self._settings):
-                return self._answer.read(None if size is None or size < 0 else size)
-        except Broken as broken:
-            raise unreachable(self.node, broken) from None
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        """Let go: of the connection, too, when not all of it was read."""
-        if not self.closed:
-            self._answer.close()
-            self._answer.release_conn()
-        super().close()
-
-
 # -- all nodes ----------------------------------------------------------------------------------------
 
 
@@ -340,6 +305,9 @@ class Nodes:
 
     A node may name others. The token goes to those only whose host the user named, in `urls` or in the setting `nodes`,
     and never without encryption where the user named the host with it.
+
+    The list of nodes may change while a client works. It is taken anew when the primary says that it is another one, or
+    that another node is the primary; a list of an earlier epoch is that of a node that has not heard yet.
     """
 
     def __init__(self, urls: str | Iterable[str], settings: Settings, *, clock: Clock | None = None) -> None:
@@ -349,6 +317,7 @@ class Nodes:
         self.connections = [self._connection(url) for url in named]
         self._avoided: dict[str, float] = {}
         self.majority = settings.write_to == "majority"
+        self.epoch = 0
 
     def _connection(self, url: str) -> Connection:
         named = may_have_token(url, self._named)
@@ -370,11 +339,30 @@ class Nodes:
         Raises: `Unavailable` naming each, when none is reachable.
         """
         status: dict[str, Any] = self.first(lambda node: node.request("GET", "/v1/node")).json()
-        self.majority = status.get("write_to", self.settings.write_to) == "majority"
+        self._take(status)
+        return status
+
+    def relearn(self) -> bool:
+        """Ask all nodes for the list, and take the latest; True when it is of a later epoch than before."""
+        outcomes = self.all(lambda node: node.once.request("GET", "/v1/node").json())
+        found = [outcome.value for outcome in outcomes if outcome.value is not None]
+        latest = max(found, key=lambda status: int(status.get("epoch", 0)), default=None)
+        later = latest is not None and int(latest.get("epoch", 0)) > self.epoch
+        if latest is not None and later:
+            self._take(latest)
+        return later
+
+    def _take(self, status: Mapping[str, Any]) -> None:
+        """Take the list of nodes that a node has, unless it is of an earlier epoch than the known one."""
+        epoch = status.get("epoch", 0)
+        if not isinstance(epoch, int) or epoch < self.epoch:
+            return
+        self.epoch = epoch
+        if "write_to" in status:
+            self.majority = status["write_to"] == "majority"
         urls = node_urls(status.get("nodes") or ()) if status.get("nodes") else (self.urls[0],)
         known = {connection.url: connection for connection in self.connections}
         self.connections = [known.get(url) or self._connection(url) for url in urls]
-        return status
 
     def close(self) -> None:
         """Close idle connections."""
@@ -438,20 +426,47 @@ class Nodes:
         """The node that is first in the list."""
         return self.connections[0]
 
-    def on_primary(self, ask: Callable[[Connection], T]) -> T:
-        """The answer of the primary. A replica names the primary, and is believed once.
+    def on_primary(self, ask: Callable[[Connection], T], *, repeatable: bool = False) -> T:
+        """The answer of the primary. A node that is not the primary names it, and is believed once.
+
+        When it cannot be reached, the list is taken anew; a request that is `repeatable` goes to the new primary, then.
 
         Raises: what it answers; `Unavailable` when it cannot be reached.
         """
+        first = self.primary()
         try:
+            return ask(first)
+        except Unavailable as error:
+            moved = answers_nothing(error) and self.relearn() and self.primary().url != first.url
+            if not (moved and repeatable):
+                raise
             return ask(self.primary())
         except Conflict as error:
-            url = error.values.get("primary")
-            if error.kind != "not_primary" or not isinstance(url, str) or url == self.primary().url:
+            named = error.values.get("primary")
+            if error.kind != "not_primary" or not isinstance(named, str) or (named == first.url and not self.epoch):
                 raise
+            if error.values.get("epoch"):
+                self._take(error.values)
+        return self._on_named(named, ask)
+
+    def _on_named(self, url: str, ask: Callable[[Connection], T]) -> T:
+        """The answer of a node that was named as the primary. It may not have heard yet that it is."""
         (url,) = node_urls(url)
         known = {connection.url: connection for connection in self.connections}
-        return ask(known.get(url) or self._connection(url))
+        node, pause = known.get(url) or self._connection(url), self.settings.send_part_retry_delay / 1000
+
+        def policy(error: Exception, failures: int, _chance: float) -> float | None:
+            unsettled = isinstance(error, Conflict) and error.kind == "not_primary" and self.epoch > 0
+            return pause if unsettled and failures < node.attempts else None
+
+        try:
+            return retry(lambda: ask(node), policy, self.clock)
+        except Conflict as error:
+            if error.kind != "not_primary" or not self.epoch:
+                raise
+            self.relearn()
+            message = "the nodes do not agree yet which of them is the primary"
+            raise Unavailable(message, kind="primary_unsettled", node=url, hint="ask again in a moment") from error
 
     def all(self, ask: Callable[[Connection], T], *, stop: threading.Event | None = None) -> list[Outcome[T]]:
         """The answers of all nodes, requested concurrently, in order; `stop` is set when the caller is interrupted."""

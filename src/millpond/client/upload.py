@@ -6,20 +6,22 @@
    node fails, the others stop: nothing has been entered, and what was uploaded expires.
 2. `enter_load`: the primary enters the load. It is durable then, and has an id drawn here, so that asking again after
    an answer was lost enters nothing twice.
+   It is entered for the list of nodes that the writer has: when that is another one by now, the writer takes the new
+   one, and asks again. A node that was added meanwhile fetches the parts from the others.
 3. every other node is requested to come up to that entry; with `synchronise`, all wait until it is merged.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from millpond.client.connections import Broken
-from millpond.client.transport import Connection, Nodes, Outcome
+from millpond.client.transport import Connection, Nodes, Outcome, Response
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.kernel.steps import step
@@ -44,6 +46,8 @@ MERGED_SECONDS_MAX = 3600.0
 """The time limit of `synchronise`; what takes longer is merged all the same."""
 ACKNOWLEDGED_SECONDS = 300.0
 """The time limit for the primary to be sure that nodes that lag answer nothing."""
+LISTS_MAX = 5
+"""So many changes of the list of nodes a load takes, one after another."""
 _STILL_WORKING = ("merge_slow", "node_behind")
 _NOT_HEARD_OF_IT = ("map_not_found", "map_incarnation")
 """The kinds of error with which a node refuses a part of a map that was made while it was away."""
@@ -57,18 +61,29 @@ class _Stopped(Exception):
 
 
 def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | None = None) -> None:
-    """Bring every part to every node.
+    """Bring every part to every node; when some fail, and the list of nodes is another one by now, to those.
 
     Of a pond with `write_to = "majority"`, the primary and most nodes are enough: the others fetch the parts from them.
 
     Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what is wrong with the parts
     themselves, or with the right to bring them, is raised as that.
     """
+    try:
+        _upload_parts(nodes, parts, advance)
+    except MillpondError:
+        if not nodes.relearn():
+            raise
+        _upload_parts(nodes, parts, None)
+
+
+def _upload_parts(nodes: Nodes, parts: Sequence[PartFile], advance: Advance | None) -> None:
     sent = [_SentPart(part) for part in {part.manifest.id: part for part in parts}.values()]
     stop = threading.Event()
     progress = _Progress(advance, sum(part.size for part in sent) * len(nodes.connections))
 
     def bring(node: Connection) -> bool:
+        if node.withheld and nodes.epoch:
+            return True  # it fetches the parts from those that this client may send its token to
         # A node that may be missing does not stop the others.
         optional = nodes.majority and node.url != nodes.primary().url
         return bring_to(node.once, threading.Event()) if optional else bring_to(node, stop)
@@ -280,7 +295,7 @@ def enter_load(
         "stream": None if stream is None else list(stream),
     }  # fmt: skip
     try:
-        answer = nodes.on_primary(lambda node: node.request("POST", "/v1/loads", json=body))
+        answer = _entered(nodes, body)
     except Unavailable as error:
         if error.kind != "node_unreachable":
             raise
@@ -302,12 +317,29 @@ def enter_load(
     )  # fmt: skip
 
 
+def _entered(nodes: Nodes, body: dict[str, Any]) -> Response:
+    """The primary's answer to a load, for the list of nodes that it has."""
+
+    def post(node: Connection) -> Response:
+        # A node of an earlier release knows of no epoch, and its list has none.
+        return node.request("POST", "/v1/loads", json=body | ({"epoch": nodes.epoch} if nodes.epoch else {}))
+
+    for _ in range(LISTS_MAX):
+        try:
+            return nodes.on_primary(post, repeatable=True)
+        except Conflict as error:
+            if error.kind != "nodes_changed" or not nodes.relearn():
+                raise
+    return nodes.on_primary(post, repeatable=True)
+
+
 def _everywhere(
     nodes: Nodes, response: dict[str, Any], clock: Clock, maps: Sequence[str], *, there: str, synchronise: bool
 ) -> None:
     outcomes = come_up_to(
-        nodes, response["position"], clock, applied=synchronise, maps=maps, there=there, patient=not nodes.majority
-    )
+        nodes, response["position"], clock, applied=synchronise, maps=maps, there=there, patient=not nodes.majority,
+        chain=response.get("chain"),
+    )  # fmt: skip
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for outcome in failed:
         if outcome.error is not None and outcome.error.kind == "part_quarantined":
@@ -328,12 +360,13 @@ def _everywhere(
 
 def come_up_to(
     nodes: Nodes, position: int, clock: Clock, *, applied: bool, maps: Sequence[str] | None = None, there: str = "",
-    patient: bool = True,
+    patient: bool = True, chain: str | None = None,
 ) -> list[Outcome[int]]:  # fmt: skip
     """Let every node come up to a position of the log, and with `applied` merge what that brings to these maps, or all.
 
     A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. `there`
-    is the node that gave the position. Not `patient`: a node that cannot be reached is not tried again.
+    is the node that gave the position. Not `patient`: a node that cannot be reached is not tried again. `chain`: the
+    hash of the primary's log up to there, which the others must have, too.
     """
     stopped = threading.Event()
 
@@ -342,9 +375,13 @@ def come_up_to(
             return position
         patience = _Patience(clock, nodes.settings.read_timeout / 1000)
         connection = node if patient else node.once
-        body = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
+        body: dict[str, Any] = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
+        if chain and nodes.epoch:
+            body["chain"] = chain
 
         def post() -> int:
+            if "chain" in body and node.withheld:
+                return nodes.on_primary(lambda primary: _confirmed(primary, body, node.url))
             answer = connection.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
             return int(answer.json()["position"])
 
@@ -357,6 +394,13 @@ def come_up_to(
         )  # fmt: skip
 
     return nodes.all(come, stop=stopped)
+
+
+def _confirmed(primary: Connection, body: Mapping[str, Any], url: str) -> int:
+    """The position of a node, as the primary finds it: this client may not send its token there."""
+    wanted = {**body, "nodes": [url], "maps": body["maps"] or []}
+    answer = primary.request("POST", "/v1/nodes/confirmation", json=wanted, timeout=3 * ANSWER_SECONDS)
+    return int(answer.json()["position"])
 
 
 class _Patience:

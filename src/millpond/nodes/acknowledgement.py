@@ -1,17 +1,19 @@
-"""The acknowledgement of loads without nodes that lag, with `write_to = "majority"`: see `replication/leases.py`."""
+"""The acknowledgement of loads: without nodes that lag, with `write_to = "majority"`, see `replication/leases.py`; and
+for writers that may not send their token to all nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, Unavailable
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("LOOK_SECONDS", "AcknowledgementWait", "begin_acknowledgement")
+__all__ = ("LOOK_SECONDS", "AcknowledgementWait", "begin_acknowledgement", "confirm")
 
 LOOK_SECONDS = 0.1
 """While a lease runs out, so often the primary looks for the replica to have got the load after all."""
@@ -55,3 +57,14 @@ def begin_acknowledgement(node: Node, position: int, without: Sequence[str]) -> 
     node.need_primary()
     leases.require(position)
     return AcknowledgementWait(node, position, frozenset(lacking))
+
+
+def confirm(node: Node, wanted: Mapping[str, Any]) -> None:
+    """Wait until nodes have a load, as `POST /v1/log/replication` of each says.
+
+    Raises: as that; `Invalid`, kind `node_unknown`, for one that is no member.
+    """
+    body = {name: wanted[name] for name in ("position", "chain", "applied", "maps", "timeout")}
+    for url in wanted["nodes"]:
+        if url != node.url:
+            node.follower.members.peer(url).replicate(body)

@@ -16,11 +16,14 @@ from typing import Any
 from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.maps.loads.merger import Merger
+from millpond.nodes.appending import Appending
 from millpond.nodes.audit import AuditLog
+from millpond.nodes.changes import Changes
 from millpond.nodes.drain import Drain
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Scheduler
 from millpond.nodes.lookup_service import LookupService
+from millpond.nodes.membership.gate import AppendGate
 from millpond.nodes.rate_limits import RateLimits
 from millpond.nodes.replication.compare import Comparing
 from millpond.nodes.replication.copies import FileCopies
@@ -46,7 +49,6 @@ class Node:
     def __init__(self, pond: Pond, settings: Settings, clock: Clock) -> None:
         self.pond, self.settings, self.clock = pond, settings, clock
         self.url = settings.own_url()
-        self.nodes = tuple(url.rstrip("/") for url in settings.nodes)
         self.tokens = Tokens(
             TokenFile(pond.folder), settings.tokens, clock, everybody=settings.access == "open",
             required=settings.access == "tokens" or not is_loopback(settings.host),
@@ -55,7 +57,9 @@ class Node:
         self.audit = AuditLog(pond.folder, settings, clock)
         self.started, self.stopping = False, False
         self._ending = threading.Lock()
-        self.receiver = Receiver(pond, settings, clock, decides=self.leads(), need_ready=self.need_ready)
+        self.receiver = Receiver(pond, settings, clock, decides=self.leads, need_ready=self.need_ready)
+        self.gate = AppendGate(clock, self.url)
+        self.appending = Appending(self)
         self.drain = Drain(self.receiver, self.url)
         self.load_commit = LoadCommit(pond, self.receiver)
         self.merger = Merger(pond)
@@ -65,6 +69,7 @@ class Node:
         self.copies = FileCopies(pond, clock)
         self.comparing = Comparing(pond, self.follower, self.local_peer, clock)
         self.repairs = Repairs(pond, self.follower, self.local_peer, clock, mended=self.comparing.mended)
+        self.changes = Changes(self)
         self.scheduler = Scheduler(node_jobs(self), state=pond.folder / "jobs.json", clock=clock)
 
     # -- who leads ------------------------------------------------------------------------------------
@@ -72,14 +77,12 @@ class Node:
     @property
     def primary(self) -> str:
         """The address of the node that enters changes."""
-        return self.nodes[0] if self.nodes else self.url
+        return self.follower.members.primary
 
     @property
     def role(self) -> str:
         """`primary`, `replica`, or `alone`."""
-        if not self.nodes:
-            return "alone"
-        return "primary" if self.leads() else "replica"
+        return self.follower.role
 
     def leads(self) -> bool:
         """True when this node appends the entries of the log."""
@@ -91,31 +94,24 @@ class Node:
         Raises: `Conflict`, kind `not_primary`, naming who is, or `log_forked`; `Unavailable` while the node starts or
         stops.
         """
-        if not self.leads():
+        latest = self.follower.members.fence.latest()
+        if not self.leads() or (latest.nodes and latest.primary != self.url):
             raise Conflict(
-                "this node is not the primary", kind="not_primary", primary=self.primary, node=self.url,
+                "this node is not the primary", kind="not_primary", primary=latest.primary or self.primary,
+                node=self.url, epoch=latest.epoch, nodes=",".join(latest.nodes),
                 hint="changes are entered at the primary, the first of `nodes`",
             )  # fmt: skip
         if self.stopping:
             raise Unavailable("the node is stopping", kind="node_stopping", node=self.url, hint="ask again")
         if not self.started:
             raise Unavailable("the node is starting", kind="node_starting", node=self.url, hint="ask again")
-        stuck = self.follower.ready()
+        stuck = self.follower.soundness.fork
         if stuck is not None:
             # What is entered now would be lost when the node is made equal to the peer that knows more.
             raise stuck
         self.need_ready()
         if not self.follower.soundness.appends():
-            raise not_ready(self.url, self._not_entering())
-
-    def _not_entering(self) -> str:
-        unheard = self.follower.soundness.readiness.unheard()
-        if unheard:
-            return (
-                f"the primary has not heard from {', '.join(unheard)} since it started: they may have entries that it "
-                "lost; start them, or take one that is lost for good out of `nodes`"
-            )
-        return "the primary gets back entries that only its peers have"
+            raise not_ready(self.url, self.follower.soundness.not_appending())
 
     @property
     def answers(self) -> bool:
@@ -173,13 +169,15 @@ class Node:
     def facts(self) -> dict[str, Any]:
         """The public status of the node."""
         position, chain = self.pond.log.position()
-        reasons = self.reasons()
+        reasons, members = self.reasons(), self.follower.members
         return {
             "id": self.pond.log.pond_id, "url": self.url, "version": version("millpond"), "pond": self.pond.log.pond_id,
-            "role": self.role, "nodes": list(self.nodes), "primary": self.primary, "position": position,
+            "role": self.role, "nodes": list(members.urls), "primary": self.primary, "position": position,
             "chain": chain, "clock_ms": self.clock.now_ms(), "write_to": self.settings.write_to,
             "ready": not reasons, "reasons": reasons, "draining": self.drain.active,
-            "clock_skews_ms": dict(self.follower.survey.skews_ms),
+            "clock_skews_ms": dict(self.follower.survey.skews_ms), "epoch": members.current.epoch,
+            "leaving": list(members.current.leaving), "settings_differ": members.settings_differ,
+            "protocol": self.follower.survey.protocol,
         }  # fmt: skip
 
     def disk_free(self) -> int:
@@ -203,7 +201,7 @@ class Node:
         if unready is not None:
             reasons.append(str(unready.values.get("reason") or unready))
         elif self.started and self.role == "primary" and not self.follower.soundness.appends():
-            reasons.append(self._not_entering())
+            reasons.append(self.follower.soundness.not_appending())
         return reasons + self._differing() + self._disk_reasons()
 
     def _differing(self) -> list[str]:

@@ -26,7 +26,9 @@ __all__ = ("checking_origin",)
 
 def checking_origin(app: ASGIApp, node: Node, metrics: Metrics) -> ASGIApp:
     """The application, called only for requests that no foreign page makes."""
-    named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *node.nodes)))) | {node.settings.host}
+    named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *node.follower.members.urls)))) | {
+        node.settings.host
+    }
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
         error = _foreign(scope, named) if scope["type"] == "http" else None

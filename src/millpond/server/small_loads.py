@@ -50,6 +50,7 @@ class _Order(msgspec.Struct, forbid_unknown_fields=True):
     source: str = ""
     rejected: int = 0
     stream: tuple[str, int] | None = None
+    epoch: int = 0
 
 
 _ORDER = msgspec.json.Decoder(_Order)
@@ -120,7 +121,7 @@ def _order(messages: list[Message]) -> _Order | None:
         order = _ORDER.decode(b"".join(message["body"] for message in messages))
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return order if order.parts and order.rejected >= 0 else None
+    return order if order.parts and order.rejected >= 0 and order.epoch >= 0 else None
 
 
 async def _response(request: Request, node: Node, order: _Order) -> Response:
@@ -133,9 +134,10 @@ async def _response(request: Request, node: Node, order: _Order) -> Response:
 
 
 def _enter(node: Node, order: _Order, caller: Caller) -> dict[str, Any]:
-    node.need_primary()
-    result = node.load_commit.enter(
-        order.load_id, order.parts, source=order.source, rejected=order.rejected, stream=order.stream,
-        may=lambda name: caller.may("write", name),
-    )  # fmt: skip
-    return {name: value for name, value in plain(result).items() if name not in _UNSAID}
+    with node.appending(order.epoch):
+        result = node.load_commit.enter(
+            order.load_id, order.parts, source=order.source, rejected=order.rejected, stream=order.stream,
+            may=lambda name: caller.may("write", name),
+        )  # fmt: skip
+    found = {name: value for name, value in plain(result).items() if name not in _UNSAID}
+    return found | {"chain": node.load_commit.chain_at(result.position)}

@@ -148,10 +148,11 @@ class Cluster:
 
     def __init__(
         self, folder: Path, count: int = 3, *, proxies: bool = False, settings: Mapping[str, object] | None = None,
-        places: Mapping[int, Place] | None = None, armed: bool = True,
+        places: Mapping[int, Place] | None = None, armed: bool = True, spare: int = 0,
     ) -> None:  # fmt: skip
         """`settings` as in `millpond.toml`, for all nodes; `places` for those that are not on the loopback.
 
+        `spare`: so many nodes more are no members; they are started by their numbers, to be added.
         Not `armed`: nodes for measuring, which record no steps, cannot be killed at one, and have no clock of a test.
         """
         self.armed = armed
@@ -160,7 +161,7 @@ class Cluster:
         self.settings = {**QUICK, **(settings or {})}
         chosen = places or {}
         self.nodes = [
-            ServedNode(folder, number, chosen.get(number, Place()), proxied=proxies) for number in range(count)
+            ServedNode(folder, number, chosen.get(number, Place()), proxied=proxies) for number in range(count + spare)
         ]
         self.order = list(range(count))
         self._pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=120))
@@ -176,8 +177,8 @@ class Cluster:
         return ",".join(self.urls)
 
     def start(self, *numbers: int, wait: bool = True, kill_at: str | None = None) -> None:
-        """Start these nodes (all: none given), and wait until they are ready; `kill_at` is armed from their start."""
-        chosen = [self.nodes[number] for number in numbers or range(len(self.nodes))]
+        """Start these nodes (none given: all members), and wait until they are ready; `kill_at` is armed at once."""
+        chosen = [self.nodes[number] for number in numbers or sorted(self.order)]
         for node in chosen:
             assert not node.runs, f"node {node.number} runs"
             node.kill_file.unlink(missing_ok=True)
@@ -189,8 +190,9 @@ class Cluster:
                 self.wait_ready(node.number)
 
     def _start(self, node: ServedNode) -> None:
+        nodes = [*self.urls, *([] if node.url in self.urls else [node.url])]
         settings = {**self.settings, "data": str(node.folder), "host": node.place.host, "port": node.port,
-                "url": node.url, "nodes": self.urls}  # fmt: skip
+                "url": node.url, "nodes": nodes}  # fmt: skip
         node.config.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in settings.items()))
         env = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         env |= {

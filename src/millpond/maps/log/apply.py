@@ -14,6 +14,7 @@ from millpond.errors import Unavailable
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import Entry, accept, append
+from millpond.maps.log.node_list import put_node_list
 from millpond.maps.log.queue import (
     NUMBER,
     MaintenanceOrder,
@@ -59,6 +60,8 @@ def perform(tx: Transaction, entry: Entry, *, keep: bool) -> None:
         put_map(tx, MapDefinition.from_dict(entry.body["definition"]))
     elif entry.kind == "drop":
         _drop(tx, entry.maps[0], keep=keep)
+    elif entry.kind == "nodes":
+        put_node_list(tx, entry.body, entry.position)
     else:
         if entry.kind == "load":
             remember(tx, entry)

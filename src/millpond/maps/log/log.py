@@ -11,6 +11,7 @@
 | `drop` | one map | `incarnation` |
 | `load` | the maps it brings rows to | `load, source, rejected, stream, number, rows, duplicates, parts` |
 | `condense`, `retain` | one map | `incarnation, before` (UTC milliseconds) |
+| `nodes` | no map | the list of nodes, `node_list.py` |
 
 Invariants, besides those of the kernel's log:
 * an entry is appended in the same write of the space as its effect on catalogue and queue (`apply.py`);
@@ -28,6 +29,7 @@ from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm, stable_json
 from millpond.kernel.log import Head, Log, Record
 from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.maps.log.node_list import check_not_handed_over
 from millpond.maps.model.keyspaces import LOADS, LOG
 
 __all__ = (
@@ -35,7 +37,7 @@ __all__ = (
     "head_of", "trim",
 )  # fmt: skip
 
-KINDS = ("create", "alter", "drop", "load", "condense", "retain")
+KINDS = ("create", "alter", "drop", "load", "condense", "retain", "nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,11 @@ def head_of(tx: ReadTransaction) -> Head:
 
 
 def append(tx: Transaction, kind: str, maps: tuple[str, ...], body: dict[str, Any], now_ms: int) -> Entry:
-    """Put the next entry. Its effect belongs into the same write: see `apply.record`."""
+    """Put the next entry. Its effect belongs into the same write: see `apply.record`.
+
+    Raises: `Conflict`, kind `not_primary`, when this folder handed over to another primary.
+    """
+    check_not_handed_over(tx)
     return Entry.of(ENTRIES.append(tx, Change(kind, maps, body), now_ms))
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "LOADS", "LOG", "MAINTENANCE", "PART_NUMBER", "PART_RETENTION",
-    "POND_ID", "QUARANTINE", "QUEUE", "RETAINED", "SNAPSHOT", "STREAMS",
+    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "LOADS", "LOG", "MAINTENANCE", "NODE_LIST",
+    "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "SNAPSHOT", "STREAMS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -69,4 +69,17 @@ PART_RETENTION = REGISTRY.register(
 CONFIRMED = REGISTRY.register(
     "pond", "confirmed", ("url",), Scope.FOLDER, "8 bytes",
     "the position of the log that another node had entered: so it is noticed when that node lost its disk",
+)  # fmt: skip
+NODE_LIST = REGISTRY.register(
+    "pond", "nodes", (), _SHARED, "JSON",
+    "the list of nodes of the last entry `nodes` of the log: its `epoch`, the `nodes`, the primary first, those that "
+    "are `leaving`, and the `position` of the entry; no row: the setting `nodes` counts",
+)  # fmt: skip
+PROMISE = REGISTRY.register(
+    "pond", "promise", (), Scope.FOLDER, "JSON",
+    "the promise to follow a `candidate` for primary from an `epoch` on, and nobody of an earlier one",
+)  # fmt: skip
+HANDED_OVER = REGISTRY.register(
+    "pond", "handed_over", (), Scope.FOLDER, "text",
+    "the address of the primary that this node handed over to; while the row is there, nothing is appended to the log",
 )  # fmt: skip

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -92,6 +92,8 @@ class JobContext(Protocol):
     def primary(self) -> str: ...
     def leads(self) -> bool: ...
     def need_primary(self) -> None: ...
+    @property
+    def appending(self) -> Callable[[], AbstractContextManager[None]]: ...
 
 
 def node_jobs(node: JobContext) -> list[Job]:
@@ -232,7 +234,8 @@ def _order_maintenance(node: JobContext, act: str, orders: MaintenanceOrders, st
         with faults.of(f"map {pond_map.name}"):
             before = orders.due(pond_map, act, now_ms)
             if before is not None:
-                ordered.append(node.pond.log.order_maintenance(pond_map.name, act, before).position)
+                with node.appending():
+                    ordered.append(node.pond.log.order_maintenance(pond_map.name, act, before).position)
     reports = [report for report in _reports(node, ordered, stopping) if report is not None]
     removed = sum(report.rows_removed for report in reports)
     summary = f"nothing to do in {_many(seen, 'map')}"

@@ -11,6 +11,9 @@ entered something else instead, it is not ready before that is decided: that the
 reached for a while decides nothing. A replica that is not sound, while its primary is away, takes what it lacks from
 another peer.
 
+An entry of the log may bring another list of nodes: `refresh` lets every part of the node know of it. While a peer has
+a list of a later epoch, it is followed, also by a node that was the primary until then.
+
 Held, it enters nothing by itself, and says so to who waits; a primary that starts asks its peers all the same.
 
 | what happens | what the follower does |
@@ -88,7 +91,7 @@ class Follower:
         self._pond, self._settings, self._clock = pond, settings, clock
         self._wake, self._stopping = threading.Event(), Interrupt()
         self.pause = Pause(self._nudge)
-        self.members = Members(settings, clock, stop=self._stopping)
+        self.members = Members(pond, settings, clock, stop=self._stopping)
         self.soundness = Soundness(
             pond, self.members, clock, settings, paused=lambda: not self.pause.going
         )  # fmt: skip
@@ -98,7 +101,10 @@ class Follower:
         )  # fmt: skip
         self.sources = PartSources(pond.folder, settings, receiver, self.peers)
         self.healer = Healer(pond, self.sources, self.peers, clock)
-        self._applier = LogApplier(pond, self.sources, clock, stopping=self._stopping, report=self._applied)
+        self.applier = LogApplier(
+            pond, self.sources, clock, stopping=self._stopping, report=self._applied,
+            may_follow=self.members.fence.may_follow,
+        )  # fmt: skip
         self._changed = threading.Condition()
         self.waits = PositionWaits(
             clock, self._changed, progress=self._progress, error=lambda: self._error, wake=self._wake.set
@@ -126,7 +132,7 @@ class Follower:
 
     def start(self) -> None:
         """Begin to pull. A primary asks first whether a peer knows more than it does."""
-        if not self.members.peers or self._phase != "stopped":
+        if not self.members.urls or self._phase != "stopped":
             return
         self._phase = "starting"
         remove_tree(self._pond.folder / RECOPIED)  # of a copy that a crash interrupted
@@ -159,9 +165,24 @@ class Follower:
         self._wake.set()
         self.waits.notify()
 
-    def ready(self) -> MillpondError | None:
-        """The error that makes the node unusable, None when it may be used."""
-        return self.soundness.fork
+    def refresh(self) -> None:
+        """Adopt the list of nodes that the log has now."""
+        fence = self.members.fence
+        was, member, before = self.role, fence.member(), fence.current.epoch
+        if not self.members.refresh():
+            return
+        role, current = self.role, fence.current
+        _LOG.info("epoch %d: the nodes are %s", current.epoch, ", ".join(current.nodes))
+        joined = fence.member() and not member and before < current.epoch
+        self.soundness.readiness.become(
+            self.members.others, leads=role != "replica", joined_at=current.position if joined else None
+        )
+        if role != was:
+            self.soundness.leases.begin()
+            self._nudge()  # the thread may wait for entries of a node that is the primary no more
+        self.survey.nudge()
+        if was == "alone" and self._state == "alone":
+            self.start()
 
     def _surveyed(self) -> None:
         somebody = len(self.survey.failures) < len(self.peers())
@@ -176,7 +197,7 @@ class Follower:
             return FollowerStatus(
                 role=self.role, primary=self.members.primary if self.members.urls else None, state=self._state,
                 position=position, chain=chain,
-                behind=max(self._applier.seen - position, 0), pulled=self._applier.pulled, clones=self._applier.clones,
+                behind=max(self.applier.seen - position, 0), pulled=self.applier.pulled, clones=self.applier.clones,
                 healed=self.healer.healed, error=None if error is None else str(error),
                 error_kind=None if error is None else error.kind, since_ms=self._since_ms,
             )  # fmt: skip
@@ -213,7 +234,7 @@ class Follower:
         Raises: as `pull`.
         """
         if self._phase != "running":
-            raise self._behind(self._applier.seen, "it does not pull")
+            raise self._behind(self.applier.seen, "it does not pull")
         until = self._clock.monotonic() + timeout
         with self.pause.awake(), self._changed:
             rounds, failures = self._rounds, self._failures
@@ -222,7 +243,7 @@ class Follower:
                 lambda: self._rounds > rounds or self._failures > failures or self._ending(), until,
             )  # fmt: skip
             if self._rounds == rounds:
-                raise self.soundness.fork or self._behind(self._applier.seen, self._error or "it was not there in time")
+                raise self.soundness.fork or self._behind(self.applier.seen, self._error or "it was not there in time")
 
     def _ending(self) -> bool:
         return self._stopping.is_set() or self._phase != "running"
@@ -260,13 +281,14 @@ class Follower:
             _LOG.error("pulling failed unexpectedly", exc_info=failure)
             error = Internal("pulling failed unexpectedly", kind="unexpected", reason=repr(failure))
         # A replica that went its own way does not stop a primary at work; one that starts may be the one at fault.
-        unsure = self.role == "replica" or self._phase == "starting" or self.soundness.fork is not None
+        follows = self.role == "replica" or self._later() is not None
+        unsure = follows or self._phase == "starting" or self.soundness.fork is not None
         stuck = error.kind in _FORK and unsure
         with self._changed:
             self._failures += 1
             self.soundness.fork = error if stuck else self.soundness.fork
             if error.kind in _FORK:
-                self._applier.seen = 0  # there is nothing of that log to come up to
+                self.applier.seen = 0  # there is nothing of that log to come up to
         if self._error is None or self._error.kind != error.kind:
             _LOG.warning("%s", error)
         self._tell("broken" if self.soundness.fork is None else "forked", error)
@@ -278,7 +300,7 @@ class Follower:
             return
         # Who is only kept awake asks now, and not for what may come.
         held = self.pause.held
-        if self.role == "primary":
+        if self.role == "primary" and self._later() is None:
             self._consult()
         elif self._follow(self._source(), 0 if held else self._poll_seconds(), by_job=True) and not self._tired():
             return
@@ -290,7 +312,13 @@ class Follower:
             self._pause(self._poll_seconds())
 
     def _source(self) -> Peer:
-        """The primary; while that is away, and this node lacks something, a peer that has it."""
+        """The primary; while that is away, and this node lacks something, a peer that has it.
+
+        A peer with a later list comes first: it says who is the primary.
+        """
+        later = self._later()
+        if later is not None:
+            return later
         primary = self.members.peers[0]
         if primary.url not in self.survey.failures or self.soundness.sound():
             return primary
@@ -298,6 +326,12 @@ class Follower:
         if richest is None or self.soundness.readiness.position_of(richest) <= self._pond.log.position()[0]:
             return primary
         return self.members.peer(richest)
+
+    def _later(self) -> Peer | None:
+        """A peer that has a later list, and can be reached."""
+        newer = self.members.fence.newer()
+        peers = [peer for peer in self.members.peers if peer.url in newer and peer.url not in self.survey.failures]
+        return min(peers, key=lambda peer: newer.index(peer.url), default=None)
 
     def _poll_seconds(self) -> float:
         return min(self._settings.replication_interval / 1000, LONG_POLL_SECONDS_MAX)
@@ -322,16 +356,18 @@ class Follower:
         `by_job`: apply nothing when it is held meanwhile.
         """
         going = (lambda: self.pause.going) if by_job else (lambda: True)
-        return self._applier.next_page(peer, wait_seconds, going=going)
+        return self.applier.next_page(peer, wait_seconds, going=going)
 
     def clone(self, peer: Peer) -> None:
         """Become what a peer is, whatever this node was.
 
         Raises: what stops it; the node is then as it was.
         """
-        self._applier.clone(peer)
+        self.applier.clone(peer)
 
     def _applied(self, what: str) -> None:
+        if what != "cloning":
+            self.refresh()
         if what == "following":
             self._well()
         elif what == "cloning":
@@ -341,7 +377,7 @@ class Follower:
 
     def heal(self) -> list[str]:
         """Heal what was quarantined, now; the ids of these parts."""
-        with self._applier.working:
+        with self.applier.working:
             return self.healer.heal(again=True)
 
     # -- a primary's questions, and everybody's rest ---------------------------------------------------
@@ -353,7 +389,7 @@ class Follower:
 
     def _consult(self) -> None:
         """Get back from the peer that knows most what this node does not know any more."""
-        failures = dict(self.survey.failures)
+        failures = {url: error for url, error in self.survey.failures.items() if url in self.members.urls}
         richest = self.soundness.readiness.richest()
         if richest is not None and self.soundness.readiness.position_of(richest) > self._pond.log.position()[0]:
             self._disputed = richest
@@ -369,7 +405,7 @@ class Follower:
         return self._clock.monotonic() >= self._rested + REST_SECONDS_MAX
 
     def _rest(self) -> None:
-        with self._applier.working:
+        with self.applier.working:
             self.sources.sweep()
             self.healer.heal()
         self._rested = self._clock.monotonic()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from millpond.clock import Clock
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.maps.log.log import Entry
+from millpond.maps.log.node_list import NodeList
 from millpond.nodes.replication.clone import clone_pond
 from millpond.nodes.replication.part_sources import PartSources
 from millpond.nodes.replication.peer import LogPage
@@ -51,14 +52,16 @@ def _ahead(peer: str, position: int, there: int) -> Unavailable:
 class LogApplier:
     """Applies logs of peers to one pond; `working` is held while rows change, also by those who heal them.
 
-    `report` is called with `following` when a page was applied or nothing was to be, with `cloning` when a clone
-    begins, and with `applied` after every entry.
+    `may_follow` is called with the list of nodes of a peer whose entries came, before any is entered. `report` is
+    called with `following` when a page was applied or nothing was to be, with `cloning` when a clone begins, and with
+    `applied` after every entry.
     """
 
     def __init__(
         self, pond: Pond, sources: PartSources, clock: Clock, *, stopping: threading.Event,
-        report: Callable[[str], None],
+        report: Callable[[str], None], may_follow: Callable[[NodeList], bool] = lambda _: True,
     ) -> None:  # fmt: skip
+        self._may_follow = may_follow
         self._pond, self._sources, self._clock = pond, sources, clock
         self._stopping, self._report = stopping, report
         self.working = threading.Lock()
@@ -86,6 +89,7 @@ class LogApplier:
             if not going():
                 return True
             with self.working:
+                self._need_followed(peer.url, page.nodes)
                 self._apply(page.entries)
         except (NotFound, Conflict) as error:
             if self.clones != clones:
@@ -100,6 +104,17 @@ class LogApplier:
         self._report("following")
         return bool(page.entries)
 
+    def _need_followed(self, peer: str, nodes: NodeList) -> None:
+        """Insist that the entries of a peer may be entered; called while `working` is held.
+
+        Raises: `Unavailable`, kind `node_promised`.
+        """
+        if not self._may_follow(nodes):
+            raise Unavailable(
+                "this node promised to follow another primary", kind="node_promised", peer=peer, epoch=nodes.epoch,
+                hint="finish the promotion: millpond node promote URL --without-primary",
+            )  # fmt: skip
+
     def clone(self, peer: PondSource) -> None:
         """Become what a peer is, whatever this node was.
 
@@ -107,6 +122,8 @@ class LogApplier:
         """
         self._report("cloning")
         with self.working:
+            facts = peer.node()
+            self._need_followed(peer.url, NodeList(int(facts.get("epoch", 0)), tuple(facts.get("nodes", ()))))
             clone_pond(self._pond, peer, self._clock)
             self.clones += 1
         self._report("following")

@@ -6,7 +6,7 @@ A peer answers, refuses (the error it raises itself), or cannot be reached (`Una
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from millpond.client.download import Fetched, fetch_file
 from millpond.client.part_download import fetch_part
 from millpond.client.transport import Connection
 from millpond.maps.log.log import Entry
+from millpond.maps.log.node_list import NodeList
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest
 from millpond.nodes.replication.status import NodeStatus
@@ -30,10 +31,11 @@ _COPY_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Some entries of a peer's log, and where that log ends: `(position, chain)`."""
+    """Some entries of a peer's log, where that log ends, `(position, chain)`, and the list of nodes the peer had."""
 
     entries: list[Entry]
     last: tuple[int, str]
+    nodes: NodeList = field(default_factory=lambda: NodeList(0, ()))
 
 
 class Peer:
@@ -60,6 +62,11 @@ class Peer:
         sent = self.connection.once.request("POST", "/v1/nodes/status", json=status.to_dict(), timeout=_NODE_SECONDS)
         return NodeStatus.from_dict(sent.json())
 
+    def replicate(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send `POST /v1/log/replication`, and wait for its answer."""
+        seconds = float(body["timeout"]) + _NODE_SECONDS
+        return self.connection.once.request("POST", "/v1/log/replication", json=body, timeout=seconds).json()
+
     def log(self, after: int, *, limit: int = LOG_PAGE_MAX, wait_seconds: float = 0) -> LogPage:
         """The entries after a position; when there are none yet, it waits for one so long.
 
@@ -68,7 +75,9 @@ class Peer:
         query = {"after": after, "limit": limit, "wait": wait_seconds}
         response = self._get("/v1/log", query=query, seconds=wait_seconds + _REST_SECONDS)
         last = response["last"]
-        return LogPage([Entry.from_dict(entry) for entry in response["entries"]], (last["position"], last["chain"]))
+        nodes = NodeList(int(response.get("epoch", 0)), tuple(response.get("nodes", ())))
+        entries = [Entry.from_dict(entry) for entry in response["entries"]]
+        return LogPage(entries, (last["position"], last["chain"]), nodes)
 
     def digest(self, name: str, position: int, seconds: float) -> dict[str, Any]:
         """`{position, entry, rows, digest}` of a map, when everything up to a position has been applied there.

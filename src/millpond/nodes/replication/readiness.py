@@ -1,6 +1,6 @@
 """Readiness of a node: the state machine that decides when it may answer, and when it may enter changes.
 
-           start, or a change of the list of nodes that makes it the primary
+           start
              │
              ▼       a peer that is sound was heard,            the goal is entered,
           unheard ──▶ or all peers were heard ──▶ behind ──▶    and merged ──▶ sound
@@ -23,6 +23,10 @@ Invariants:
 * A node stays sound while it runs: no load is acknowledged without it, see `write_to`.
 * A primary enters nothing while a peer that it has not heard may have entries that it lacks.
 * Nothing here is stored: each start begins with `unheard`. Only what peers confirmed is remembered, see `survey.py`.
+
+A node that a list in the log makes the primary has all entries up to that list, and nobody else appends later ones: so
+it need not hear its peers again; `membership/fence.py` says when it may append. A node that is added begins anew, with
+the position of that entry as its goal. A node that is lost for good, as a person says, is not waited for.
 
 `serve_without_peers` lets a node go on when it has surveyed all peers once, with those that it heard.
 """
@@ -89,11 +93,13 @@ class Readiness:
             self._sound, self._remembered = True, 0
             self._first = dict.fromkeys(self._first, 0)
 
-    def become(self, peers: Sequence[str], *, leads: bool) -> None:
-        """Take another list of peers. A new primary must hear all of them before it enters anything."""
+    def become(self, peers: Sequence[str], *, leads: bool, joined_at: int | None = None) -> None:
+        """Take another list of peers. `joined_at`: the position of the entry that made this node a member."""
         with self._lock:
-            if leads and not self._leads:
-                self._appends, self._surveyed, self._first = False, False, {}
+            if leads and not self._leads and self._sound:
+                self._appends = True
+            if joined_at is not None:
+                self._sound, self._remembered = False, max(self._remembered, joined_at)
             self._peers, self._leads = tuple(peers), leads
             for known in (self._first, self._first_sound, self._latest):
                 for url in known.keys() - set(peers):

@@ -3,13 +3,14 @@
     this node ── POST /v1/nodes/status: my status ──▶ peer      both have heard each other
               ◀── its status, what it remembers of me ──
 
-Every exchange moves four things: positions and soundness (`readiness.py`), what the caller once confirmed, and the
-difference of the two clocks.
+Every exchange moves five things: positions and soundness (`readiness.py`), what the caller once confirmed, the
+difference of the two clocks, and the list of nodes that each has (`membership/fence.py`).
 
 Invariants:
 * What a peer confirmed is remembered over restarts, in the keyspace `pond/confirmed`. The row never falls, but to the
   position of a peer that is sound: then the larger one was given up by a decision.
 * A peer that cannot be reached delays nothing but its own row: all peers are surveyed at once.
+* A node that is no member is heard, for it may be added; it confirms nothing, and nothing is expected of it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from millpond.client.stopping import wait_ended
 from millpond.clock import Clock
@@ -29,13 +30,24 @@ from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.peer import Peer
 from millpond.nodes.replication.readiness import Hearing
 from millpond.nodes.replication.soundness import Soundness
-from millpond.nodes.replication.status import NodeStatus
+from millpond.nodes.replication.status import PROTOCOL, NodeStatus, check_protocol
 
-__all__ = ("Survey",)
+__all__ = ("Heard", "Survey")
 
 UNSETTLED_SECONDS = 0.25
 """A node that is not sound, or has not heard all of its peers, asks them so often."""
+STRANGERS_MAX = 100
+"""Nodes that are no members whose word is remembered."""
 _LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The last status of a node, the monotonic time at which it came, and the entries that it lacked then."""
+
+    status: NodeStatus
+    at: float
+    behind: int
 
 
 class Survey:
@@ -52,7 +64,8 @@ class Survey:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._confirmed = self._read()
-        self._heard_at: dict[str, float] = {}
+        self._heard: dict[str, Heard] = {}
+        self.protocol = PROTOCOL
         self.failures: dict[str, MillpondError] = {}
         self.skews_ms: dict[str, int] = {}
 
@@ -64,6 +77,10 @@ class Survey:
             self._stopping = False
             self._thread = threading.Thread(target=self._run, name="survey", daemon=True)
             self._thread.start()
+
+    def nudge(self) -> None:
+        """Begin the next round now."""
+        self._wake.set()
 
     def interrupt(self) -> None:
         """Begin no further round; `stop` follows."""
@@ -83,7 +100,7 @@ class Survey:
                 self.ask_all()
             except Exception:
                 _LOG.exception("asking the peers failed unexpectedly")
-            settled = not self.failures and not self._readiness.unheard() and self._soundness.sound()
+            settled = not self.failures and not self._readiness.unheard() and self._soundness.settled()
             pause = self._seconds if settled else min(self._seconds, UNSETTLED_SECONDS)
             self._clock.wait(self._wake, self._clock.monotonic() + pause)
             if not self._stopping:
@@ -99,12 +116,14 @@ class Survey:
                 list(pool.map(self._ask, peers))
         self._readiness.surveyed()
         self._soundness.clock_fault = self._clock_fault()
+        self._soundness.release_fault = self._release_fault()
         self._after()
 
     def _ask(self, peer: Peer) -> None:
         began_ms, sent = self._clock.now_ms(), self._clock.monotonic()
         try:
             status = peer.exchange(self._status_for(peer.url))
+            check_protocol(self.protocol, status)
         except MillpondError as error:
             known = self.failures.get(peer.url)
             if known is None or known.kind != error.kind:
@@ -117,7 +136,9 @@ class Survey:
             self.failures.pop(peer.url, None)
             self.skews_ms[peer.url] = _skew(status.clock_ms, began_ms, ended_ms)
         self._note(peer.url, status)
-        if status.lease and peer.url == self._members.primary:
+        fence = self._members.fence
+        of_mine = status.word.nodes.same(fence.current) and not fence.deposed()
+        if status.lease and peer.url == self._members.primary and of_mine:
             self._leases.extend(sent)
 
     def _clock_fault(self) -> str:
@@ -133,27 +154,50 @@ class Survey:
             return f"its clock differs from most others by up to {-worst:+,} ms (max_clock_skew): set it by NTP"
         return ""
 
+    def _release_fault(self) -> str:
+        """The sentence of the primary, or for a primary of most others, that refuses this node's release."""
+        refused = {url: error for url, error in self.failures.items() if error.kind == "protocol_apart"}
+        primary = self._members.primary
+        if primary in refused or 2 * len(refused) > len(self._members.peers) > 0:
+            error = refused.get(primary) or next(iter(refused.values()))
+            return f"{error.message}: it speaks protocol {self.protocol}; {error.hint}"
+        return ""
+
     def receive(self, status: NodeStatus) -> NodeStatus:
-        """Note the status that a peer sent; the one to answer with."""
+        """Note the status that a peer sent; the one to answer with.
+
+        Raises: `Conflict`, kind `protocol_apart`.
+        """
+        check_protocol(self.protocol, status)
         self._note(status.url, status)
         with self._lock:
             if self.failures.pop(status.url, None) is not None:
                 self._wake.set()
         own = self._status_for(status.url)
-        if self._members.role != "primary" or not self._soundness.appends():
+        granted = status.url in self._members.urls and status.url not in self._members.current.leaving
+        if self._members.role != "primary" or not granted or not self._soundness.appends():
             return own
         return replace(own, lease=self._leases.grant(status.url, status.position, own=own.position))
 
     def _status_for(self, url: str) -> NodeStatus:
         with self._lock:
             remembers = self._confirmed.get(url, 0)
-        return replace(self._soundness.own_status(), remembers=remembers)
+        return replace(self._soundness.own_status(), remembers=remembers, protocol=self.protocol)
 
     def _note(self, url: str, status: NodeStatus) -> None:
         self._readiness.hear(url, Hearing(position=status.position, sound=status.sound, remembers=status.remembers))
         self._leases.hear(url, status.position)
+        position, member = self._soundness.own_position(), url in self._members.urls
         with self._lock:
-            self._heard_at[url] = self._clock.monotonic()
+            known = member or url in self._heard or len(self._heard) < STRANGERS_MAX
+            if known:
+                self._heard[url] = Heard(status, self._clock.monotonic(), max(position - status.position, 0))
+        if known and (position == 0 or status.pond == self._soundness.pond_id()):
+            # A node of another pond has no say; one that is empty does not know yet which pond is its own.
+            self._members.fence.hear(url, status.word)
+        with self._lock:
+            if not member:
+                return
             before = self._confirmed.get(url, 0)
             now = status.position if status.sound else max(before, status.position)
             if now == before:
@@ -163,9 +207,18 @@ class Survey:
 
     def heard_seconds_ago(self, url: str) -> float | None:
         """The age of the last word from a peer; None when there was none."""
+        heard = self.heard(url)
+        return None if heard is None else self._clock.monotonic() - heard.at
+
+    def heard(self, url: str) -> Heard | None:
+        """The last word from a node, member or not; None when there was none."""
         with self._lock:
-            at = self._heard_at.get(url)
-        return None if at is None else self._clock.monotonic() - at
+            return self._heard.get(url)
+
+    def confirmed(self, url: str) -> int:
+        """The position that a peer once confirmed."""
+        with self._lock:
+            return self._confirmed.get(url, 0)
 
     # -- memory -------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from millpond.errors import Conflict, NotFound
 from millpond.maps.loads.load import LoadResult
+from millpond.maps.log.log import entry_at
 from millpond.maps.log.remembered import maps_of_load, maps_of_stream, remembered, scoped_query
 from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.nodes.uploads.receiver import Receiver
@@ -54,6 +55,12 @@ class LoadCommit:
                 here, source=source, rejected=rejected, load_id=load, stream=stream, wait=False
             )
         return result if entered else replace(result, duplicate_parts=result.duplicate_parts + known)
+
+    def chain_at(self, position: int) -> str:
+        """The chain of the log at a position, which other nodes must have there; empty when it is not retained."""
+        with self._pond.space.read() as tx:
+            found = entry_at(tx, position)
+        return "" if found is None else found.chain
 
     def _check_owned(self, load: str, may: Callable[[str], bool]) -> None:
         """Refuse the id of a load that belongs to others: its result is for them.

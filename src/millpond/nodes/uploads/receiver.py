@@ -62,10 +62,10 @@ class Receiver:
     """The uploads of one node."""
 
     def __init__(
-        self, pond: Pond, settings: Settings, clock: Clock, *, decides: bool,
+        self, pond: Pond, settings: Settings, clock: Clock, *, decides: Callable[[], bool],
         need_ready: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
-        """`decides`: what this node knows of maps is the truth; one that follows another may know it later.
+        """`decides` is true when what this node knows of maps is the truth; one that follows another may know it later.
 
         `need_ready` raises while the node is not ready: one that lost its disk cannot know that a map is missing.
         """
@@ -269,7 +269,7 @@ class Receiver:
             try:
                 definition = find_map(tx, offer.map)
             except NotFound:
-                if self._decides:
+                if self._decides():
                     raise
                 return False
             return series_of(definition.name).knows(tx, offer.part)
@@ -340,7 +340,7 @@ class Receiver:
                 "the upload holds another part", kind="part_other", part=manifest.id, wanted=offer.part,
                 map=manifest.map, wanted_map=offer.map,
             )  # fmt: skip
-        if not self._decides:
+        if not self._decides():
             return
         with self._space.read() as tx:
             definition = find_map(tx, manifest.map)

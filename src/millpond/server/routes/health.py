@@ -48,6 +48,10 @@ class NodeResponse(BaseModel):
     reasons: list[str] = Field(description="the reasons for which it is not ready")
     draining: bool
     clock_skews_ms: dict[str, int] = Field(description="by how much the clock of each peer is ahead of its own")
+    epoch: int = Field(description="of the list of nodes; 0: that of the settings")
+    leaving: list[str] = Field(description="nodes that are being removed")
+    settings_differ: bool = Field(description="the setting `nodes` names other nodes than the list, which counts")
+    protocol: int = Field(description="of what nodes say to each other")
 
 
 class DrainOrder(BaseModel):
@@ -68,6 +72,11 @@ class PeerStatus(BaseModel):
     nodes: list[str] = []
     remembers: int = Field(0, ge=0, lt=1 << 63, description="the position that the receiver once confirmed")
     lease: bool = Field(False, description="the receiver may answer for `lag_limit`")
+    protocol: int = Field(1, ge=1, description="nodes that are more than one apart refuse each other")
+    epoch: int = Field(0, ge=0, lt=1 << 63, description="of the list of nodes")
+    leaving: list[str] = []
+    promised: int = Field(0, ge=0, lt=1 << 63, description="the epoch that the node promised to a candidate")
+    level: bool = Field(False, description="a node that is no member has everything that it needs to be one")
 
 
 def routes(node: Node) -> APIRouter:

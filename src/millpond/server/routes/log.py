@@ -31,7 +31,7 @@ from pydantic import Field
 from millpond.client.download import CHECKSUM
 from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.json_forms import plain
-from millpond.maps.log.log import Entry, first_position
+from millpond.maps.log.log import Entry, entry_at, first_position
 from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
@@ -65,6 +65,7 @@ class Replication(RequestBody):
     applied: bool = Field(False, description="wait until it is merged, too")
     maps: list[str] | None = Field(None, description="into these maps; into all by default")
     timeout: float = Field(60.0, ge=0, le=WORK_SECONDS_MAX, description="seconds")
+    chain: str | None = Field(None, description="the hash that the log must have up to that position")
 
 
 class Acknowledgement(RequestBody):
@@ -136,6 +137,8 @@ def _add_log(router: APIRouter, node: Node) -> None:
             maps = [pond_map.name for pond_map in node.pond.maps() if caller.may("write", pond_map.name)]
         until = node.clock.monotonic() + wanted.timeout
         position = await _pulled(request, node, wanted.position, wanted.timeout)
+        if wanted.chain is not None:
+            await in_thread(request, _need_chain, node, wanted.position, wanted.chain)
         if wanted.applied:
             await _applied(request, node, wanted.position, maps, until)
         return {"position": position}
@@ -157,9 +160,13 @@ def _add_acknowledgement(router: APIRouter, node: Node) -> None:
 
 
 def _log(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any]:
+    nodes = node.follower.members.current  # before the entries: they may show a later list, never an earlier one
     page = _page(node, after, limit, name)
     position, chain = node.pond.log.position()
-    page |= {"last": {"position": position, "chain": chain}, "first": _first(node)}
+    page |= {
+        "last": {"position": position, "chain": chain}, "first": _first(node), "epoch": nodes.epoch,
+        "nodes": list(nodes.nodes),
+    }  # fmt: skip
     return page if name is None else page | {"applied": node.pond.log.applied(name)}
 
 
@@ -188,6 +195,20 @@ async def _applied(request: Request, node: Node, position: int, maps: Sequence[s
         await polls.until(polls.rings, partial(ne, rings), until - node.clock.monotonic())
         rings = polls.rings()
     await in_thread(request, wait.conclude)
+
+
+def _need_chain(node: Node, position: int, chain: str) -> None:
+    """Insist that the log up to a position is the caller's: a node that follows another primary may have another.
+
+    Raises: `Unavailable`, kind `load_elsewhere`.
+    """
+    with node.pond.space.read() as tx:
+        found = entry_at(tx, position)
+    if found is not None and found.chain != chain:
+        raise Unavailable(
+            "the node has another entry in the place of the load", kind="load_elsewhere", position=position,
+            node=node.url, hint="another node is the primary now: load the same data again",
+        )  # fmt: skip
 
 
 def _first(node: Node) -> int:

@@ -107,21 +107,21 @@ def routes(node: Node) -> APIRouter:
     @router.post("", summary="Make a map", response_model=MapChanged)
     def create_map(request: Request, made: NewMap, caller: RequestCaller) -> dict[str, Any]:
         caller.need("admin", made.name)
-        node.need_primary()
         note_change(request, map=made.name)
-        opened = node.pond.create_map(**made.model_dump())
+        with node.appending():
+            opened = node.pond.create_map(**made.model_dump())
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.patch("/{name}", summary="Change the settings of a map", response_model=MapChanged)
     def alter_map(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-        node.need_primary()
-        opened = node.pond.alter_map(name, **settings)
+        with node.appending():
+            opened = node.pond.alter_map(name, **settings)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.delete("/{name}", summary="Drop a map with all its rows", response_model=Dropped)
     def drop_map(name: str) -> dict[str, Any]:
-        node.need_primary()
-        node.pond.drop_map(name)
+        with node.appending():
+            node.pond.drop_map(name)
         return {"position": node.pond.log.position()[0]}
 
     return router

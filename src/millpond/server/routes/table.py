@@ -179,6 +179,11 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- nodes
     ("GET", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("POST", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+    ("POST", "/v1/nodes/promote"): _order(On.POND),
+    ("POST", "/v1/nodes/add"): _order(On.POND),
+    ("POST", "/v1/nodes/remove"): _order(On.POND),
+    ("POST", "/v1/nodes/promise"): _order(On.POND),
+    ("POST", "/v1/nodes/confirmation"): RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     ("POST", "/v1/nodes/status"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     # -- jobs, checks, repairs
     ("GET", "/v1/jobs"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),

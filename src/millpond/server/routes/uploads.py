@@ -76,6 +76,7 @@ class NewLoad(RequestBody):
     source: str = ""
     rejected: int = Field(0, ge=0, description="rows that were left out")
     stream: tuple[str, int] | None = Field(None, description="query and epoch of a stream: entered once")
+    epoch: int = Field(0, ge=0, description="of the list of nodes that the writer has, and waits for")
 
 
 class Entered(BaseModel):
@@ -91,6 +92,7 @@ class Entered(BaseModel):
     seconds: float
     synchronised: bool = Field(description="whether its rows can be read already")
     quarantined: list[dict[str, Any]]
+    chain: str = Field(description="the hash of the log up to that position; empty when it is not retained")
 
 
 def routes(node: Node) -> APIRouter:
@@ -114,13 +116,13 @@ def routes(node: Node) -> APIRouter:
     @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
     def load(request: Request, wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
-        node.need_primary()
-        result = node.load_commit.enter(
-            wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
-            may=lambda name: caller.may("write", name),
-        )  # fmt: skip
+        with node.appending(wanted.epoch):
+            result = node.load_commit.enter(
+                wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
+                may=lambda name: caller.may("write", name),
+            )  # fmt: skip
         note_change(request, load=result.load, position=result.position, rows=result.maps)
-        return plain(result)
+        return plain(result) | {"chain": node.load_commit.chain_at(result.position)}
 
     return router
 

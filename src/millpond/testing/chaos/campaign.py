@@ -28,7 +28,7 @@ from millpond.testing.chaos.batches import MAPS, LoadId, batch_of
 from millpond.testing.chaos.faults import SmallDisk, Strikes
 from millpond.testing.chaos.history import History
 from millpond.testing.chaos.oracle import Oracle, Sight
-from millpond.testing.chaos.plan import NODES, SMALL_DISK, Episode, plan_of
+from millpond.testing.chaos.plan import NODES, SMALL_DISK, Episode, plan_of, write_to_of
 from millpond.testing.chaos.report import Report
 from millpond.testing.chaos.sights import sight_of_rows
 from millpond.testing.cluster import Cluster, Place
@@ -43,7 +43,7 @@ END_SECONDS = 180.0
 POLL_SECONDS = 0.1
 WRITERS = READERS = 3
 SECONDS_PER_EPISODE_MIN = 1.2
-NODE_SETTINGS = {"read_timeout": "5s", "connect_timeout": "1s", "shutdown_timeout": "5s"}
+NODE_SETTINGS = {"read_timeout": "5s", "connect_timeout": "1s", "shutdown_timeout": "5s", "lag_limit": "4s"}
 CLIENT_SETTINGS = {
     "read_timeout": "5s", "connect_timeout": "1s", "send_part_attempts": 2, "send_part_retry_delay": "100ms",
     "remote_rows_max": 1_000_000_000,
@@ -58,6 +58,7 @@ class _Stuck(Exception):
 def run_campaign(seed: int, seconds: float, folder: Path, *, say: Say = print, clock: Clock | None = None) -> Report:
     """Run the faults of a seed for so long; the folder holds all data and the history, and is left to the caller."""
     say(f"seed {seed}")
+    say(f"write_to {write_to_of(seed)}")
     clock = clock or SystemClock()
     report = Report(seed, folder)
     with ExitStack() as stack:
@@ -66,7 +67,13 @@ def run_campaign(seed: int, seconds: float, folder: Path, *, say: Say = print, c
         stack.callback(history.close)
         place = Place(folder=disk.folder / "pond")
         cluster = stack.enter_context(
-            Cluster(folder, NODES, proxies=True, settings=NODE_SETTINGS, places={SMALL_DISK: place})
+            Cluster(
+                folder,
+                NODES,
+                proxies=True,
+                settings={**NODE_SETTINGS, "write_to": write_to_of(seed)},
+                places={SMALL_DISK: place},
+            )
         )
         campaign = _Campaign(cluster, disk, history, report, say, clock)
         campaign.run(seconds)
@@ -136,12 +143,19 @@ class _Campaign:
             self._note(self.strikes.revive())
             self.history.add("healed", **fault.to_dict())
         began = self.clock.monotonic()
+        self._settle_list()
         self._wait_ready()
         self.report.faults[episode.faults[0].kind].seconds.append(self.clock.monotonic() - began)
 
     def _heal(self) -> None:
         self._note(self.strikes.heal())
+        self._settle_list()
         self._wait_ready()
+
+    def _settle_list(self) -> None:
+        missing = self.strikes.orders.settle(READY_SECONDS)
+        if missing:
+            raise _Stuck(f"the list of nodes is not the first one {READY_SECONDS:g} s after the fault: {missing}")
 
     def _pass(self, seconds: float) -> None:
         self.clock.wait(self.never, self.clock.monotonic() + seconds)

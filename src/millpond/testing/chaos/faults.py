@@ -2,6 +2,7 @@
 
 Invariants:
 * a process that ends without a strike of ours is noticed: `revive` reports it;
+* an order that is refused is a fault that is skipped, with the reason;
 * after `heal` no fault is left: every proxy carries, every clock is right, every disk has room, every node was started.
 """
 
@@ -17,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from millpond.testing.chaos.plan import SMALL_DISK, Fault
+from millpond.testing.chaos.orders import Orders
+from millpond.testing.chaos.plan import ORDERS, PRIMARY, SMALL_DISK, Fault
 from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Strikes:
     def __init__(self, cluster: Cluster, disk: SmallDisk, copies: Path, wait_ready: Callable[[], None]) -> None:
         self.cluster, self.disk, self.copies = cluster, disk, copies
         self._wait_ready = wait_ready
+        self.orders = Orders(cluster)
         self._ours: set[int] = set()
 
     def strike(self, fault: Fault) -> str:
@@ -93,6 +96,8 @@ class Strikes:
             return "the node is down"
         if fault.kind == "full_disk":
             return self._fill(fault)
+        if fault.kind in ORDERS:
+            return self._order(fault)
         proxy = self._proxy(node)
         acts: dict[str, Callable[[], object]] = {
             "slow": lambda: proxy.slow(fault.amount / 1000),
@@ -128,6 +133,8 @@ class Strikes:
             node.clock_file.unlink(missing_ok=True)
         elif fault.kind.endswith("set_back"):
             self._set_back(fault.node)
+        elif fault.kind == "drain" and node.runs:
+            self.orders.drain(fault.node, draining=False)
 
     def revive(self) -> list[str]:
         """Start the nodes that are down; a problem for each that ended by itself."""
@@ -150,6 +157,17 @@ class Strikes:
             node.clock_file.unlink(missing_ok=True)
         self.disk.empty()
         return self.revive()
+
+    def _order(self, fault: Fault) -> str:
+        if fault.kind == "drain":
+            return self.orders.drain(fault.node, draining=True)
+        if fault.kind == "promote":
+            return self.orders.promote(fault.node)
+        if fault.kind == "remove":
+            return self.orders.remove(fault.node)
+        self._kill(PRIMARY)
+        refused = self.orders.promote_alone(fault.node)
+        return "" if "log_shorter" in refused else refused
 
     def _fill(self, fault: Fault) -> str:
         if self.disk.refused or fault.node != SMALL_DISK:

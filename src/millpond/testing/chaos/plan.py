@@ -4,7 +4,8 @@ Invariants:
 * the plan is a function of the seed and the number of episodes; a longer plan begins with the shorter one;
 * every kind comes once before any comes again, so that a short campaign meets them all;
 * an episode destroys at most one disk. The campaign heals it, and waits until all nodes are ready, before the next
-  episode: so two whole copies of what was acknowledged stay while the third is lost.
+  episode: so two whole copies of what was acknowledged stay while the third is lost;
+* half of all seeds run nodes with `write_to = "majority"`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 
-__all__ = ("DESTRUCTIVE", "KINDS", "NODES", "PRIMARY", "SMALL_DISK", "Episode", "Fault", "plan_of")
+__all__ = (
+    "DESTRUCTIVE",
+    "KINDS",
+    "NODES",
+    "ORDERS",
+    "PRIMARY",
+    "SMALL_DISK",
+    "Episode",
+    "Fault",
+    "plan_of",
+    "write_to_of",
+)
 
 NODES = 3
 PRIMARY = 0
@@ -27,7 +39,10 @@ PROCESS = ("pause", "kill", "kill_at_step")
 """SIGSTOP and SIGCONT; SIGKILL at once; SIGKILL at the nth step of what the node does."""
 MACHINE = ("full_disk", "clock")
 DESTRUCTIVE = ("replica_emptied", "replica_set_back", "primary_emptied", "primary_set_back")
-KINDS = (*NETWORK, *PROCESS, *MACHINE, *DESTRUCTIVE)
+ORDERS = ("drain", "promote", "remove", "primary_lost")
+"""Orders of an operator, under load: the primary hands over to a replica; a replica is removed, and added again; the
+primary is killed, and the replica becomes it without it."""
+KINDS = (*NETWORK, *PROCESS, *MACHINE, *DESTRUCTIVE, *ORDERS)
 COMPANIONS = ("slow", "cut", "flaky", "pause", "kill", "clock")
 COMPANION_CHANCE = 0.4
 HOUR_MS, SECOND_MS = 3_600_000, 1_000
@@ -63,6 +78,15 @@ class Episode:
     pause: float
 
 
+def write_to_of(seed: int) -> str:
+    """The setting `write_to` of a seed's nodes.
+
+    >>> write_to_of(20), write_to_of(7)
+    ('all', 'majority')
+    """
+    return "majority" if seed % 2 else "all"
+
+
 def plan_of(seed: int, count: int) -> list[Episode]:
     """The first episodes of a seed.
 
@@ -95,9 +119,9 @@ def _companion(first: Fault, chance: random.Random) -> tuple[Fault, ...]:
 def _node(kind: str, chance: random.Random) -> int:
     if kind == "full_disk":
         return SMALL_DISK
-    if kind.startswith("primary"):
+    if kind in ("primary_emptied", "primary_set_back"):
         return PRIMARY
-    if kind.startswith("replica"):
+    if kind.startswith("replica") or kind in ("promote", "remove", "primary_lost"):
         return chance.choice([number for number in range(NODES) if number != PRIMARY])
     return chance.randrange(NODES)
 

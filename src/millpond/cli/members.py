@@ -1,0 +1,185 @@
+"""`millpond node promote`, `node add`, `node remove` and `node reset`: changes of the list of a pond's nodes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, examples
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from millpond.client.transport import Nodes
+
+__all__ = ("add", "promote", "register_members", "remove", "reset")
+
+_PAUSE_SECONDS = 0.5
+_STARTING_TRIES = 60
+"""So often a node that has not reported yet is asked for: it may be starting."""
+_ORDER_SECONDS = 120.0
+"""A node answers an order when nodes have followed, or it is clear that they do not."""
+
+Place = Annotated[
+    str | None,
+    typer.Option(
+        "--pond", envvar="MILLPOND_POND", metavar="URL", show_default="the nodes of millpond.toml",
+        help="A node of the pond, such as http://localhost:7433.",
+    ),
+]  # fmt: skip
+
+
+def register_members(group: typer.Typer) -> None:
+    """Add the commands of this module to `millpond node`."""
+    group.command(
+        epilog=examples(
+            "millpond node promote http://n2:7433", "millpond node promote http://n2:7433 --without-primary"
+        )
+    )(promote)
+    group.command(epilog=examples("millpond node add http://n4:7433", "millpond node add http://n4:7433 --no-wait"))(
+        add
+    )
+    group.command(epilog=examples("millpond node remove http://n3:7433", "millpond node remove http://n3:7433 --lost"))(
+        remove
+    )
+    group.command(epilog=examples("millpond node reset /srv/millpond"))(reset)
+
+
+def promote(
+    node: Annotated[str, typer.Argument(metavar="URL", help="The node that is to be the primary.")],
+    without_primary: Annotated[
+        bool, typer.Option("--without-primary", help="The primary is lost. Most nodes must agree.")
+    ] = False,
+    pond: Place = None,
+    json: Json = False,
+) -> None:
+    """Make another node the primary. Loads wait a moment, and go on there.
+
+    The old primary hands over when the new one has every entry. Without it, loads that nobody acknowledged may be lost.
+    """
+    from millpond.client.transport import Connection
+
+    url, nodes = _nodes(node, pond)
+    order = {"url": url, "without_primary": without_primary}
+    try:
+        _learn(nodes)
+        found = (
+            _post(Connection(url, nodes.settings), "promote", order)
+            if without_primary
+            else nodes.on_primary(lambda primary: _post(primary, "promote", order))
+        )
+    finally:
+        nodes.close()
+    _show(found, json, f"{url} is the primary", f"{url} is the primary already")
+
+
+def add(
+    node: Annotated[
+        str, typer.Argument(metavar="URL", help="The new node. It runs, and its `nodes` names the others.")
+    ],
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the node has everything.")] = True,
+    pond: Place = None,
+    json: Json = False,
+) -> None:
+    """Make a node that has everything a member: from then on it answers, and loads wait for it."""
+    from millpond.errors import Unavailable
+
+    url, nodes = _nodes(node, pond)
+    never, tries = threading.Event(), 0
+    try:
+        _learn(nodes)
+        with console.progress(f"{url} takes what the others have", quiet=json):
+            while True:
+                try:
+                    found = nodes.on_primary(lambda primary: _post(primary, "add", {"url": url}))
+                    break
+                except Unavailable as error:
+                    tries += 1
+                    starting = error.kind == "node_not_heard" and tries < _STARTING_TRIES
+                    if not wait or not (error.kind == "node_not_level" or starting):
+                        raise
+                never.wait(_PAUSE_SECONDS)
+    finally:
+        nodes.close()
+    _show(found, json, f"{url} is a node of the pond", f"{url} is a node of the pond already")
+
+
+def remove(
+    node: Annotated[str, typer.Argument(metavar="URL", help="The node to remove; not the primary.")],
+    lost: Annotated[
+        bool, typer.Option("--lost", help="The node is off for good. One that runs on would give old answers.")
+    ] = False,
+    pond: Place = None,
+    json: Json = False,
+) -> None:
+    """Take a node out of the pond: it answers nothing any more, and no load waits for it."""
+    url, nodes = _nodes(node, pond)
+    try:
+        _learn(nodes)
+        found = nodes.on_primary(lambda primary: _post(primary, "remove", {"url": url, "lost": lost}))
+    finally:
+        nodes.close()
+    _show(found, json, f"{url} is removed: stop it", f"{url} is no node of the pond")
+
+
+def reset(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The data folder of a node that is stopped.")],
+    json: Json = False,
+) -> None:
+    """Let the setting `nodes` count again in a folder: for a backup that is restored elsewhere, or after a disaster.
+
+    Other nodes of the pond may not go on with the old list: two ponds that had one log fork.
+    """
+    from millpond.client.location import FolderLocation
+    from millpond.maps.log.node_list import NodeList
+    from millpond.nodes.membership.stored_lists import StoredLists
+
+    with FolderLocation(folder).open_existing() as pond:
+        stored = StoredLists(pond)
+        current = stored.current()
+        found = NodeList(0, ()) if current is None else NodeList(current.epoch + 1, ())
+        if current is not None:
+            stored.append(found, own="", epoch=current.epoch)
+    if json:
+        console.print_json({"folder": str(folder), "epoch": found.epoch})
+    else:
+        console.say(f"the setting `nodes` counts in {folder}, from epoch {found.epoch} on")
+
+
+# -- orders -------------------------------------------------------------------------------------------
+
+
+def _nodes(node: str, pond: str | None) -> tuple[str, Nodes]:
+    """The address of the node, and the pond's nodes: the token goes to those that are named here or in the settings."""
+    from millpond.client.connections import node_urls
+    from millpond.client.transport import Nodes
+    from millpond.settings import load_settings
+
+    settings = load_settings()
+    url = node_urls(node)[0]
+    places = [*node_urls(pond or settings.nodes or url), url]
+    return url, Nodes(dict.fromkeys(places), settings)
+
+
+def _learn(nodes: Nodes) -> None:
+    """Take the latest list that a node has."""
+    nodes.learn()
+    nodes.relearn()
+
+
+def _post(connection: Any, what: str, order: dict[str, Any]) -> dict[str, Any]:
+    sent = connection.request("POST", f"/v1/nodes/{what}", json=order, timeout=_ORDER_SECONDS)
+    found: dict[str, Any] = sent.json()
+    return found
+
+
+def _show(found: dict[str, Any], json: bool, done: str, already: str) -> None:
+    if json:
+        console.print_json(found)
+        return
+    console.say(done if found["changed"] else already)
+    console.say(f"epoch {found['epoch']}: {', '.join(found['nodes'])}")
+    if found["pending"]:
+        console.say(f"not there yet, and following by themselves: {', '.join(found['waiting'])}")

@@ -1,0 +1,141 @@
+"""Routes of the list of nodes.
+
+| route | answers |
+|---|---|
+| `POST /v1/nodes/promote` | when another node is the primary; sent to the primary, or without it to that node |
+| `POST /v1/nodes/add` | when a node that was level is a member; sent to the primary |
+| `POST /v1/nodes/remove` | when a node is no member any more; sent to the primary |
+| `POST /v1/nodes/promise` | the promise to follow a candidate, which asks for it |
+| `POST /v1/nodes/confirmation` | when other nodes have a load; for writers that may not ask those themselves |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, StringConstraints
+
+from millpond.errors import Invalid
+from millpond.nodes.acknowledgement import confirm
+from millpond.nodes.membership.fence import Promise
+from millpond.nodes.promotion import give_promise, promote_without_primary
+from millpond.server.access import RequestCaller, note_change
+from millpond.server.limits import GuardedRoute
+from millpond.server.threads import in_thread
+from millpond.server.wire import RequestBody
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+
+__all__ = ("Changed", "Confirmation", "NodeOrder", "Promised", "PromiseOrder", "PromoteOrder", "RemoveOrder", "routes")
+
+Url = Annotated[str, StringConstraints(max_length=1024, pattern=r"^https?://[^\s,]+$")]
+
+
+class NodeOrder(RequestBody):
+    """An order about one node."""
+
+    url: Url = Field(description="its address, as it stands in `nodes`")
+
+
+class PromoteOrder(NodeOrder):
+    """The body of `POST /v1/nodes/promote`."""
+
+    without_primary: bool = Field(False, description="the primary is lost; sent to the node that is to be the primary")
+
+
+class RemoveOrder(NodeOrder):
+    """The body of `POST /v1/nodes/remove`."""
+
+    lost: bool = Field(False, description="a person knows that the node is off for good, and answers nothing")
+
+
+class PromiseOrder(RequestBody):
+    """The body of `POST /v1/nodes/promise`."""
+
+    epoch: int = Field(ge=1, lt=1 << 63)
+    candidate: Url
+
+
+class Confirmation(RequestBody):
+    """The body of `POST /v1/nodes/confirmation`."""
+
+    position: int = Field(ge=0, description="of the load")
+    chain: str = Field(description="of the entry there")
+    nodes: list[Url] = Field(max_length=100)
+    applied: bool = Field(False, description="wait until it is merged there, too")
+    maps: list[str] = Field(description="those of the load")
+    timeout: float = Field(20.0, ge=0, le=600, description="seconds")
+
+
+class Changed(BaseModel):
+    """The list of nodes after an order."""
+
+    epoch: int
+    nodes: list[str] = Field(description="all nodes, the primary first")
+    changed: bool = Field(description="false: it was so already")
+    pending: list[str] = Field(description="nodes that have not adopted the list yet")
+
+
+class Promised(BaseModel):
+    """The answer to a candidate."""
+
+    granted: bool
+    epoch: int = Field(description="of the list that the node has")
+    promised: int = Field(description="the latest epoch that it promised")
+    position: int
+    chain: str
+    remembers: int = Field(description="the position that the candidate once confirmed")
+
+
+def routes(node: Node) -> APIRouter:
+    """The routes of one node."""
+    router = APIRouter(route_class=GuardedRoute, prefix="/v1/nodes", tags=["nodes"])
+
+    @router.post("/promote", summary="Make another node the primary", response_model=Changed)
+    async def promote(request: Request, order: PromoteOrder) -> dict[str, Any]:
+        """The primary hands over when the node has every entry. Loads wait meanwhile, and go on at the new primary."""
+        url = _noted(request, order.url)
+        if not order.without_primary:
+            return (await in_thread(request, node.changes.promote, url)).to_dict()
+        if url != node.url:
+            raise Invalid(
+                "a promotion without the primary is ordered at the node that is to be it", kind="node_other",
+                node=url, here=node.url, hint="send the order there",
+            )  # fmt: skip
+        return (await in_thread(request, promote_without_primary, node)).to_dict()
+
+    @router.post("/add", summary="Make a node that is level a member", response_model=Changed)
+    async def add(request: Request, order: NodeOrder) -> dict[str, Any]:
+        """503 `node_not_level` until it has everything: ask again."""
+        return (await in_thread(request, node.changes.add, _noted(request, order.url))).to_dict()
+
+    @router.post("/remove", summary="Take a node out of the pond", response_model=Changed)
+    async def remove(request: Request, order: RemoveOrder) -> dict[str, Any]:
+        """Its copy is no longer waited for, and it answers nothing any more."""
+        return (await in_thread(request, _remove, node, _noted(request, order.url), order.lost)).to_dict()
+
+    @router.post("/promise", summary="Promise to follow a candidate", response_model=Promised)
+    async def promise(request: Request, order: PromiseOrder) -> dict[str, Any]:
+        """Asked by a node that is promoted without the primary; from then on nothing of the old primary is entered."""
+        wanted = Promise(order.epoch, _noted(request, order.candidate))
+        return await in_thread(request, give_promise, node, wanted)
+
+    @router.post("/confirmation", summary="Wait until other nodes have a load")
+    async def confirmation(request: Request, wanted: Confirmation, caller: RequestCaller) -> dict[str, int]:
+        """For a writer that may send its token to this node only."""
+        caller.need_all("write", wanted.maps)
+        await in_thread(request, confirm, node, wanted.model_dump())
+        return {"position": wanted.position}
+
+    return router
+
+
+def _noted(request: Request, url: str) -> str:
+    note_change(request, node=url)
+    return url.rstrip("/")
+
+
+def _remove(node: Node, url: str, lost: bool) -> Any:
+    return node.changes.remove(url, lost=lost)
