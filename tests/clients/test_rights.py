@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from millpond.nodes.tokens import RIGHTS
+from millpond.server.lakefs.api import _AT_ONCE, Api
 from millpond.server.lakefs.table import ROWS
 from millpond.server.routes.table import On, RouteNeeds
 from tests.clients.conftest import Server
@@ -52,6 +53,13 @@ def wanted(needs: RouteNeeds, repository: str) -> tuple[str | None, str | None]:
     if needs.on is On.BODY_BRANCH:
         return repository, "fix"
     return None, None
+
+
+def test_what_is_answered_at_once_changes_nothing() -> None:
+    quick = [route for route in Api().routes if route.handler in _AT_ONCE]
+    assert len(quick) == len(_AT_ONCE)
+    assert all(route.method in ("GET", "HEAD") and route.needs.right == "read" for route in quick)
+    assert not any(route.needs.audited or route.needs.body_bytes_max for route in quick)
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ _MODULES = (
     installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, objects,
     object_writes, links, imports, bulk, signed,
 )  # fmt: skip
-_AT_ONCE = objects.AT_ONCE
+_AT_ONCE = objects.AT_ONCE | branches.AT_ONCE | commits.AT_ONCE | repositories.AT_ONCE
 """Handlers that are quick, and are tried where the request is read; what would wait is done again in a thread."""
 Handler: TypeAlias = Callable[[Call], Response | Awaitable[Response]]
 

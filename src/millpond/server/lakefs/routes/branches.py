@@ -13,7 +13,7 @@ from millpond.server.lakefs.models import named_model, page_answer
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
 
-__all__ = ("HANDLERS",)
+__all__ = ("AT_ONCE", "HANDLERS")
 
 _REPOSITORY = "/repositories/{repository}"
 _BRANCH = f"{_REPOSITORY}/branches/{{branch}}"
@@ -85,6 +85,8 @@ def _delete_tag(call: Call) -> Response:
     return Response(status_code=204)
 
 
+AT_ONCE = frozenset((_get_branch, _get_tag))
+"""Handlers that read rows alone."""
 HANDLERS = {
     ("GET", f"{_REPOSITORY}/branches"): _list_branches,
     ("POST", f"{_REPOSITORY}/branches"): _create_branch,

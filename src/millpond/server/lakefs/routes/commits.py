@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("HANDLERS",)
+__all__ = ("AT_ONCE", "HANDLERS")
 
 _REPOSITORY = "/repositories/{repository}"
 _BRANCH = f"{_REPOSITORY}/branches/{{branch}}"
@@ -140,6 +140,8 @@ def _cherry_pick(call: Call) -> Response:
     return json_answer(commit_model(commit), 201)
 
 
+AT_ONCE = frozenset((_get_commit,))
+"""Handlers that read rows alone."""
 HANDLERS = {
     ("POST", f"{_BRANCH}/commits"): _commit,
     ("GET", f"{_REPOSITORY}/commits/{{commitId}}"): _get_commit,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
     from millpond.versions.site import RepositoryRecord
 
-__all__ = ("HANDLERS",)
+__all__ = ("AT_ONCE", "HANDLERS")
 
 _PATH = "/repositories/{repository}"
 _LOCAL = "local://"
@@ -125,6 +125,8 @@ def _delete_metadata(call: Call) -> Response:
     return Response(status_code=204)
 
 
+AT_ONCE = frozenset((_get_repository, _get_metadata))
+"""Handlers that read rows alone."""
 HANDLERS = {
     ("GET", "/repositories"): _list_repositories,
     ("POST", "/repositories"): _create_repository,
