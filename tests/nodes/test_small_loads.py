@@ -52,7 +52,8 @@ def test_a_load_is_answered_in_the_same_words(node: Served, parts: list[str]) ->
     assert [answer.status for answer in answers] == [200, 200]
     assert direct["rows"] == 1 and direct["maps"] == {"m": 1}
     assert routed == direct | {
-        "load": "load1", "position": direct["position"] + 1, "rejected": 1, "seconds": routed["seconds"]
+        "load": "load1", "position": direct["position"] + 1, "rejected": 1, "seconds": routed["seconds"],
+        "chain": node.pond.log.position()[1],
     }  # fmt: skip
     again = order(node, {"load_id": "load0", "parts": [parts[0]]}, DIRECT).json()
     assert again["position"] == direct["position"]
@@ -62,7 +63,8 @@ def test_a_load_is_answered_in_the_same_words(node: Served, parts: list[str]) ->
 
 BODIES: list[Any] = [
     b"", b"{", b"[]", b"\xff\xfe", b'{"load_id": "a", "parts": ["\xff"]}', {}, {"load_id": "a", "parts": []},
-    {"load_id": "a", "parts": ["x"], "more": 1}, {"load_id": "a", "parts": ["x"], "rejected": -1},
+    {"load_id": "a", "parts": ["x"], "more": 1}, {"load_id": "a", "parts": ["x"], "epoch": -1},
+    {"load_id": "a", "parts": ["x"], "epoch": 1}, {"load_id": "a", "parts": ["x"], "rejected": -1},
     {"load_id": "a b", "parts": ["x"]}, {"load_id": "a", "parts": ["x"], "stream": ["q", 1.5]},
     {"load_id": "a", "parts": ["x"]}, {"load_id": "a", "parts": ["x"] * 5000},
 ]  # fmt: skip
