@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -275,3 +276,32 @@ def test_copies_share_bytes(sdk: LakeFSClient, server: Server, repository: str, 
     where = f"/repositories/{repository}/branches/main/objects/copy?dest_path=c"
     assert message(server.call("POST", where, {"src_path": "nope"})) == (404, "not found")
     assert message(server.call("POST", where, {"src_path": "a", "shallow": True})) == (501, "Not Implemented")
+
+
+def test_entries_staged_at_once_have_outcomes_of_their_own(server: Server, repository: str) -> None:
+    for branch in ("release", "dev"):
+        server.call("POST", f"/repositories/{repository}/branches", {"name": branch, "source": "main"})
+    server.call("PUT", f"/repositories/{repository}/settings/branch_protection", [{"pattern": "release"}])
+    branches = ("main", "release", "nope", "dev")
+
+    def stage(number: int) -> int:
+        where = f"/repositories/{repository}/branches/{branches[number % 4]}/objects?path=p{number:03}"
+        checksum = "x" * (70_000 if number % 10 == 9 else 7)
+        wanted = {"physical_address": f"data/0/{number}", "checksum": checksum, "size_bytes": number}
+        return server.call("PUT", where, wanted).status
+
+    with ThreadPoolExecutor(16) as threads:
+        statuses = list(threads.map(stage, range(200)))
+    expected = [400 if number % 10 == 9 else [201, 403, 404, 201][number % 4] for number in range(200)]
+    assert statuses == expected
+    for branch, rest in (("main", 0), ("dev", 3)):
+        found = server.call("GET", f"/repositories/{repository}/refs/{branch}/objects/ls?amount=1000").json()["results"]
+        assert [(row["path"], row["size_bytes"]) for row in found] == [
+            (f"p{number:03}", number) for number in range(200) if number % 4 == rest and expected[number] == 201
+        ]
+    where = f"/repositories/{repository}/branches/main/objects?path="
+    wanted = {"physical_address": "data/0/1", "checksum": "x", "size_bytes": 1}
+    assert server.call("PUT", where + "x" * 1025, wanted).status == 400
+    assert server.call("PUT", where + "x", {**wanted, "size_bytes": -1}).status == 400
+    assert server.call("PUT", where + "x", {**wanted, "physical_address": "_millpond/repository"}).status == 400
+    assert server.call("PUT", where + "x", {**wanted, "checksum": "x" * 70_000}).status == 400

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from millpond.nodes.node import Node
 from millpond.server import metrics, pages
 from millpond.server.lakefs.api import Api
+from millpond.server.lakefs.staging import StagedTogether
 from millpond.server.limits import GuardedRoute
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
@@ -37,6 +38,7 @@ def make_app(node: Node) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
         app.state.thread_queue = thread_queue()
+        app.state.staged_together = StagedTogether()
         app.state.large_threads = CapacityLimiter(node.settings.large_threads)
         with polling(node) as app.state.long_polls:
             yield

@@ -165,13 +165,13 @@ class Repositories:
                 hint="name a place that no repository ever had",
             ) from error  # fmt: skip
 
-    def get(self, name: str) -> Repository:
-        """The repository of that name.
+    def get(self, name: str, *, wait: bool = True) -> Repository:
+        """The repository of that name, looked up without a wait if need be.
 
-        Raises: `NotFound`.
+        Raises: `NotFound`; without `wait` also `WouldBlock`.
         """
-        found = self._get(name, wait=True)[1]
-        if not self._swept:  # once in a process: a crash may have left rows that are to go
+        found = self._get(name, wait=wait)[1]
+        if not self._swept and wait:  # once in a process: a crash may have left rows that are to go
             self._swept = True
             self._after(self.sweep)
         return found
@@ -181,12 +181,12 @@ class Repositories:
 
         Raises: `NotFound`, `WouldBlock`.
         """
-        if not hasattr(self.space, "last_change"):
-            raise WouldBlock("reads of a database wait", hint="read where waiting is allowed")
         return self._get(name, wait=False)[2]
 
     def _get(self, name: str, *, wait: bool) -> tuple[bytes, Repository, Repository]:
         """The row of a repository, and the repository of that row, made once."""
+        if not wait and not hasattr(self.space, "last_change"):
+            raise WouldBlock("reads of a database wait", hint="read where waiting is allowed")
         with self.space.read(wait=wait) as tx:
             row = tx.get(REPOSITORY.pack(name))
         known = self._known.get(name)

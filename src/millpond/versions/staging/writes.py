@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from millpond.errors import Conflict, NotFound
+from millpond.errors import Conflict, Denied, MillpondError, NotFound
 from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import get_commit
@@ -33,11 +33,11 @@ from millpond.versions.staging.reads import is_cleared
 from millpond.versions.staging.segments import find_presence, find_rows
 
 if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = (
-    "Below", "Condition", "clear_prefix", "delete_paths", "delete_prefix", "entry_not_found", "put_entries",
-    "put_entry", "set_metadata", "shown", "write_below",
+    "Below", "Condition", "StagedEntry", "clear_prefix", "delete_paths", "delete_prefix", "entry_not_found",
+    "put_entries", "put_entry", "put_together", "set_metadata", "shown", "write_below",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -159,6 +159,45 @@ def put_entry(
             besides(tx)
 
     write_below(site, below, change)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedEntry:
+    """An entry that is to be staged on a branch, without a condition: its path, and the value of its row."""
+
+    site: Site
+    branch: str
+    path: str
+    value: bytes
+    force: bool = False
+
+    @classmethod
+    def of(cls, site: Site, branch: str, entry: Entry, *, force: bool = False) -> StagedEntry:
+        """An entry that can be stored.
+
+        Raises: `Invalid` for one that cannot.
+        """
+        check_path(entry.path)
+        return cls(site, branch, entry.path, encode_entry(entry), force)
+
+
+def put_together(space: Space, staged: Sequence[StagedEntry]) -> list[MillpondError | None]:
+    """Stage entries of any repositories of a space by one write, every entry for itself.
+
+    The errors, in the order of the entries; None for success.
+
+    Raises: as `Space.write`; then none of them is staged.
+    """
+    return space.write(lambda tx: [_put_one(tx, one) for one in staged])
+
+
+def _put_one(tx: Transaction, staged: StagedEntry) -> MillpondError | None:
+    try:
+        record = _begin(staged.site, tx, staged.branch, force=staged.force)
+    except (NotFound, Denied) as error:  # nothing of it was written
+        return error
+    tx.put(STAGED[record.staging_token].pack(staged.path), staged.value)
+    return None
 
 
 def put_entries(site: Site, branch: str, batch: pa.RecordBatch, *, force: bool = False) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fastapi import Response
 
 from millpond.errors import Invalid
+from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.addresses import checked_address
 from millpond.server.lakefs.errors import ApiError, json_answer, wording
 from millpond.server.lakefs.forms import FormContent, boundary_of
@@ -16,9 +17,12 @@ from millpond.server.lakefs.stats import stats_answer
 from millpond.server.lakefs.streaming import BodyStream
 from millpond.versions.graph.names import check_branch
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
+from millpond.versions.staging.writes import StagedEntry
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
+    from millpond.server.lakefs.staging import StagedTogether
+    from millpond.versions.site import Site
 
 __all__ = ("HANDLERS", "conditions")
 
@@ -100,18 +104,33 @@ async def _upload(call: Call) -> Response:
     return await call.in_thread(put)
 
 
-def _stage(call: Call) -> Response:
+async def _stage(call: Call) -> Response:
     """An entry whose bytes are there already: below the namespace, or elsewhere."""
+    call.body = await call.request.body()
     path, wanted = call.query.needed("path"), call.json(_ObjectStageCreation)
-    branch = call.branch
-    site = branch.site
+    site = await _site(call)
     address = checked_address(site, call.node.settings.versions_sources, wanted.physical_address)
     entry = Entry(
         path, address, _size(wanted.size_bytes), site.seconds() if wanted.mtime is None else wanted.mtime,
         wanted.checksum.strip('"'), wanted.content_type, wanted.metadata,
     )  # fmt: skip
-    branch.staging.link(entry, force=wanted.force or call.query.flag("force"))
+    force = wanted.force or call.query.flag("force")
+    staged = StagedEntry.of(site, call.names["branch"], entry, force=force)
+    together: StagedTogether = call.request.app.state.staged_together
+    await together.stage(staged, call.request.app.state.thread_queue)
     return stats_answer(site, entry)
+
+
+async def _site(call: Call) -> Site:
+    """The site of the repository; it is looked up where nothing waits, when that will do.
+
+    Raises: `NotFound`.
+    """
+    repositories, name = call.node.pond.repositories, call.names["repository"]
+    try:
+        return repositories.get(name, wait=False).site
+    except WouldBlock:
+        return (await call.in_thread(repositories.get, name)).site
 
 
 def _size(size: int) -> int:
