@@ -29,6 +29,7 @@ def charts() -> dict[str, str]:
         "load.svg": _load(found["bench/load.py"][0]),
         "condense.svg": _condense(found["bench/condense.py"][1]),
         "remote.svg": _remote(found["bench/remote.py"][0]),
+        "tombstones.svg": _tombstones(found["bench/versions.py"][1]),
     }
 
 
@@ -128,6 +129,16 @@ def _condense(rows: list[Row]) -> str:
         bars += [Bar(name, number(cell), cell.split(",")[0]) for name, cell in zip(names, others, strict=True)]
         groups.append(Group(task, bars))
     return bar_chart("Condensing 150,000 rows", "Seconds, on a busy machine; shorter is better.", groups)
+
+
+def _tombstones(rows: list[Row]) -> str:
+    groups = []
+    for count, before, after, theirs, *_ in rows:
+        cells = {"Millpond": before, "Millpond, after compaction": after, "lakeFS": theirs}
+        bars = [Bar(name, number(cell), cell, name != "lakeFS") for name, cell in cells.items() if cell]
+        groups.append(Group(f"{count} deletions", bars))
+    note = "To list the one object that is left; shorter is better. Each number of deletions has its own scale."
+    return bar_chart("One object behind deletions", note, groups, scales="each")
 
 
 def _remote(rows: list[Row]) -> str:
