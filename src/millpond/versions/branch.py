@@ -209,7 +209,8 @@ class Staging:
     def push(self, batches: Iterable[pa.RecordBatch], *, force: bool = False) -> int:
         """Stage batches that are sorted by path over all of them, as one segment, in bounded memory; how many rows.
 
-        Raises: `Invalid` for columns, paths or an order that is wrong: nothing is staged then.
+        Raises: `Invalid` for columns, paths or an order that is wrong: nothing is staged then. `Unavailable`, kind
+        `ranges_collected`, when garbage with the same content was collected meanwhile: push again.
         """
         now, count = self.site.seconds(), collections(self.site)
         index = write_segment(self.site, (normal_batch(batch, mtime=now) for batch in batches))

@@ -39,7 +39,7 @@ from millpond.versions.site import Retention, read_setting
 from millpond.versions.staging.branches import BranchRecord, parse_branch
 from millpond.versions.staging.frozen import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
-from millpond.versions.staging.publishing import begin_collecting, end_collecting
+from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -57,6 +57,8 @@ GRACE_MS = 24 * 3_600_000
 DAY_SECONDS = 86_400
 NAMES_A_BLOCK = 10_000
 LOOKS_MAX = 4
+FILES_A_LEASE = 100
+"""Files that are deleted before the lease is renewed: far fewer than a lease has time for."""
 
 
 @dataclass(slots=True)
@@ -307,21 +309,23 @@ def _collect_ranges(site: Site, state: Marked, garbage: Garbage) -> None:
     if garbage.dry_run or not unneeded:
         _count(garbage, unneeded)
         return
-    until = begin_collecting(site)
+    until: int | None = begin_collecting(site)
     try:
         step("collect.deleting")
         later = Marked.read(site)
         if later.importing:
             return
         needed = _files(site, later.trees - state.trees)
-        for at in range(0, len(unneeded), 100):
-            if site.clock.now_ms() >= until - 1_000:
+        for at in range(0, len(unneeded), FILES_A_LEASE):
+            until = None if until is None else renew_collecting(site, until)
+            if until is None:
                 break  # the next collection goes on
-            names = [name for name in unneeded[at : at + 100] if name not in needed]
+            names = [name for name in unneeded[at : at + FILES_A_LEASE] if name not in needed]
             site.ranges.delete(*names)
             _count(garbage, names)
     finally:
-        end_collecting(site)
+        if until is not None:
+            end_collecting(site, until)
     step("collect.deleted")
 
 

@@ -19,7 +19,7 @@ from millpond.versions.graph.commits import get_commit
 from millpond.versions.site import CompactionRules, read_setting
 from millpond.versions.staging.branches import drop_tokens, get_branch, put_branch, sealed
 from millpond.versions.staging.heads import Moving, sweep_tokens
-from millpond.versions.staging.publishing import collections, publish
+from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,9 +59,12 @@ def compact(
     layers = moving.record.sealed
     if not layers:
         return Compacted(False, "nothing is staged")
-    index = (fold or _fold_here)(site, moving.view)
-    step("compaction.folded")
-    switched = publish(site, [index], count, lambda tx: _switch(site, tx, branch, moving, index))
+    try:
+        index = unless_collected(site, count, lambda: (fold or _fold_here)(site, moving.view))
+        step("compaction.folded")
+        switched = publish(site, [index], count, lambda tx: _switch(site, tx, branch, moving, index))
+    except Collected:
+        return Compacted(False, "garbage was collected meanwhile", len(layers))
     step("compaction.switched")
     ms = round(1000 * (site.clock.monotonic() - started))
     site.measures.compacted(done=bool(switched), layers=len(layers), ms=ms)

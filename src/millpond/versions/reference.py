@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,10 +18,12 @@ from millpond.versions.objects.uploads import read_bytes
 from millpond.versions.paging import Block, Listing, Page, page
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.layers import Bounds
+from millpond.versions.staging.publishing import steadily
 from millpond.versions.staging.reads import View, at, find_entry, head_view, view_of, visible
 from millpond.versions.staging.writes import entry_not_found
 
 if TYPE_CHECKING:
+    from millpond.kernel.keys import KeyRange
     from millpond.kernel.space import ReadTransaction
     from millpond.versions.graph.history import Window
     from millpond.versions.site import Site
@@ -64,8 +67,12 @@ class Reference:
 
         Raises: `NotFound`, kind `entry_not_found`.
         """
-        with self._reading() as (tx, view):
-            found = find_entry(self.site, tx, view, path)
+
+        def find() -> Entry | None:
+            with self._reading() as (tx, view):
+                return find_entry(self.site, tx, view, path)
+
+        found = steadily(find)
         if found is None:
             raise entry_not_found(path)
         return found
@@ -91,10 +98,15 @@ class Reference:
     ) -> Page[Entry]:
         """One page of entries, in the order of the paths' bytes, from one moment."""
         listing = Listing(prefix, delimiter, after, amount, reverse)
-        with self._reading() as (tx, view):
-            return page(
-                lambda keys: map(_block, visible(self.site, at(tx), view, Bounds(keys, reverse, amount + 1))), listing
-            )
+
+        def read() -> Page[Entry]:
+            with self._reading() as (tx, view):
+                return page(
+                    lambda keys: map(_block, visible(self.site, at(tx), view, Bounds(keys, reverse, amount + 1))),
+                    listing,
+                )
+
+        return steadily(read)
 
     def entries(self, prefix: str = "", *, after: str = "") -> Iterator[pa.RecordBatch]:
         """All entries as batches with the columns of `objects/entries.py`, in order.
@@ -104,9 +116,13 @@ class Reference:
         keys = starting(prefix)
         if after:
             keys = keys._replace(start=max(keys.start, after.encode() + b"\0"))
-        while True:
+
+        def read(keys: KeyRange) -> pa.RecordBatch | None:
             with self._reading() as (tx, view):
-                batch = next(visible(self.site, at(tx), view, Bounds(keys, rows=ENTRIES_ROWS)), None)
+                return next(visible(self.site, at(tx), view, Bounds(keys, rows=ENTRIES_ROWS)), None)
+
+        while True:
+            batch = steadily(partial(read, keys))
             if batch is None:
                 return
             yield batch

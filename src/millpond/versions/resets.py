@@ -21,7 +21,7 @@ from millpond.versions.objects.staged_rows import TOMBSTONE, encode_entry
 from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch, sealed
 from millpond.versions.staging.heads import Built, Moving, move_head, sweep_tokens
 from millpond.versions.staging.layers import difference_blocks
-from millpond.versions.staging.publishing import collections, publish
+from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
 from millpond.versions.staging.reads import View, is_cleared, uncommitted
 from millpond.versions.staging.segments import write_segment
 from millpond.versions.staging.writes import Below, shown, write_below
@@ -99,9 +99,12 @@ def restore_prefix(site: Site, branch: str, prefix: str, ref: str | None = None,
                 counted[0] += len(found)
                 yield from difference_blocks(_inverse(found))
 
-        index = write_segment(site, blocks())
-        if counted[0] == 0 or _insert(site, branch, moving, Layer(site.clock.random_id(), index.id), count):
-            return counted[0]
+        try:
+            index = unless_collected(site, count, lambda blocks=blocks: write_segment(site, blocks()))  # type: ignore[misc]
+            if counted[0] == 0 or _insert(site, branch, moving, Layer(site.clock.random_id(), index.id), count):
+                return counted[0]
+        except Collected:
+            continue
     raise Conflict("the branch changes too often", kind="branch_moved", branch=branch, hint="try again")
 
 

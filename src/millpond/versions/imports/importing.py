@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.ranges import Spans, fold, write
 from millpond.versions.commits import Message
@@ -38,7 +39,7 @@ from millpond.versions.objects.entries import CHANGES, ENTRIES, IDENTITY
 from millpond.versions.site import COMPRESSION
 from millpond.versions.staging.heads import Built, Moving, check_clean, move_head
 from millpond.versions.staging.layers import Bounds, Stream, combine, index_stream
-from millpond.versions.staging.publishing import check_there, collections
+from millpond.versions.staging.publishing import DELETING, Collected, check_there, collections
 from millpond.versions.staging.segments import push_segment
 
 if TYPE_CHECKING:
@@ -99,12 +100,11 @@ class Imports:
         site, watch = self._site, watch or Watch()
         count = collections(site)
         index, entries = self._write(locations, watch)
-        if collections(site) != count:
-            check_there(site, [index.id])
         words = Message(message, committer, metadata or {}, created)
         spans = Spans.of(keys for location in locations if (keys := replaced(location)) is not None)
 
         def build(moving: Moving) -> Built:
+            _check_written(site, index, count)
             base = site.index(moving.head.tree)
             tree = index.id
             if base.count or "deleted" in index.schema.names:
@@ -142,6 +142,22 @@ class Imports:
         index = write(self._site.ranges, blocks, self._site.boundaries, schema=schema, compression=COMPRESSION)
         step("versions.import_written")
         return index, read.entries
+
+
+def _check_written(site: Site, index: Index, count: int) -> None:
+    """Refuse an index whose files were collected since they were written: its sources were read already.
+
+    Raises: `Unavailable`, kind `ranges_collected`.
+    """
+    if count == collections(site) != DELETING:
+        return
+    try:
+        check_there(site, [index.id])
+    except Collected as error:
+        raise Unavailable(
+            "garbage with the same content was collected during the import", kind="ranges_collected",
+            hint="import again",
+        ) from error  # fmt: skip
 
 
 class _Read:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from millpond.errors import Invalid
@@ -24,7 +25,14 @@ from millpond.kernel.steps import step
 from millpond.versions.graph.commits import Commit, get_commit, put_commit
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
 from millpond.versions.staging.branches import BranchRecord, Layer, drop_tokens, get_branch, put_branch, sealed, without
-from millpond.versions.staging.publishing import LOOK_SECONDS, Collected, check_published, collections
+from millpond.versions.staging.publishing import (
+    LOOK_SECONDS,
+    Collected,
+    check_published,
+    collections,
+    steadily,
+    unless_collected,
+)
 from millpond.versions.staging.reads import View, is_dirty
 
 if TYPE_CHECKING:
@@ -96,12 +104,13 @@ def move_head(
             count = collections(site)
             moving = cast("Moving", site.turns.write(turn, seal))
             step("versions.sealed")
-            if clean and is_dirty(site, site.space.read, moving.view):
-                raise branch_dirty(branch)
-            built = build(moving)
-            step("versions.built")
 
-            def swap(tx: Transaction, moving: Moving = moving, built: Built = built, count: int = count) -> bool:
+            def make(moving: Moving = moving) -> Built:
+                if clean and is_dirty(site, site.space.read, moving.view):
+                    raise branch_dirty(branch)
+                return build(moving)
+
+            def swap(tx: Transaction, moving: Moving, built: Built, count: int) -> bool:
                 check_published(site, tx, count)
                 site.check_writable(tx, branch if act else None, act or "", force=force)
                 done = _swap(site, tx, branch, moving, built)
@@ -112,7 +121,9 @@ def move_head(
                 return done
 
             try:
-                if site.turns.write(turn, swap):
+                built = unless_collected(site, count, make)
+                step("versions.built")
+                if site.turns.write(turn, partial(swap, moving=moving, built=built, count=count)):
                     break
             except Collected:  # what was built may be gone: build again
                 site.clock.wait(threading.Event(), site.clock.monotonic() + LOOK_SECONDS)
@@ -128,11 +139,14 @@ def check_clean(site: Site, branch: str) -> None:
 
     Raises: `NotFound`; `Invalid`, kind `branch_dirty`.
     """
-    with site.space.read() as tx:
-        record = get_branch(tx, site.uid, branch)
-        head = get_commit(tx, site.graph.commits, record.commit_id)
-    view = View(record.layers, record.compacted_index or head.tree, head.tree)
-    if is_dirty(site, site.space.read, view):
+
+    def dirty() -> bool:
+        with site.space.read() as tx:
+            record = get_branch(tx, site.uid, branch)
+            head = get_commit(tx, site.graph.commits, record.commit_id)
+        return is_dirty(site, site.space.read, View(record.layers, record.compacted_index or head.tree, head.tree))
+
+    if steadily(dirty):
         raise branch_dirty(branch)
 
 

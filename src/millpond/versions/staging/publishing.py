@@ -7,18 +7,21 @@ names, and that a collection is about to delete. So collections are counted, and
     collection   …finds garbage… ─ count + 1, deleting ─ looks again, deletes ─ over
 
 Invariants:
-* Nothing is published while a collection deletes, nor after one that deleted during the build: then the builder looks
-  whether its files are there.
-* A collection that died is over when its lease is.
+* Nothing is published while a collection deletes, nor after one that deleted during any part of the build: then the
+  builder looks whether its files are there, and begins to look when no collection deletes.
+* A collection that died is over when its lease is. One that lives renews it before each hundred files, and deletes
+  nothing more when that comes too late; it ends no lease but its own.
+* A builder or a reader at work on a state that nobody names any more may find its files gone: that is no damage. The
+  builder builds again, the reader reads the state that is there now.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from millpond.errors import Conflict, Unavailable
+from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm
 from millpond.ranges import index_name, range_name
 from millpond.versions.keyspaces import COLLECTION
@@ -38,11 +41,20 @@ __all__ = (
     "collections",
     "end_collecting",
     "publish",
+    "renew_collecting",
+    "steadily",
+    "unless_collected",
 )
 
 COLLECTING_MS_MAX = 60_000
 LOOK_SECONDS = 0.02
 TRIES_MAX = 1_000
+DELETING = -1
+"""The number of a collection that is not over: what is built meanwhile is published after another look."""
+MISSING_KINDS = ("range_not_found", "index_not_found")
+"""Kinds of errors for files of states that are missing."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +81,10 @@ def _read(tx: ReadTransaction, uid: str) -> _Count:
 
 
 def collections(site: Site) -> int:
-    """The number of collections so far: read it before building."""
+    """The number of collections so far, to be read before building; `DELETING` while one deletes."""
     with site.space.read() as tx:
-        return _read(tx, site.uid).count
+        found = _read(tx, site.uid)
+    return DELETING if site.clock.now_ms() < found.deleting_until_ms else found.count
 
 
 def check_published(site: Site, tx: ReadTransaction, count: int) -> None:
@@ -102,7 +115,8 @@ def publish(site: Site, indexes: Iterable[str], count: int, change: Callable[[Tr
         except Collected:
             site.clock.wait(never, site.clock.monotonic() + LOOK_SECONDS)
             count = collections(site)
-            check_there(site, names)
+            if count != DELETING:
+                check_there(site, names)
     raise Collected("garbage is being collected for too long", hint="try again")
 
 
@@ -112,10 +126,43 @@ def check_there(site: Site, indexes: Sequence[str]) -> None:
     Raises: `Collected`.
     """
     for id_ in indexes:
-        names = [index_name(id_), *(range_name(entry.id) for entry in site.index(id_).entries)]
-        for name in names:
-            if not site.ranges.exists(name):
-                raise Collected("a range was collected before it was published", object=name, hint="try again")
+        _check_file(site, index_name(id_))
+        for entry in site.index(id_).entries:
+            _check_file(site, range_name(entry.id))
+
+
+def _check_file(site: Site, name: str) -> None:
+    if not site.ranges.exists(name):
+        raise Collected("a range was collected before it was published", object=name, hint="try again")
+
+
+def unless_collected(site: Site, count: int, build: Callable[[], T]) -> T:
+    """The outcome of `build`, which reads states that were there at collection `count`.
+
+    Raises: `Collected` when files of theirs were collected meanwhile: build again; what it raises.
+    """
+    try:
+        return build()
+    except NotFound as error:
+        if error.kind in MISSING_KINDS and (count == DELETING or collections(site) != count):
+            raise Collected("a range was collected while it was read", hint="try again") from error
+        raise
+
+
+def steadily(read: Callable[[], T]) -> T:
+    """The outcome of `read`, which reads again when a file of its state is gone: another state took its place.
+
+    Raises: what it raises, when the same file is missing twice.
+    """
+    missing: object = None
+    for _ in range(TRIES_MAX):
+        try:
+            return read()
+        except NotFound as error:
+            if error.kind not in MISSING_KINDS or error.values.get("object") == missing:
+                raise
+            missing = error.values.get("object")
+    raise Collected("garbage is being collected for too long", hint="try again")
 
 
 def begin_collecting(site: Site) -> int:
@@ -135,6 +182,26 @@ def begin_collecting(site: Site) -> int:
     return site.space.write(begin)
 
 
-def end_collecting(site: Site) -> None:
-    """Let others publish again."""
-    site.space.write(lambda tx: tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(_read(tx, site.uid).count))))
+def renew_collecting(site: Site, until_ms: int) -> int | None:
+    """Go on deleting: the new time by which it must end; None when its time is over: others may have published."""
+    now = site.clock.now_ms()
+
+    def renew(tx: Transaction) -> int | None:
+        found = _read(tx, site.uid)
+        if found.deleting_until_ms != until_ms or now >= until_ms:
+            return None
+        tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count, now + COLLECTING_MS_MAX)))
+        return now + COLLECTING_MS_MAX
+
+    return site.space.write(renew)
+
+
+def end_collecting(site: Site, until_ms: int) -> None:
+    """Let others publish again, unless another collection has begun to delete since."""
+
+    def end(tx: Transaction) -> None:
+        found = _read(tx, site.uid)
+        if found.deleting_until_ms == until_ms:
+            tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count)))
+
+    site.space.write(end)
