@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from millpond.errors import Corrupt
 from millpond.kernel.steps import step
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.parts.part import PartManifest, open_part
+from millpond.maps.parts.part import PartManifest, open_part, read_manifest
 from millpond.maps.parts.touched import read_touched
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.layouts import decode_rows
@@ -35,7 +36,7 @@ from millpond.maps.shard.row_batches import column_of, gathered
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.stores.files import disk_errors, make_folder, move, sync
 
-__all__ = ("Arrived", "MergeReport", "Received", "merge_loads", "merge_parts", "part_rows")
+__all__ = ("Arrived", "MergeReport", "Received", "give_back_first", "merge_loads", "merge_parts", "part_rows")
 
 ROWS_PER_BATCH = 65_536
 
@@ -133,6 +134,21 @@ def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
     if not shard.exists():
         shard.switch(1)
     return True
+
+
+def give_back_first(shard: Shard, folder: Path) -> None:
+    """Undo a first merge that was cut off before its commit: the part has its file again, as it was sealed.
+
+    The merge only appended to the file, for a sealed part has no free pages. Call it while `shard.exclusive()`.
+    """
+    first, place = folder / "data.mdb", generation_folder(shard.folder, 1) / "data.mdb"
+    if first.exists() or not place.exists() or not folder.exists() or shard.version:
+        return
+    shard.close()
+    (shard.folder / "current").unlink(missing_ok=True)
+    step("merge.first_part_withdrawn")
+    os.truncate(place, read_manifest(folder).data_bytes)
+    move(place, first)
 
 
 def _copy(file: Path, folder: Path) -> None:

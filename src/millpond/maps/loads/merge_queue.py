@@ -20,7 +20,7 @@ from itertools import groupby
 from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
 from millpond.maps.loads.attempts import ATTEMPTS_MAX, MergeAttempts
 from millpond.maps.loads.loads import Loads
-from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows
+from millpond.maps.loads.merge import Arrived, Received, give_back_first, merge_loads, part_rows
 from millpond.maps.log.queue import (
     MaintenanceOrder,
     Quarantined,
@@ -186,7 +186,7 @@ def _carry_out(loads: Loads, shard: Shard, order: MaintenanceOrder, merged: Merg
 
 def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> None:
     attempts = MergeAttempts(shard.folder)
-    parts = _without_fatal(loads, attempts, parts, merged)
+    parts = _without_fatal(loads, shard, attempts, parts, merged)
     taken = {queued.part for queued in parts}
     loads.merging.update(taken)
     attempts.begin(taken)
@@ -198,13 +198,14 @@ def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) 
 
 
 def _without_fatal(
-    loads: Loads, attempts: MergeAttempts, parts: Sequence[Queued], merged: Merged
+    loads: Loads, shard: Shard, attempts: MergeAttempts, parts: Sequence[Queued], merged: Merged
 ) -> Sequence[Queued]:  # fmt: skip
     """Quarantine the parts that ended the process before; the others."""
     counts = attempts.counts()
     fatal = [queued for queued in parts if counts.get(queued.part, 0) >= ATTEMPTS_MAX]
     for queued in fatal:
         reason = f"the process ended {counts[queued.part]} times while the part was merged"
+        give_back_first(shard, loads.places.part(queued.part))
         merged.quarantined.append(loads.quarantine(queued, reason))
     attempts.ended(queued.part for queued in fatal)
     return [queued for queued in parts if queued not in fatal]
