@@ -13,6 +13,8 @@ import millpond
 from millpond.cli.main import app
 from millpond.clock import ManualClock
 from millpond.errors import MillpondError
+from millpond.maps.log.node_list import NodeList
+from millpond.nodes.membership.fence import Word
 from tests.nodes.conftest import ClusterHere, free_ports
 from tests.nodes.following import compared, rows, served_again, ticking, until
 
@@ -200,3 +202,16 @@ def test_a_load_for_another_list_is_refused(cluster: ClusterHere) -> None:
     refused = cluster[1].post("/v1/loads", body)
     assert (refused.status, refused.json()["kind"]) == (409, "nodes_changed")
     assert cluster[1].post("/v1/loads", body | {"epoch": 1}).status == 404
+
+
+def test_a_node_that_is_to_be_the_primary_asks_for_a_moment(cluster: ClusterHere) -> None:
+    """It has heard of the list that names it, and has not entered it."""
+    until(lambda: cluster[1].node.answers)
+    fence = cluster[1].node.follower.members.fence
+    nodes = NodeList(0, tuple(cluster.urls)).promoted(cluster.urls[1])
+    cluster[1].node.scheduler.pause("replicate")
+    cluster[1].node.follower.survey.interrupt()
+    cluster[0].node.follower.survey.interrupt()
+    fence.hear(cluster.urls[0], Word(nodes))
+    refused = cluster[1].post("/v1/maps", {"name": "n", "kind": "state"})
+    assert (refused.status, refused.json()["kind"]) == (503, "node_not_ready")

@@ -95,6 +95,8 @@ class Node:
         stops.
         """
         latest = self.follower.members.fence.latest()
+        if not self.leads() and latest.primary == self.url:
+            raise not_ready(self.url, f"it enters the list of epoch {latest.epoch}, which makes it the primary")
         if not self.leads() or (latest.nodes and latest.primary != self.url):
             raise Conflict(
                 "this node is not the primary", kind="not_primary", primary=latest.primary or self.primary,
