@@ -64,7 +64,9 @@ one, the session's setting `spark.millpond.pond` names it. The examples run from
 """
 
 RECORDS = (millpond.LoadResult, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
-SPARK_NAMES = ("start", "register", "load", "load_files", "enrich", "Lookup")
+SPARK_NAMES = (
+    "start", "register", "load", "load_files", "enrich", "Lookup", "compact_branch", "collect_garbage",
+)  # fmt: skip
 """The names of `millpond.spark`, in the order of a first use."""
 ERRORS = [name for name in millpond.__all__ if inspect.isclass(getattr(millpond, name)) and name != "MillpondError"]
 ERRORS = [name for name in ERRORS if issubclass(getattr(millpond, name), millpond.MillpondError)]

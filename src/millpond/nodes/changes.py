@@ -160,7 +160,7 @@ class Changes:
         if not self._has_adopted(url) and self._now() < due:
             raise Unavailable(
                 "the node does not say that it answers nothing any more", kind="node_not_heard", node=url,
-                hint="it is leaving: order it again when the node can be reached, or with --lost when it is off",
+                hint="order it again when the node can be reached; when it is off: millpond node remove URL --lost",
             )  # fmt: skip
 
     # -- what must hold -----------------------------------------------------------------------------------

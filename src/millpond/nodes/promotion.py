@@ -110,7 +110,7 @@ def _need_primary_away(node: Node) -> None:
         return
     if facts["ready"]:
         raise Conflict("the primary answers", kind="primary_there", primary=members.primary,
-                       hint="it can hand over, which risks nothing: leave --without-primary out")  # fmt: skip
+                       hint="it can hand over, which risks nothing: millpond node promote URL")  # fmt: skip
 
 
 def _look(node: Node) -> list[_Vote]:
