@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,7 @@ class JobContext:
         self.receiver, self.copies = Expiring(), Expiring()
         self.primary = "http://n1:7433"
         self.leading = True
+        self.appending = nullcontext[None]
         self.merger.start()
         self.jobs = {job.name: job for job in node_jobs(self)}
 
