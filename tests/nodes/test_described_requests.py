@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 EXAMPLES = 5
 OPERATIONS_MIN = 40
 BUSY = {
-    "disk_full", "map_busy", "merge_failed", "merge_slow", "node_behind", "node_not_ready", "pond_busy",
-    "request_memory_full", "upload_busy",
+    "disk_full", "map_busy", "merge_failed", "merge_slow", "node_behind", "node_not_heard", "node_not_ready",
+    "pond_busy", "request_memory_full", "upload_busy",
 }  # fmt: skip
 """Errors of status 503 that a request may bring about, or meet."""
 BINARY = ("application/vnd.apache.arrow.stream", "application/vnd.millpond.part", "application/octet-stream")

@@ -34,8 +34,8 @@ SAMPLE = ((PRIMARY, "load.committed"), (REPLICA, "merge.dequeued"), (NEWCOMER, "
 ELSEWHERE = (
     "part", "upload", "spark", "epoch", "snapshot", "narrow", "ranges.fetched", "ranges.index_fetched",
     "ranges.one_fetched", "fetch", "clone.map_fetched", "clone.map_switched", "merge.quarantine_moved", "retry",
-    "merge.first_part_moved", "maintenance.swept", "publish", "what.has_just_happened", "backup", "prune", "restore",
-    "versions", "compaction", "collect", "receive.unpacked",
+    "merge.first_part", "nodes", "promotion", "maintenance.swept", "publish",
+    "what.has_just_happened", "backup", "prune", "restore", "versions", "compaction", "collect", "receive.unpacked",
 )  # fmt: skip
 
 

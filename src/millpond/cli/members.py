@@ -182,4 +182,4 @@ def _show(found: dict[str, Any], json: bool, done: str, already: str) -> None:
     console.say(done if found["changed"] else already)
     console.say(f"epoch {found['epoch']}: {', '.join(found['nodes'])}")
     if found["pending"]:
-        console.say(f"not there yet, and following by themselves: {', '.join(found['waiting'])}")
+        console.say(f"not there yet, and following by themselves: {', '.join(found['pending'])}")
