@@ -115,6 +115,13 @@ class JobContext:
         """Run a job; the summary it gives."""
         return self.jobs[name].work(threading.Event())
 
+    def advance(self, ms: int) -> None:
+        """Let time pass when the merger is idle: a merge during which days pass would be followed by a rest."""
+        idle = threading.Event()
+        while any(entry["working"] for entry in self.merger.status()):
+            idle.wait(0.001)
+        self.clock.advance(ms)
+
     def position(self) -> int:
         return self.pond.log.position()[0]
 
@@ -164,15 +171,15 @@ def test_nothing_is_ordered_while_nothing_can_have_changed(node: JobContext) -> 
     position = node.position()
     for _ in range(60):
         assert node.run("condense").summary == node.run("retain").summary == "nothing to do in 1 map"
-        node.clock.advance(20 * MINUTE)
+        node.advance(20 * MINUTE)
     assert node.position() == position, "20 hours: the last row is not a day old yet"
-    node.clock.advance(4 * HOUR)
+    node.advance(4 * HOUR)
     assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
     position = node.position()
-    node.clock.advance(30 * DAY)
+    node.advance(30 * DAY)
     assert node.run("condense").summary == "nothing to do in 1 map", "no row is left that could come of age"
     assert node.run("retain").summary == "nothing to do in 1 map"
-    node.clock.advance(70 * DAY)
+    node.advance(70 * DAY)
     assert node.run("retain").summary == "retained 1 of 1 map, 1 row fewer"
 
 
@@ -182,7 +189,7 @@ def test_a_load_asks_for_maintenance_again_but_not_before_the_next_step(node: Jo
     owner(node, [NOW - 4 * DAY + number for number in range(5)])
     position = node.position()
     assert node.run("condense").summary == "nothing to do in 1 map"
-    node.clock.advance(DAY // 100)
+    node.advance(DAY // 100)
     assert node.run("condense").summary == "condensed 1 of 1 map, 5 rows fewer"
     assert node.position() == position + 1
 
@@ -195,12 +202,12 @@ def test_steps_are_no_shorter_than_the_interval_and_no_longer_than_a_day(node: J
     for number in range(1, 5):
         owner(node, [NOW - 2 * HOUR + number], name="short")
         owner(node, [NOW + number], name="long")
-        node.clock.advance(5 * MINUTE)
+        node.advance(5 * MINUTE)
         node.run("condense")
         node.run("retain")
     orders = [(entry.kind, entry.maps[0]) for entry in node.pond.log.entries(0) if entry.kind in ("condense", "retain")]
     assert orders == [("condense", "short"), ("retain", "long"), ("condense", "short"), ("condense", "short")]
-    node.clock.advance(DAY)
+    node.advance(DAY)
     assert node.run("retain").numbers["ordered"] == 1
 
 
@@ -208,14 +215,14 @@ def test_rows_that_age_by_their_update_come_of_age_with_their_load(node: JobCont
     owner(node, [NOW - 3 * DAY], retain="10d", retain_by="update_time")
     assert node.run("retain").summary == "retained 1 of 1 map, 0 rows fewer"
     position = node.position()
-    node.clock.advance(10 * DAY - 2 * HOUR)
+    node.advance(10 * DAY - 2 * HOUR)
     node.run("retain")
     assert node.pond.map("owner").info()["rows"] == 1
-    node.clock.advance(5 * HOUR)
+    node.advance(5 * HOUR)
     assert node.run("retain").summary == "retained 1 of 1 map, 1 row fewer"
     assert node.position() <= position + 2
     position = node.position()
-    node.clock.advance(10 * DAY)
+    node.advance(10 * DAY)
     assert node.run("retain").summary == "nothing to do in 1 map"
     assert node.position() == position
 
@@ -239,9 +246,9 @@ def test_sessions_come_of_age_by_their_start(node: JobContext) -> None:
         [{"key": "ann", "start": moment(NOW + at * HOUR), "end": moment(NOW + (at + 2) * HOUR)} for at in (-30, -29, 5)]
     )
     assert node.run("condense").summary == "condensed 1 of 1 map, 1 row fewer"
-    node.clock.advance(28 * HOUR)
+    node.advance(28 * HOUR)
     assert node.run("condense").summary == "nothing to do in 1 map"
-    node.clock.advance(2 * HOUR)
+    node.advance(2 * HOUR)
     assert node.run("condense").numbers["ordered"] == 1
 
 
@@ -262,7 +269,7 @@ def test_what_was_ordered_is_known_from_the_log_also_after_a_restart(node: JobCo
 
 def test_what_the_log_has_forgotten_counts_as_never_ordered(node: JobContext) -> None:
     owner(node, [NOW - 3 * DAY, NOW - 2 * DAY], condense="1d")
-    node.clock.advance(8 * DAY)
+    node.advance(8 * DAY)
     assert node.run("cleanup").numbers["parts"] == 1
     with pytest.raises(NotFound):
         node.pond.log.entries(0)
@@ -336,7 +343,7 @@ def test_snapshots_follow_maps_that_somebody_reads(node: JobContext) -> None:
     first = read.freeze().id
     owner(node, [NOW - HOUR], name="read")
     assert node.run("snapshot").summary == "nothing to do in 2 maps", "it is younger than min_time_to_keep_snapshots"
-    node.clock.advance(11 * MINUTE)
+    node.advance(11 * MINUTE)
     assert node.run("snapshot").summary == "froze 1 of 2 maps"
     assert node.run("snapshot").summary == "nothing to do in 2 maps"
     assert node.pond.map("read").info()["snapshot"] != first
@@ -346,7 +353,7 @@ def test_snapshots_follow_maps_that_somebody_reads(node: JobContext) -> None:
 
 def test_a_clock_set_back_does_not_keep_a_snapshot_old(node: JobContext) -> None:
     read = owner(node, [NOW - DAY])
-    node.clock.advance(DAY)
+    node.advance(DAY)
     read.freeze()
     owner(node, [NOW - HOUR])
     node.clock.now -= DAY
@@ -431,7 +438,7 @@ def test_cleanup_removes_what_is_too_old_and_closes_what_is_idle(node: JobContex
     node.receiver.count, node.copies.count = 2, 1
     outcome = node.run("cleanup")
     assert outcome.summary == "2 uploads expired, 1 copy removed"
-    node.clock.advance(8 * DAY)
+    node.advance(8 * DAY)
     outcome = node.run("cleanup")
     assert outcome.summary == "2 kept parts expired, 1 idle map closed"
     assert node.pond.parts.list() == []
