@@ -162,8 +162,7 @@ def test_an_upload_that_is_cut_is_gone_on_with(story: Story, after: int) -> None
     before = proxy.bytes_up
     story.bring(name, rows)
     assert trouble.struck.is_set()
-    # On a busy machine it is at times begun again, once: then its bytes come twice, and no more often.
-    assert proxy.bytes_up - before < 11 << 20
+    assert proxy.bytes_up - before < 6 << 20
     story.check(full=False)
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import xxhash
 
 from millpond.errors import Conflict, Corrupt
+from millpond.kernel.steps import listening
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter, verify_part
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
@@ -77,12 +79,16 @@ class Writer:
 
     def cut(self, part: PartFile, data: bytes, stop: int) -> None:
         """Begin an upload, and cut the connection when so many bytes were sent."""
+        self.begin(part, data, stop).close()
+
+    def begin(self, part: PartFile, data: bytes, stop: int) -> http.client.HTTPConnection:
+        """Begin an upload; the connection, on which no more than so many bytes were sent."""
         line = http.client.HTTPConnection(urlsplit(self.node.url).netloc)
         line.putrequest("PUT", f"/v1/parts/{part.manifest.id}/upload")
         for name, value in {**self.headers(data), "Content-Length": str(len(data))}.items():
             line.putheader(name, value)
         line.endheaders(data[:stop])
-        line.close()
+        return line
 
     def leftovers(self) -> list[Path]:
         uploads = self.node.pond.folder / "uploads"
@@ -130,6 +136,19 @@ def test_a_lost_connection_leaves_what_came(writer: Writer) -> None:
     writer.cut(part, data, 400_000)
     writer.node.until(lambda: writer.state(part)["offset"] == 400_000)
     writer.node.until(lambda: writer.send(part, data, 400_000).json() == HERE)
+
+
+def test_who_asks_how_far_a_broken_upload_came_waits_for_its_last_bytes(writer: Writer) -> None:
+    """Of a long part the turn is taken before its bytes are waited for, so no late writer changes that offset."""
+    part, data = writer.part(count=120_000)
+    began = threading.Event()
+    with listening(lambda step: began.set() if step == "receive.began" else None), ThreadPoolExecutor(1) as pool:
+        line = writer.begin(part, data, 100_000)
+        assert began.wait(60)
+        asked = pool.submit(open_upload, writer, part, data)
+        line.close()
+        assert asked.result().json() == {"state": "partial", "offset": 100_000}
+    assert writer.send(part, data, 100_000).json() == HERE
 
 
 def test_a_connection_may_be_lost_anywhere(writer: Writer) -> None:

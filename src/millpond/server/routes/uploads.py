@@ -238,11 +238,16 @@ async def _receive(
 ) -> UploadState:
     """Take the body; `sent`: how many bytes are announced.
 
+    The turn of a long body is taken before its bytes are waited for: a writer whose connection was lost, and who asks
+    how far it came, is answered when those bytes are written.
+
     Raises: `RequestError` when what came is damaged; else as `UploadSession`.
     """
     silence = request.app.state.node.settings.read_timeout / 1000
     count = request.app.state.metrics.upload_bytes.inc
     pieces = _pieces(_heard(request, silence), piece_bytes)
+    if sent is None or sent > piece_bytes():
+        return await _receive_long(request, receiver, offer, pieces)
     first: list[bytes] = await anext(pieces, [])
     came = sum(len(chunk) for chunk in first)
     if came != sent:
