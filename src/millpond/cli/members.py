@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,17 +63,13 @@ def promote(
     """
     from millpond.client.transport import Connection
 
-    url, nodes = _nodes(node, pond)
-    order = {"url": url, "without_primary": without_primary}
-    try:
-        _learn(nodes)
+    with _nodes(node, pond) as (url, nodes):
+        order = {"url": url, "without_primary": without_primary}
         found = (
             _post(Connection(url, nodes.settings), "promote", order)
             if without_primary
-            else nodes.on_primary(lambda primary: _post(primary, "promote", order))
+            else _ordered(nodes, "promote", order)
         )
-    finally:
-        nodes.close()
     _show(found, json, f"{url} is the primary", f"{url} is the primary already")
 
 
@@ -86,23 +84,18 @@ def add(
     """Make a node that has everything a member: from then on it answers, and loads wait for it."""
     from millpond.errors import Unavailable
 
-    url, nodes = _nodes(node, pond)
     never, tries = threading.Event(), 0
-    try:
-        _learn(nodes)
-        with console.progress(f"{url} takes what the others have", quiet=json):
-            while True:
-                try:
-                    found = nodes.on_primary(lambda primary: _post(primary, "add", {"url": url}))
-                    break
-                except Unavailable as error:
-                    tries += 1
-                    starting = error.kind == "node_not_heard" and tries < _STARTING_TRIES
-                    if not wait or not (error.kind == "node_not_level" or starting):
-                        raise
-                never.wait(_PAUSE_SECONDS)
-    finally:
-        nodes.close()
+    with _nodes(node, pond) as (url, nodes), console.progress(f"{url} takes what the others have", quiet=json):
+        while True:
+            try:
+                found = _ordered(nodes, "add", {"url": url})
+                break
+            except Unavailable as error:
+                tries += 1
+                starting = error.kind == "node_not_heard" and tries < _STARTING_TRIES
+                if not wait or not (error.kind == "node_not_level" or starting):
+                    raise
+            never.wait(_PAUSE_SECONDS)
     _show(found, json, f"{url} is a node of the pond", f"{url} is a node of the pond already")
 
 
@@ -115,12 +108,8 @@ def remove(
     json: Json = False,
 ) -> None:
     """Take a node out of the pond: it answers nothing any more, and no load waits for it."""
-    url, nodes = _nodes(node, pond)
-    try:
-        _learn(nodes)
-        found = nodes.on_primary(lambda primary: _post(primary, "remove", {"url": url, "lost": lost}))
-    finally:
-        nodes.close()
+    with _nodes(node, pond) as (url, nodes):
+        found = _ordered(nodes, "remove", {"url": url, "lost": lost})
     _show(found, json, f"{url} is removed: stop it", f"{url} is no node of the pond")
 
 
@@ -151,8 +140,12 @@ def reset(
 # -- orders -------------------------------------------------------------------------------------------
 
 
-def _nodes(node: str, pond: str | None) -> tuple[str, Nodes]:
-    """The address of the node, and the pond's nodes: the token goes to those that are named here or in the settings."""
+@contextmanager
+def _nodes(node: str, pond: str | None) -> Iterator[tuple[str, Nodes]]:
+    """The address of the node, and the pond's nodes by the latest list that one of them has.
+
+    The token goes to those that are named here or in the settings.
+    """
     from millpond.client.connections import node_urls
     from millpond.client.transport import Nodes
     from millpond.settings import load_settings
@@ -160,13 +153,17 @@ def _nodes(node: str, pond: str | None) -> tuple[str, Nodes]:
     settings = load_settings()
     url = node_urls(node)[0]
     places = [*node_urls(pond or settings.nodes or url), url]
-    return url, Nodes(dict.fromkeys(places), settings)
+    nodes = Nodes(dict.fromkeys(places), settings)
+    try:
+        nodes.learn()
+        nodes.relearn()
+        yield url, nodes
+    finally:
+        nodes.close()
 
 
-def _learn(nodes: Nodes) -> None:
-    """Take the latest list that a node has."""
-    nodes.learn()
-    nodes.relearn()
+def _ordered(nodes: Nodes, what: str, order: dict[str, Any]) -> dict[str, Any]:
+    return nodes.on_primary(lambda primary: _post(primary, what, order))
 
 
 def _post(connection: Any, what: str, order: dict[str, Any]) -> dict[str, Any]:
