@@ -145,9 +145,9 @@ def test_who_asks_how_far_a_broken_upload_came_waits_for_its_last_bytes(writer: 
     with listening(lambda step: began.set() if step == "receive.began" else None), ThreadPoolExecutor(1) as pool:
         line = writer.begin(part, data, 100_000)
         assert began.wait(60)
-        asked = pool.submit(open_upload, writer, part, data)
+        answer = pool.submit(open_upload, writer, part, data)
         line.close()
-        assert asked.result().json() == {"state": "partial", "offset": 100_000}
+        assert answer.result().json() == {"state": "partial", "offset": 100_000}
     assert writer.send(part, data, 100_000).json() == HERE
 
 
