@@ -21,6 +21,8 @@ import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.events import Events
 from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.maps.loads.load import Loading, LoadResult, commit_load, host_name, writer_folder
 from millpond.maps.loads.loads import FOLDERS, Loads, sweep_pond
@@ -87,8 +89,8 @@ class Pond:
     """An open pond. Use it as a context manager, or `close` it.
 
     `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see
-    `create_map` and `map`; repositories in `repositories`. `loads` and `loading` are for those who keep the pond, not
-    for those who use it.
+    `create_map` and `map`; repositories in `repositories`, streams of events in `events`. `loads` and `loading` are for
+    those who keep the pond, not for those who use it.
     """
 
     def __init__(
@@ -123,6 +125,9 @@ class Pond:
                 namespace=place.namespace,
             )  # fmt: skip
             opened.callback(self.repositories.close)
+            streams = EmbeddedStore(self.space, clock)
+            opened.callback(streams.close)
+            self.events = Events(streams, clock)
             self._recover()
             self._resources = opened.pop_all()
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Internal
+from millpond.events.names import StreamName
 from millpond.kernel.keys import EVERYTHING, encode
 from millpond.kernel.keyspace import REGISTRY, Registry, Scope
 from millpond.maps.log.clone import CLONE_FORMAT, Clone, adopt_clone, clone_folder, write_quarantine, write_state
@@ -93,8 +94,9 @@ def rows_of(pond: Pond) -> dict[str, int]:
 
 
 def names_of(*scopes: Scope) -> set[str]:
-    """The keyspaces of maps; those of versions have a pond of their own below."""
-    return {name for keyspace in REGISTRY.of(*scopes) if not (name := str(keyspace)).startswith("versions/")}
+    """The keyspaces of maps; those of versions and of events have ponds of their own below."""
+    others = ("versions/", "events/")
+    return {name for keyspace in REGISTRY.of(*scopes) if not (name := str(keyspace)).startswith(others)}
 
 
 @pytest.fixture
@@ -136,6 +138,16 @@ def test_a_pond_with_repositories_has_no_row_outside_the_keyspaces(tmp_path: Pat
         main.put("b/1", b"three")
         repository.create_tag("v1", "main")
         assert "versions/staged/<token>/<path>" in rows_of(pond)
+        assert pond.verify().ok
+
+
+def test_a_pond_with_streams_has_no_row_outside_the_keyspaces(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=DAY)) as pond:
+        pond.events.append("etl", "nightly", [b"one"], source="kafka:jobs/0", positions=[7])
+        pond.events.store.close_day(StreamName("etl", "nightly"), 1)
+        names = {str(keyspace) for keyspace in REGISTRY.of() if str(keyspace).startswith("events/")}
+        assert {name for name in rows_of(pond) if name.startswith("events/")} == names
+        assert [event.payload for event in pond.events.read("etl", "nightly")] == [b"one"]
         assert pond.verify().ok
 
 

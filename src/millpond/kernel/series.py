@@ -10,6 +10,7 @@ Invariants:
 * positions grow: only a segment with a position after the newest is adopted;
 * adopted twice it is one segment: as long as it is listed, and, where the series has `absorbed`, until it is forgotten;
 * a segment leaves from the oldest end, or is removed with all memory of it; one that left may be put back in its place;
+* neighbours are substituted by one segment, if they are what was seen; only in a series that remembers no ids;
 * every listed segment has its id among `absorbed`, with its own position;
 * `absorbed` is bounded by its part, which says how far back it remembers (`forget`). A part whose ids never come again,
   or that drops whole series, has none.
@@ -20,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millpond.errors import Conflict, Corrupt
+from millpond.errors import Conflict, Corrupt, Fenced
 from millpond.json_forms import JsonForm
 from millpond.kernel.segments import Segment
 
@@ -73,6 +74,14 @@ class Series(Generic[A]):
         for key, value in tx.scan(self.segments.range()):
             yield self._parse(key, value)
 
+    def between(self, tx: ReadTransaction, start: int, stop: int) -> list[Listed[A]]:
+        """The segments at positions from `start` up to, without, `stop`, oldest first.
+
+        Raises:
+            Corrupt: a row is not what a series writes.
+        """
+        return [self._parse(key, value) for key, value in tx.scan(self.segments.range((start,), (stop,)))]
+
     def find(self, tx: ReadTransaction, id_: str) -> Listed[A] | None:
         """The segment of that id while it is listed; for a series that remembers its segments.
 
@@ -121,6 +130,23 @@ class Series(Generic[A]):
         tx.put(self.segments.pack(segment.position), _ROW.encode(row))
         if self.absorbed is not None:
             tx.put(self.absorbed.pack(segment.id), segment.position.to_bytes(8, "big"))
+
+    def substitute(self, tx: Transaction, inputs: Sequence[Listed[A]], output: Segment, about: A) -> None:
+        """Put one segment in the place of neighbours: at the position of the newest of them.
+
+        Raises:
+            Fenced: the inputs are not listed any more as they are given, or others stand between them.
+        """
+        assert self.absorbed is None and inputs and output.position == inputs[-1].segment.position
+        start, stop = inputs[0].segment.position, inputs[-1].segment.position + 1
+        if self.between(tx, start, stop) != list(inputs):
+            raise Fenced(
+                "the segments are no longer what they were", kind="segments_moved",
+                segments=tuple(listed.segment.id for listed in inputs),
+                hint="drop what was made of them, and begin anew",
+            )  # fmt: skip
+        tx.delete_range(self.segments.range((start,), (stop,)))
+        self.put_back(tx, output, about)
 
     def retire(self, tx: Transaction, positions: Sequence[int]) -> None:
         """Take out the oldest segments, at these positions, oldest first; they stay absorbed.

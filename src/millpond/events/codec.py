@@ -1,0 +1,207 @@
+"""Batches of events as bytes; drawn in `docs/format/events.md`.
+
+A batch stands for consecutive events of one stream. Its header tells their number and their first and last id, so that
+a reader skips a batch without unpacking it. The body holds columns: what is alike stands together, and compresses well.
+
+Invariants:
+* `decode(encode(events))` are the same events, whatever the codec;
+* damage anywhere, in the header or the body, is found: `Corrupt`;
+* a batch has at most `BATCH_PLAIN_BYTES` before compression, or one event.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from itertools import accumulate, pairwise, repeat
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from millpond.errors import Corrupt, Invalid
+from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event
+
+__all__ = ("BATCH_PLAIN_BYTES", "Codec", "Header", "decode", "encode", "pack", "read_header")
+
+BATCH_PLAIN_BYTES = 4 * 1024 * 1024
+VERSION = 1
+ZSTD_LEVEL = 3
+PLAIN_BYTES_MAX = 2 * EVENT_BYTES_MAX + (1 << 20)
+"""No batch is larger: a header that says so is damaged, and its memory is not asked for."""
+
+_HEAD = struct.Struct("<BBHIIqqQ")
+_HAS_HEADERS = 1
+
+
+class Codec(IntEnum):
+    """The form of a body."""
+
+    NONE = 0
+    ZSTD = 1
+
+
+class Header(NamedTuple):
+    """The beginning of a batch. `plain_bytes` are those of the body before compression."""
+
+    codec: Codec
+    flags: int
+    events: int
+    plain_bytes: int
+    first_id: int
+    last_id: int
+
+
+def encode(events: Sequence[Event], codec: Codec = Codec.NONE) -> bytes:
+    """The bytes of consecutive events."""
+    ids, times, payloads, kinds, headers = zip(*events, strict=True)
+    return pack(ids, times, payloads, kinds, headers, codec)
+
+
+def pack(
+    ids: Sequence[int], times: Sequence[int], payloads: Sequence[bytes], kinds: Sequence[str],
+    headers: Sequence[Mapping[str, str]], codec: Codec = Codec.NONE,
+) -> bytes:  # fmt: skip
+    """The bytes of consecutive events that come as columns."""
+    count = len(ids)
+    assert 0 < count == len(times) == len(payloads) == len(kinds) == len(headers)
+    flags = _HAS_HEADERS if any(headers) else 0
+    pieces = [
+        struct.pack(f"<{count - 1}q", *[later - earlier for earlier, later in pairwise(ids)]),
+        struct.pack(f"<{count}q", times[0], *[later - earlier for earlier, later in pairwise(times)]),
+        struct.pack(f"<{count}I", *map(len, payloads)),
+        _packed_kinds(kinds),
+    ]
+    if flags & _HAS_HEADERS:
+        texts = [msgspec.json.encode(dict(some)) if some else b"" for some in headers]
+        pieces += [struct.pack(f"<{count}I", *map(len, texts)), *texts]
+    body = b"".join((*pieces, *payloads))
+    stored = _ZSTD.compress(body, asbytes=True) if codec is Codec.ZSTD else body
+    if len(stored) >= len(body):
+        codec, stored = Codec.NONE, body
+    head = (VERSION, codec, flags, count, len(body), ids[0], ids[-1])
+    return _HEAD.pack(*head, _checksum(head, stored)) + stored
+
+
+def _packed_kinds(kinds: Sequence[str]) -> bytes:
+    """The different kinds, then for each event the number of its kind; that of a single kind is left out."""
+    places: dict[str, int] = {}
+    numbers = [places.setdefault(kind, len(places)) for kind in kinds]
+    texts = [kind.encode() for kind in places]
+    table = [struct.pack("<I", len(texts)), *(struct.pack("<B", len(text)) + text for text in texts)]
+    return b"".join(table) + (struct.pack(f"<{len(numbers)}I", *numbers) if len(texts) > 1 else b"")
+
+
+def read_header(data: bytes) -> Header:
+    """The header of a batch, without a look at its body.
+
+    Raises:
+        Corrupt: there is none.
+        Invalid: another version wrote it.
+    """
+    if len(data) < _HEAD.size:
+        raise _damaged("it is too short", data)
+    version, codec, flags, count, plain_bytes, first_id, last_id, _ = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise Invalid(
+            f"a batch of events has format {version}, and this version of Millpond reads {VERSION}",
+            kind="events_format", hint="read it with the version of Millpond that wrote it",
+        )  # fmt: skip
+    if codec > max(Codec) or not count or plain_bytes > PLAIN_BYTES_MAX or not 0 < first_id <= last_id:
+        raise _damaged("its header is not understood", data)
+    return Header(Codec(codec), flags, count, plain_bytes, first_id, last_id)
+
+
+def decode(data: bytes, after: int = 0) -> list[Event]:
+    """The events of a batch whose ids are greater than `after`.
+
+    Raises:
+        Corrupt: the bytes are not what `encode` wrote.
+        Invalid: another version wrote it.
+    """
+    header = read_header(data)
+    if header.last_id <= after:
+        return []
+    head = (VERSION, header.codec, header.flags, header.events, header.plain_bytes, header.first_id, header.last_id)
+    stored = memoryview(data)[_HEAD.size :]
+    if _HEAD.unpack_from(data)[-1] != _checksum(head, stored):
+        raise _damaged("its checksum differs", data)
+    try:
+        events = list(_unpacked(header, _plain(header, stored)))
+    except (struct.error, ValueError, IndexError, pa.ArrowException, msgspec.MsgspecError) as error:
+        raise _damaged("its columns are not understood", data) from error
+    if events[0].number != header.first_id or events[-1].number != header.last_id:
+        raise _damaged("its ids differ from its header", data)
+    if header.first_id <= after:
+        events = [event for event in events if event.number > after]
+    return events
+
+
+def _plain(header: Header, stored: memoryview) -> bytes:
+    if header.codec is Codec.NONE:
+        plain = bytes(stored)
+    else:
+        plain = _ZSTD.decompress(stored, decompressed_size=header.plain_bytes, asbytes=True)
+    if len(plain) != header.plain_bytes:
+        raise ValueError(f"{len(plain)} bytes")
+    return plain
+
+
+def _unpacked(header: Header, plain: bytes) -> Iterator[Event]:
+    count, at = header.events, 0
+    ids = accumulate(struct.unpack_from(f"<{count - 1}q", plain, at), initial=header.first_id)
+    at += 8 * (count - 1)
+    times = accumulate(struct.unpack_from(f"<{count}q", plain, at))
+    at += 8 * count
+    lengths = struct.unpack_from(f"<{count}I", plain, at)
+    kinds, at = _unpacked_kinds(count, plain, at + 4 * count)
+    headers: Iterable[Mapping[str, str]] = repeat(NO_HEADERS, count)
+    if header.flags & _HAS_HEADERS:
+        headers, at = _unpacked_headers(count, plain, at)
+    stops = list(accumulate(lengths, initial=at))
+    if stops[-1] != len(plain):
+        raise ValueError("lengths differ")
+    payloads = [plain[start:stop] for start, stop in pairwise(stops)]
+    return map(Event, ids, times, payloads, kinds, headers)
+
+
+def _unpacked_kinds(count: int, plain: bytes, at: int) -> tuple[Iterable[str], int]:
+    (different,) = struct.unpack_from("<I", plain, at)
+    if not 0 < different <= count:
+        raise ValueError("no kinds")
+    at += 4
+    kinds: list[str] = []
+    for _ in range(different):
+        stop = at + 1 + plain[at]
+        kinds.append(plain[at + 1 : stop].decode())
+        at = stop
+    if different == 1:
+        return repeat(kinds[0], count), at
+    numbers = struct.unpack_from(f"<{count}I", plain, at)
+    return [kinds[number] for number in numbers], at + 4 * count
+
+
+def _unpacked_headers(count: int, plain: bytes, at: int) -> tuple[list[Mapping[str, str]], int]:
+    lengths = struct.unpack_from(f"<{count}I", plain, at)
+    stops = list(accumulate(lengths, initial=at + 4 * count))
+    texts = [plain[start:stop] for start, stop in pairwise(stops)]
+    return [_HEADERS.decode(text) if text else NO_HEADERS for text in texts], stops[-1]
+
+
+def _checksum(head: tuple[Any, ...], stored: bytes | memoryview) -> int:
+    hashed = xxhash.xxh3_64(_HEAD.pack(*head, 0))
+    hashed.update(stored)
+    return hashed.intdigest()
+
+
+def _damaged(reason: str, data: bytes) -> Corrupt:
+    return Corrupt(
+        f"a batch of events is damaged: {reason}", kind="events_damaged", bytes=len(data), begin=data[:16].hex(),
+        hint="restore the pond from a backup",
+    )  # fmt: skip
+
+
+_ZSTD = pa.Codec("zstd", compression_level=ZSTD_LEVEL)
+_HEADERS = msgspec.json.Decoder(dict[str, str])

@@ -1,0 +1,122 @@
+"""Appending to a stream: ids, days and the source position are decided in the transaction that stores the events."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt
+from millpond.events.codec import pack
+from millpond.events.days import DAY_MAX, day_of, runs_of
+from millpond.events.embedded.registry import put_head
+from millpond.events.embedded.rows import NO_DAY, Head, adopt_segment, keys_of
+from millpond.events.event import Appended
+from millpond.events.ids import first_id
+from millpond.events.index import Day, DaySegment, State
+from millpond.kernel.scans import put_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millpond.events.embedded.rows import Keys
+    from millpond.events.event import EventBatch, NewEvent
+    from millpond.events.protocol import StreamRules
+    from millpond.kernel.space import ReadTransaction, Transaction
+
+__all__ = ("append_events", "close_open_day")
+
+ROW_BYTES = 64 * 1024
+"""Events of one batch share a row up to so many bytes: a page of a reader is cut between rows."""
+_POSITION_BYTES = 16
+
+
+def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: StreamRules) -> Appended:
+    """Append a checked batch to its stream, in the caller's transaction."""
+    keys = keys_of(batch.stream)
+    before = Head.read(tx, keys)
+    head = before or Head(batch.stream)
+    stored_before = _stored_before(tx, keys, batch)
+    events = batch.events[stored_before:]
+    if not events:
+        return Appended(0, stored_before, 0, head.last_id)
+    first = first_id(head.last_id, now_ms, len(events))
+    floor = _floor_day(head, now_ms)
+    for run in runs_of([event[0] for event in events], floor, now_ms + rules.ahead_ms):
+        if head.open is None or run.day > head.open.day:
+            head = _begun(close_open_day(tx, keys, head), run.day)
+        head = _put_events(tx, keys, head, events[run.start : run.stop], first + run.start)
+    if batch.source:
+        tx.put(keys.sources.pack(batch.source), batch.positions[-1].to_bytes(_POSITION_BYTES, "big"))
+    put_head(tx, keys, before, head)
+    return Appended(len(events), stored_before, first, head.last_id)
+
+
+def close_open_day(tx: Transaction, keys: Keys, head: Head) -> Head:
+    """The head without its open day, which is listed as closed; the caller writes it."""
+    if head.open is not None:
+        adopt_segment(tx, keys, DaySegment(State.CLOSED, (head.open,), head.open_stored))
+    return replace(head, open=None, open_stored=0)
+
+
+def _begun(head: Head, day: int) -> Head:
+    """The head with a new last day; the registry lists a stream from its oldest day on."""
+    return replace(
+        head, last_day=day, forget_day=NO_DAY,
+        compress_day=day if head.compress_day == NO_DAY else head.compress_day,
+        expire_day=day if head.expire_day == NO_DAY else head.expire_day,
+    )  # fmt: skip
+
+
+def _stored_before(tx: ReadTransaction, keys: Keys, batch: EventBatch) -> int:
+    """The number of events at the begin of a batch that were stored with an earlier one."""
+    row = tx.get(keys.sources.pack(batch.source)) if batch.source else None
+    if row is None:
+        return 0
+    if len(row) != _POSITION_BYTES:
+        raise Corrupt("the position of a source cannot be read", kind="events_damaged", source=batch.source)
+    return bisect_right(batch.positions, int.from_bytes(row, "big"))
+
+
+def _floor_day(head: Head, now_ms: int) -> int:
+    """The day before which no event goes: the open day; a new one, where the last day is closed."""
+    if head.open is not None:
+        return head.open.day
+    if head.last_day == NO_DAY:
+        return 0
+    return min(max(head.last_day + 1, day_of(now_ms)), DAY_MAX)
+
+
+def _put_events(tx: Transaction, keys: Keys, head: Head, events: Sequence[NewEvent], first: int) -> Head:
+    """Put the rows of events that belong to the last day; the head with them."""
+    times, payloads, kinds, headers = zip(*events, strict=True)
+    sizes = [len(payload) for payload in payloads]
+    if any(headers):
+        sizes = [
+            size + sum(len(name.encode()) + len(text.encode()) for name, text in some.items())
+            for size, some in zip(sizes, headers, strict=True)
+        ]  # fmt: skip
+    rows: list[tuple[bytes, bytes]] = []
+    for start, stop in _cuts(sizes):
+        ids = range(first + start, first + stop)
+        row = pack(ids, times[start:stop], payloads[start:stop], kinds[start:stop], headers[start:stop])
+        rows.append((keys.batches.pack(ids[-1]), row))
+    put_rows(tx, rows)
+    last, size = first + len(events) - 1, sum(sizes)
+    opened = Day(head.last_day, first, last, len(events), size) if head.open is None else None
+    grown = opened or (head.open and head.open.grown(last, len(events), size))
+    return replace(head, open=grown, open_stored=head.open_stored + sum(len(row) for _, row in rows), last_id=last)
+
+
+def _cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The beginnings and ends of rows: whole events, up to `ROW_BYTES`, at least one."""
+    if sum(sizes) <= ROW_BYTES:
+        yield 0, len(sizes)
+        return
+    start, before = 0, 0
+    for place, total in enumerate(accumulate(sizes)):
+        if total - before > ROW_BYTES and place > start:
+            yield start, place
+            start, before = place, total - sizes[place]
+    yield start, len(sizes)

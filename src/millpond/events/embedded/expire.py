@@ -1,0 +1,109 @@
+"""Dropping days: first their events are hidden, then their rows go, then the days leave the index.
+
+Each write drops a bounded number of rows. A segment whose rows are not all gone is listed as expired: after a crash
+the next call goes on there, for the registry lists the stream until the segment has left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millpond.events.codec import Codec, decode, encode
+from millpond.events.days import latest_due_day
+from millpond.events.embedded.append import close_open_day
+from millpond.events.embedded.registry import put_head
+from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments, to_listed
+from millpond.events.index import DaySegment, State
+from millpond.kernel.steps import step
+
+if TYPE_CHECKING:
+    from millpond.events.embedded.rows import Keys
+    from millpond.events.names import StreamName
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
+
+__all__ = ("expire_days",)
+
+ROWS_PER_WRITE = 1_000
+
+
+def expire_days(space: Space, stream: StreamName, day: int, now_ms: int, forget_ms: int) -> int:
+    """As `StreamStore.expire`."""
+    keys, count = keys_of(stream), 0
+    while True:
+        outcome = space.write(lambda tx: _expire_some(tx, keys, day, latest_due_day(now_ms, forget_ms)))
+        count += outcome.count
+        if outcome.done:
+            return count
+        step("events.rows_dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    count: int
+    done: bool
+
+
+def _expire_some(tx: Transaction, keys: Keys, day: int, forget_day: int) -> _Outcome:
+    before = Head.read(tx, keys)
+    if before is None:
+        return _Outcome(0, done=True)
+    head, count, rows_left = before, 0, ROWS_PER_WRITE
+    if head.open is not None and head.open.day <= day:
+        head = close_open_day(tx, keys, head)
+    while rows_left > 0 and (segment := next(listed_segments(tx, keys), None)) and segment.days[0].day <= day:
+        if segment.days[-1].day > day:
+            dropped_id = next(later for later in reversed(segment.days) if later.day <= day).last_id
+            head, count = replace(head, dropped_id=dropped_id), count + _trim(tx, keys, segment, day)
+            break
+        if segment.state is not State.EXPIRED:
+            head, count = replace(head, dropped_id=segment.last_id), count + segment.count
+        dropped = tx.delete_range(keys.batch_range(segment.first_id, segment.last_id), rows_left)
+        rows_left -= dropped
+        if rows_left > 0:
+            keys.series.retire(tx, [segment.days[-1].day])
+        elif segment.state is not State.EXPIRED:
+            _substitute(tx, keys, segment, replace(segment, state=State.EXPIRED))
+    head = _with_work(tx, keys, head)
+    if head.forget_day != NO_DAY and head.forget_day <= forget_day:
+        _forget(tx, keys, before)
+    elif head != before:
+        put_head(tx, keys, before, head)
+    return _Outcome(count, done=rows_left > 0)
+
+
+def _trim(tx: Transaction, keys: Keys, segment: DaySegment, day: int) -> int:
+    """Rewrite a segment of small days without those that are due; the number of events dropped."""
+    days = tuple(later for later in segment.days if later.day > day)
+    rows = keys.batch_range(segment.first_id, segment.last_id)
+    events = [event for _, row in tx.scan(rows) for event in decode(row, days[0].first_id - 1)]
+    tx.delete_range(rows)
+    row = encode(events, Codec.ZSTD)
+    tx.put(keys.batches.pack(segment.last_id), row)
+    trimmed = DaySegment(segment.state, days, len(row))
+    _substitute(tx, keys, segment, trimmed)
+    return segment.count - trimmed.count
+
+
+def _substitute(tx: Transaction, keys: Keys, segment: DaySegment, output: DaySegment) -> None:
+    listed = to_listed(output)
+    keys.series.substitute(tx, [to_listed(segment)], listed.segment, listed.about)
+
+
+def _with_work(tx: ReadTransaction, keys: Keys, head: Head) -> Head:
+    """The head with the days under which the registry lists a stream whose oldest days are gone."""
+    segments = list(listed_segments(tx, keys))
+    open_days = [] if head.open is None else [head.open.day]
+    raw = [segment.days[0].day for segment in segments if segment.state is State.CLOSED] + open_days
+    oldest = [segment.days[0].day for segment in segments] + open_days
+    return replace(
+        head, compress_day=raw[0] if raw else NO_DAY, expire_day=oldest[0] if oldest else NO_DAY,
+        forget_day=NO_DAY if oldest else head.last_day,
+    )  # fmt: skip
+
+
+def _forget(tx: Transaction, keys: Keys, before: Head) -> None:
+    """Remove what is left of a stream without events: its source positions and its head."""
+    put_head(tx, keys, before, replace(before, compress_day=NO_DAY, expire_day=NO_DAY, forget_day=NO_DAY))
+    tx.delete_range(keys.sources.range())
+    tx.delete(keys.head)

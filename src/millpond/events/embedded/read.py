@@ -1,0 +1,49 @@
+"""Reading a stream: its rows in the order of ids, whether they are compressed or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.events.codec import decode, read_header
+from millpond.events.embedded.rows import Head, keys_of, listed_segments
+from millpond.events.event import Page
+from millpond.events.index import DaySegment, State, StreamIndex
+
+if TYPE_CHECKING:
+    from millpond.events.event import Event
+    from millpond.events.names import StreamName
+    from millpond.kernel.space import ReadTransaction
+
+__all__ = ("read_index", "read_page")
+
+
+def read_page(tx: ReadTransaction, stream: StreamName, after: int, bytes_max: int) -> Page:
+    """As `StreamStore.read`."""
+    keys = keys_of(stream)
+    head = Head.read(tx, keys)
+    if head is None or head.last_id <= after:
+        return Page([], after)
+    # Rows up to here may still be there: they are dropped in several writes.
+    start = max(after, head.dropped_id)
+    events: list[Event] = []
+    size, more = 0, False
+    for _, row in tx.scan(keys.batch_range(start + 1)):
+        size += read_header(row).plain_bytes
+        if events and size > bytes_max:
+            more = True
+            break
+        events += decode(row, start)
+    gap = 0 < after < head.dropped_id
+    return Page(events, events[-1].number if events else start, more, gap)
+
+
+def read_index(tx: ReadTransaction, stream: StreamName) -> StreamIndex | None:
+    """As `StreamStore.index`."""
+    keys = keys_of(stream)
+    head = Head.read(tx, keys)
+    if head is None:
+        return None
+    segments = list(listed_segments(tx, keys))
+    if head.open is not None:
+        segments.append(DaySegment(State.OPEN, (head.open,), head.open_stored))
+    return StreamIndex(stream, tuple(segments), head.last_id, head.last_day, head.dropped_id)

@@ -1,0 +1,139 @@
+"""Switching segments to a compressed one: row by row, each step one atomic write that a fence protects.
+
+A closed day never changes, so a run of its rows is replaced by one row of the same events at any time, and by the rest
+of the last of them; a reader meets the one or the others, in the same order. So nothing is built beside the stream,
+nothing is left over by a crash, and a day of any size is switched in bounded memory. The last step lists the day as
+compressed.
+
+Invariants:
+* a step happens only while the series lists the segments as they were seen, and the rows hold as many events as the
+  batch, between the same ids; so of two compressors one is fenced, or puts the same events in place of the same;
+* until the last step the segments are listed as closed: whoever finds them does it all anew, which is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millpond.errors import Fenced, Invalid
+from millpond.events.codec import Header, decode, encode, read_header
+from millpond.events.embedded.registry import put_head
+from millpond.events.embedded.rows import NO_DAY, Head, keys_of, to_listed, to_segment
+from millpond.events.index import DaySegment, State
+from millpond.kernel.steps import step
+
+if TYPE_CHECKING:
+    from millpond.events.embedded.rows import Keys
+    from millpond.events.names import StreamName
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
+
+__all__ = ("switch_segments",)
+
+
+def switch_segments(
+    space: Space, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]
+) -> DaySegment:
+    """As `StreamStore.switch`."""
+    if not seen or any(segment.state not in (State.CLOSED, State.COMPRESSED) for segment in seen):
+        raise Invalid("only closed and compressed days are switched", kind="event_switch", segments=len(seen))
+    keys = keys_of(stream)
+    days = tuple(day for segment in seen for day in segment.days)
+    check = _Continuity(seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
+    stored, pending = 0, None
+    for data in batches:
+        if pending is not None:
+            space.write(partial(_replace_rows, keys=keys, seen=seen, data=pending))
+            step("events.batch_switched")
+        check.add(read_header(data))
+        stored, pending = stored + len(data), data
+    check.end()
+    assert pending is not None
+    output = DaySegment(State.COMPRESSED, days, stored)
+    space.write(partial(_finish, keys=keys, seen=seen, data=pending, output=output))
+    step("events.segment_switched")
+    return output
+
+
+class _Continuity:
+    """Batches that hold all events of the segments, as far as their headers tell."""
+
+    def __init__(self, first_id: int, last_id: int, count: int) -> None:
+        self._first_id, self._last_id, self._left = first_id, last_id, count
+        self._after = 0
+
+    def add(self, header: Header) -> None:
+        if (header.first_id != self._first_id) if self._after == 0 else (header.first_id <= self._after):
+            raise _other_events()
+        self._after = header.last_id
+        self._left -= header.events
+
+    def end(self) -> None:
+        if self._after != self._last_id or self._left != 0:
+            raise _other_events()
+
+
+def _other_events() -> Invalid:
+    return Invalid("the batches do not hold the events of the days", kind="event_switch", hint="read the days again")
+
+
+def _replace_rows(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data: bytes) -> None:
+    _check_listed(tx, keys, seen)
+    header = read_header(data)
+    found = _rows_until(tx, keys, header)
+    rest = decode(found[-1][1], header.last_id) if found else []
+    if (
+        not found
+        or read_header(found[0][1]).first_id != header.first_id
+        or sum(read_header(row).events for _, row in found) != header.events + len(rest)
+    ):
+        raise _moved(keys)
+    for key, _ in found:
+        tx.delete(key)
+    tx.put(keys.batches.pack(header.last_id), data)
+    if rest:
+        # The batch ends within a row: what is left of the row stays, under the key that it had.
+        tx.put(found[-1][0], encode(rest))
+
+
+def _rows_until(tx: ReadTransaction, keys: Keys, header: Header) -> list[tuple[bytes, bytes]]:
+    """The rows with events from the first id of a batch to its last."""
+    rows: list[tuple[bytes, bytes]] = []
+    for key, row in tx.scan(keys.batch_range(header.first_id)):
+        if read_header(row).first_id > header.last_id:
+            break
+        rows.append((key, row))
+    return rows
+
+
+def _finish(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data: bytes, output: DaySegment) -> None:
+    _replace_rows(tx, keys, seen, data)
+    listed = to_listed(output)
+    keys.series.substitute(tx, [to_listed(segment) for segment in seen], listed.segment, listed.about)
+    head = Head.read(tx, keys)
+    assert head is not None, "a stream with segments has a head"
+    put_head(tx, keys, head, replace(head, compress_day=_next_raw_day(tx, keys, head)))
+
+
+def _check_listed(tx: ReadTransaction, keys: Keys, seen: Sequence[DaySegment]) -> None:
+    start, stop = seen[0].days[-1].day, seen[-1].days[-1].day + 1
+    found = [to_segment(listed.about) for listed in keys.series.between(tx, start, stop)]
+    if found != list(seen):
+        raise _moved(keys)
+
+
+def _moved(keys: Keys) -> Fenced:
+    return Fenced(
+        "the days are no longer what they were", kind="segments_moved", stream=keys.stream,
+        hint="drop what was made of them, and begin anew",
+    )  # fmt: skip
+
+
+def _next_raw_day(tx: ReadTransaction, keys: Keys, head: Head) -> int:
+    """The oldest day that is not compressed."""
+    for listed in keys.series.listed(tx):
+        if listed.about.state is State.CLOSED:
+            return listed.about.days[0].day
+    return NO_DAY if head.open is None else head.open.day

@@ -1,0 +1,199 @@
+"""Events, as they are appended and as they are read.
+
+Events are tuples, for there are millions of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
+
+from millpond.errors import Invalid
+from millpond.events.ids import format_id
+from millpond.events.names import StreamName
+from millpond.shown import shown
+
+__all__ = (
+    "BATCH_BYTES_MAX", "BATCH_EVENTS_MAX", "EVENT_BYTES_MAX", "HEADERS_BYTES_MAX", "KIND_BYTES_MAX", "NO_HEADERS",
+    "POSITION_MAX", "SOURCE_BYTES_MAX", "TIME_MS_MAX", "Appended", "Event", "EventBatch", "NewEvent", "Page",
+)  # fmt: skip
+
+EVENT_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of one event: its payload and headers."""
+BATCH_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of all events of one batch."""
+BATCH_EVENTS_MAX = 100_000
+KIND_BYTES_MAX = 255
+HEADERS_BYTES_MAX = 64 * 1024
+SOURCE_BYTES_MAX = 160
+POSITION_MAX = (1 << 128) - 1
+"""Positions in a source: room for the three numbers of a Pulsar message, one after another."""
+TIME_MS_MAX = (1 << 53) - 1
+"""Times beyond every calendar are mistakes of their producer; within this bound they are stored as they are."""
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class NewEvent(NamedTuple):
+    """An event to be appended: the time it happened (UTC milliseconds), its kind, its payload, and headers.
+
+    `kind` is a word such as `running`; `headers` are small texts by name, such as `job_id`.
+    """
+
+    time_ms: int
+    payload: bytes
+    kind: str = ""
+    headers: Mapping[str, str] = NO_HEADERS
+
+
+class Event(NamedTuple):
+    """An event of a stream. `number` is its id as a number, `id` the text that users pass on."""
+
+    number: int
+    time_ms: int
+    payload: bytes
+    kind: str
+    headers: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """The id: opaque, growing, the same for ever."""
+        return format_id(self.number)
+
+    @property
+    def time(self) -> datetime:
+        """The time it happened, in UTC.
+
+        Raises:
+            Invalid: the producer gave a time that is in no calendar.
+        """
+        try:
+            return datetime.fromtimestamp(self.time_ms / 1000, UTC)
+        except (OverflowError, ValueError, OSError) as error:
+            raise Invalid("the time of the event is no date", kind="event_time", time_ms=self.time_ms) from error
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events for one stream, stored wholly or not at all.
+
+    With a `source`, such as `kafka:jobs/3`, each event has the position of the message that it came from: they never
+    fall, and events of one message stand in one batch. What is at or before the last position stored is left out.
+    """
+
+    stream: StreamName
+    events: Sequence[NewEvent]
+    source: str = ""
+    positions: Sequence[int] = field(default=())
+
+    def check(self) -> EventBatch:
+        """The batch itself.
+
+        Raises:
+            Invalid: a name, a position, an event is not acceptable; nothing of the batch is stored.
+        """
+        self.stream.check()
+        self._check_source()
+        if len(self.events) > BATCH_EVENTS_MAX:
+            raise Invalid(
+                "the batch has too many events", kind="event_batch_size", events=len(self.events),
+                events_max=BATCH_EVENTS_MAX, hint="append smaller batches",
+            )  # fmt: skip
+        total = 0
+        for place, event in enumerate(self.events):
+            total += _checked_bytes(event, place)
+        if total > BATCH_BYTES_MAX:
+            raise Invalid(
+                "the batch is too large", kind="event_batch_size", bytes=total, bytes_max=BATCH_BYTES_MAX,
+                hint="append smaller batches",
+            )  # fmt: skip
+        return self
+
+    def _check_source(self) -> None:
+        if len(self.positions) != (len(self.events) if self.source else 0):
+            raise Invalid(
+                "a batch with a source has a position for each event, and another has none", kind="event_source",
+                source=shown(self.source), positions=len(self.positions), events=len(self.events),
+            )  # fmt: skip
+        if self.source and (not self.source.isprintable() or len(self.source.encode()) > SOURCE_BYTES_MAX):
+            raise Invalid(
+                "the name of a source is not understood", kind="event_source", source=shown(self.source),
+                bytes_max=SOURCE_BYTES_MAX,
+            )  # fmt: skip
+        positions = self.positions
+        if not all(type(position) is int and 0 <= position <= POSITION_MAX for position in positions) or any(
+            later < earlier for earlier, later in pairwise(positions)
+        ):
+            raise Invalid(
+                "the positions of a batch are whole numbers that never fall", kind="event_source",
+                source=shown(self.source), hint="sort the events by the order of their source",
+            )  # fmt: skip
+
+
+def _checked_bytes(event: NewEvent, place: int) -> int:
+    time_ms, payload, kind, headers = event
+    if type(time_ms) is not int or not -TIME_MS_MAX <= time_ms <= TIME_MS_MAX:
+        raise _bad_event("its time is no count of milliseconds", place, time_ms)
+    if type(payload) is not bytes:
+        raise _bad_event("its payload is not bytes", place, payload)
+    if type(kind) is not str or not (kind.isascii() or _is_unicode(kind)) or len(kind.encode()) > KIND_BYTES_MAX:
+        raise _bad_event("its kind is no short text", place, kind)
+    size = len(payload) + (_headers_bytes(headers, place) if headers else 0)
+    if size > EVENT_BYTES_MAX:
+        raise _bad_event(f"it has more than {EVENT_BYTES_MAX} bytes", place, f"{size} bytes")
+    return size
+
+
+def _headers_bytes(headers: Mapping[str, str], place: int) -> int:
+    size = 0
+    for name, text in headers.items():
+        if type(name) is not str or type(text) is not str or not (_is_unicode(name) and _is_unicode(text)):
+            raise _bad_event("its headers are not texts by name", place, headers)
+        size += len(name.encode()) + len(text.encode())
+    if size > HEADERS_BYTES_MAX:
+        raise _bad_event(f"its headers have more than {HEADERS_BYTES_MAX} bytes", place, f"{size} bytes")
+    return size
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _bad_event(reason: str, place: int, value: object) -> Invalid:
+    return Invalid(f"an event cannot be stored: {reason}", kind="event_invalid", place=place, value=shown(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The outcome of a batch: how many events are new, how many were stored before, and the ids of the new ones.
+
+    `last_id` of a batch that brought nothing is the last id of the stream, `first_id` is 0.
+    """
+
+    count: int
+    repeated: int
+    first_id: int
+    last_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Events that follow a place in a stream.
+
+    * `after`: the place behind them: the next page begins there.
+    * `more`: true when the stream had more events at that moment.
+    * `gap`: true when events between the place and the first of these have expired.
+    """
+
+    events: list[Event]
+    after: int
+    more: bool = False
+    gap: bool = False

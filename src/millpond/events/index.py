@@ -1,0 +1,120 @@
+"""The index of a stream: its days and the segments that hold them, as values.
+
+A *day* is a run of events. A *segment* is what is stored, switched and dropped as one: the open day, a closed day, or
+compressed days. Small days share a compressed segment.
+
+Invariants, asserted when an index is made:
+* the days of all segments grow, and so do their ids, without overlap;
+* only the newest segment may be open; expired ones come first, then compressed ones, then closed ones;
+* open and closed segments hold one day.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from enum import StrEnum
+
+from millpond.events.days import format_day
+from millpond.events.names import StreamName
+
+__all__ = ("Day", "DaySegment", "State", "StreamIndex")
+
+
+class State(StrEnum):
+    """The state of a day."""
+
+    OPEN = "open"
+    """Events are appended to it."""
+    CLOSED = "closed"
+    """It gets no events any more, and is stored as it was written."""
+    COMPRESSED = "compressed"
+    EXPIRED = "expired"
+    """Nobody reads it any more; its rows are being dropped."""
+
+
+_ORDER = {State.EXPIRED: 0, State.COMPRESSED: 1, State.CLOSED: 2, State.OPEN: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """The events of one day: their first and last id, their number, and the bytes of payloads and headers."""
+
+    day: int
+    first_id: int
+    last_id: int
+    count: int
+    bytes: int
+
+    def __post_init__(self) -> None:
+        assert 0 < self.first_id <= self.last_id and 0 < self.count <= self.last_id - self.first_id + 1
+
+    def __str__(self) -> str:
+        return format_day(self.day)
+
+    def grown(self, last_id: int, count: int, size: int) -> Day:
+        """The day with more events at its end."""
+        return Day(self.day, self.first_id, last_id, self.count + count, self.bytes + size)
+
+
+@dataclass(frozen=True, slots=True)
+class DaySegment:
+    """Days that are stored together, and the bytes that they take as they are stored."""
+
+    state: State
+    days: tuple[Day, ...]
+    stored_bytes: int
+
+    def __post_init__(self) -> None:
+        assert self.days and (len(self.days) == 1 or self.state not in (State.OPEN, State.CLOSED))
+        assert all(a.day < b.day and a.last_id < b.first_id for a, b in itertools.pairwise(self.days))
+
+    @property
+    def first_id(self) -> int:
+        """The id of its first event."""
+        return self.days[0].first_id
+
+    @property
+    def last_id(self) -> int:
+        """The id of its last event."""
+        return self.days[-1].last_id
+
+    @property
+    def count(self) -> int:
+        """The number of its events."""
+        return sum(day.count for day in self.days)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its events before compression."""
+        return sum(day.bytes for day in self.days)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIndex:
+    """The segments of a stream, oldest first.
+
+    `last_id` is the id of the newest event ever appended, `last_day` its day; up to `dropped_id` all events expired.
+    """
+
+    stream: StreamName
+    segments: tuple[DaySegment, ...]
+    last_id: int
+    last_day: int
+    dropped_id: int
+
+    def __post_init__(self) -> None:
+        for older, newer in itertools.pairwise(self.segments):
+            assert older.days[-1].day < newer.days[0].day and older.last_id < newer.first_id
+            assert _ORDER[older.state] <= _ORDER[newer.state] < _ORDER[State.OPEN] or newer.state is State.OPEN
+            assert older.state is not State.OPEN
+        assert self.dropped_id <= self.last_id
+
+    def days(self) -> list[tuple[Day, State]]:
+        """Each day with its state, oldest first."""
+        return [(day, segment.state) for segment in self.segments for day in segment.days]
+
+    @property
+    def count(self) -> int:
+        """The number of events that can be read."""
+        return sum(segment.count for segment in self.segments if segment.state is not State.EXPIRED)

@@ -1,0 +1,30 @@
+"""The keyspaces of events: every row that streams have in a pond's space, drawn in `docs/format/events.md`."""
+
+from __future__ import annotations
+
+from millpond.kernel.keyspace import REGISTRY, Scope
+
+__all__ = ("BATCH", "DUE", "HEAD", "SEGMENT", "SOURCE")
+
+# A clone copies maps; the streams of a folder stay with the folder.
+_FOLDER = Scope.FOLDER
+
+HEAD = REGISTRY.register(
+    "events", "head", ("queue", "job set"), _FOLDER, "packed",
+    "a stream: its names, last id and day, its open day, and the days for which it is in the registry",
+)  # fmt: skip
+SEGMENT = REGISTRY.register(
+    "events", "segment", ("queue", "job set", "day"), _FOLDER, "JSON",
+    "a segment that is open no more: its state and its days, by the last of them",
+)  # fmt: skip
+BATCH = REGISTRY.register(
+    "events", "batch", ("queue", "job set", "last id"), _FOLDER, "batch", "consecutive events, compressed or not"
+)  # fmt: skip
+SOURCE = REGISTRY.register(
+    "events", "source", ("queue", "job set", "source"), _FOLDER, "16 bytes",
+    "the position in a source up to which its events are stored",
+)  # fmt: skip
+DUE = REGISTRY.register(
+    "events", "due", ("work", "day", "queue", "job set"), _FOLDER, "nothing",
+    "the registry: the oldest day of a stream that is to be compressed or to expire, or its last one",
+)  # fmt: skip

@@ -1,0 +1,113 @@
+"""The protocol of a backend: where streams live. The rules it keeps are in `millpond.events`.
+
+`millpond.testing.contracts.streams` is its contract as tests. Whoever compresses works on it from outside:
+
+    name = store.due(Work.COMPRESS, day, limit=100)          the registry
+    store.close_day(name, day)                               late events go to another day from now on
+    seen = store.index(name).segments                        what is to be replaced
+    store.switch(name, seen, batches)                        fenced: only if it is still there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from millpond.errors import Invalid
+from millpond.events.days import DAY_MS
+from millpond.events.event import Appended, EventBatch, Page
+from millpond.events.index import DaySegment, StreamIndex
+from millpond.events.names import StreamName
+
+__all__ = ("PAGE_BYTES", "Due", "StreamRules", "StreamStore", "Work")
+
+PAGE_BYTES = 4 * 1024 * 1024
+"""A page of events ends at so many bytes, or after one batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRules:
+    """The rules by which a store assigns days, and when a stream that expired is forgotten.
+
+    * `ahead_ms`: a time so far ahead of our clock counts as no later than that.
+    * `forget_ms`: the source positions of a stream without events are remembered so long after its last day: what is
+      delivered again within that time changes nothing.
+    """
+
+    ahead_ms: int = 3_600_000
+    forget_ms: int = 90 * DAY_MS
+
+    def __post_init__(self) -> None:
+        if self.ahead_ms < 0 or self.forget_ms < 0:
+            raise Invalid("a duration is not negative", kind="event_rules", ahead=self.ahead_ms, forget=self.forget_ms)
+
+
+class Work(StrEnum):
+    """The kinds of work that the registry lists."""
+
+    COMPRESS = "compress"
+    EXPIRE = "expire"
+    FORGET = "forget"
+
+
+class Due(NamedTuple):
+    """A stream with work, and the oldest of its days that the work is about."""
+
+    day: int
+    stream: StreamName
+
+
+class StreamStore(Protocol):
+    """A backend of streams. Safe to share between threads; several processes may use one place at a time."""
+
+    def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
+        """Append batches, each wholly or not at all, in their order; the outcome of each.
+
+        Raises:
+            Invalid: a batch is not acceptable; none of them is stored.
+            Unavailable: the storage is full or out of reach. `Uncertain`: batches may be stored; deliver them again.
+        """
+
+    def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
+        """The events after an id, up to a number of bytes but at least one batch; an empty page where there are none.
+
+        Raises:
+            Corrupt: what is stored is damaged.
+        """
+
+    def follow(self, cursors: Mapping[StreamName, int], due: float | None) -> set[StreamName]:
+        """Wait until streams have events after their cursors, at most until a monotonic time; which ones do."""
+
+    def index(self, stream: StreamName) -> StreamIndex | None:
+        """The segments of a stream; None when there is no such stream."""
+
+    def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]:
+        """The streams of a queue, or all, in the store's order, from behind one that was listed."""
+
+    def due(self, work: Work, day: int, after: Due | None = None, *, limit: int) -> list[Due]:
+        """The streams with work for that day or an earlier one, the oldest days first, from behind one listed."""
+
+    def close_day(self, stream: StreamName, day: int) -> bool:
+        """Close the open day if it is `day` or an earlier one: it gets no events from now on. True when it did."""
+
+    def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
+        """Replace neighbouring segments, as they were seen, by one compressed segment of the same events.
+
+        `batches` are encoded, in order, and hold exactly the events of `seen`. A reader gets every event once,
+        whenever it reads, also when this ends half-way: then it can be done anew.
+
+        Raises:
+            Fenced: the segments are not what was seen: somebody else replaced or dropped one.
+            Invalid: the batches do not hold what the segments hold.
+        """
+
+    def expire(self, stream: StreamName, day: int) -> int:
+        """Drop all events of that day and before, and forget a stream that has none for `forget_ms`; how many events.
+
+        An open day that is due is closed and dropped. After a crash in between, the next call ends what was begun.
+        """
+
+    def close(self) -> None:
+        """Let go of the backend; closing twice is harmless."""
