@@ -20,7 +20,6 @@ PUBLIC_METHODS_MAX = 12
 # class -> how many it and those that extend it may have, and why they honestly need more
 LARGE_CLASSES = {
     "Map": (13, "the verbs of the front door, and the name and kind that every map shows"),
-    "RemoteMap": (13, "the same map on nodes"),
     "Branch": (16, "the verbs of the front door of versions, and those of every reference"),
     "ObjectStore": (13, "one verb for each thing a store of objects does, reading and writing; its drivers have them"),
     "BucketSource": (17, "a bucket, and how it is walked under whatever names its objects have"),
@@ -28,7 +27,10 @@ LARGE_CLASSES = {
     "Pond": (13, "one way to each part"),
     "Repository": (17, "its branches, tags and settings; comparing two refs"),
     "Shard": (20, "one file, its tables and its change log; a writer for what needs an open change is to be cut out"),
+    "Staging": (14, "the verbs of bulk and of maintenance, one for each"),
 }
+TWINS = ("Map", "Pond", "Branch", "Repository", "Staging")
+LARGE_CLASSES |= {f"Remote{name}": (LARGE_CLASSES[name][0], "the same on nodes") for name in TWINS}
 
 VAGUE_NAMES = frozenset(("utils", "util", "helpers", "helper", "common", "base", "manager", "misc"))
 

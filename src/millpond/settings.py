@@ -38,7 +38,7 @@ __all__ = (
 
 CONFIG = "MILLPOND_CONFIG"
 """The environment variable that names the file."""
-SECRET_NAMES = frozenset(("token", "versions_space"))
+SECRET_NAMES = frozenset(("token", "versions_secret_key", "versions_space"))
 """Settings that are never shown."""
 _HERE = Path("millpond.toml")
 _OTHER_NAMES = frozenset((CONFIG, "MILLPOND_POND", "MILLPOND_TRACEBACK"))
@@ -291,6 +291,8 @@ class Settings(BaseSettings):
         "by default a folder of the pond"
     )  # fmt: skip
 
+    versions_access_key: str = Field("", description="access key that clients of repositories on nodes show")
+    versions_secret_key: str = Field("", repr=False, description="the secret of the access key")
     versions_sources: Names = Field(
         ("s3://",), description="beginnings of the addresses that clients may import or link: s3://bucket/, "
         "local:///folder/; objects are read there with the node's own rights"

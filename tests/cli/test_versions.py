@@ -1,9 +1,10 @@
-"""Repositories on the command line: a story, and what goes wrong in it."""
+"""Repositories on the command line: a story, and what goes wrong in it; of a folder, and of a node's process."""
 
 from __future__ import annotations
 
 import doctest
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,31 @@ from millpond.cli.main import app
 from millpond.cli.versions import places, shown
 from millpond.cli.versions.transfers import PENDING_MAX
 from tests.cli.conftest import Shell
+from tests.clients.conftest import serving
 
 
-@pytest.fixture
-def flights(millpond: Shell) -> Shell:
-    """A shell in a folder with a pond, and in it a repository with one commit of two objects."""
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a node."""
+    with serving(tmp_path_factory.mktemp("node") / "pond") as url:
+        yield url
+
+
+@pytest.fixture(params=["folder", "node"])
+def flights(millpond: Shell, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """A shell with a pond, its folder's or a node's, and in it a repository with one commit of two objects."""
+    if request.param == "node":
+        monkeypatch.setenv("MILLPOND_POND", request.getfixturevalue("node"))
     Path("data/sub").mkdir(parents=True)
     Path("data/01.csv").write_text("january")
     Path("data/sub/02.csv").write_text("february")
-    millpond("init")
+    if request.param == "folder":
+        millpond("init")
     millpond("repo", "create", "flights")
     millpond("fs", "put", "-r", "data", "flights/main/2013")
     millpond("commit", "flights/main", "-m", "One", "--committer", "ann")
-    return millpond
+    yield millpond
+    CliRunner().invoke(app, ["repo", "delete", "flights", "--yes"])
 
 
 def put(shell: Shell, place: str, text: str) -> None:

@@ -14,13 +14,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from millpond.client.catalogue import RemoteCatalogue
+from millpond.client.connections import node_urls
 from millpond.client.loads import RemoteLoading
 from millpond.client.log import RemoteLog
 from millpond.client.lookup import Questions
 from millpond.client.map import RemoteMap
 from millpond.client.parts import RemoteParts
-from millpond.client.transport import Nodes
+from millpond.client.transport import Connection, Nodes
 from millpond.client.upload import Advance, come_up_to
+from millpond.client.versions.repositories import RemoteRepositories
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied
 from millpond.json_forms import JsonForm
@@ -35,6 +37,7 @@ from millpond.stores.files import remove_tree
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from millpond.client.versions.repository import RemoteRepository
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads import load_files as file_loads
     from millpond.maps.predicates.predicate import Where
@@ -71,6 +74,8 @@ class RemotePond:
         self.loading = RemoteLoading(self.nodes, settings, clock, self.questions.changed)
         self.parts = RemoteParts(self.nodes)
         self.catalogue = RemoteCatalogue(self.nodes, clock)
+        self._named = Connection(node_urls(urls)[0], settings, clock=clock)
+        self.repositories = RemoteRepositories(self._named)
         self._scratch: Path | None = None
 
     def __enter__(self) -> Self:
@@ -85,6 +90,7 @@ class RemotePond:
         """Close connections and snapshots, and remove parts that were not committed. Closing twice is harmless."""
         self.questions.close()
         self.nodes.close()
+        self._named.close()
         scratch, self._scratch = self._scratch, None
         if scratch is not None:
             remove_tree(scratch)
@@ -136,6 +142,15 @@ class RemotePond:
 
     def _map(self, definition: MapDefinition) -> RemoteMap:
         return RemoteMap(definition, self.loading, self.questions)
+
+    # -- repositories ---------------------------------------------------------------------------------
+
+    def repository(self, name: str) -> RemoteRepository:
+        """The repository of that name on the first node that was named; `repositories` makes, lists and deletes them.
+
+        Raises: `NotFound`.
+        """
+        return self.repositories.get(name)
 
     # -- loads ----------------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ def _check_headers(answer: urllib3.BaseHTTPResponse) -> None:
 
     Raises: `Broken`.
     """
-    headers, may_have_body = answer.headers, answer.version == 11 and answer.status != 304
+    headers, may_have_body = answer.headers, answer.version == 11 and answer.status not in (204, 304)
     if may_have_body and "Content-Length" not in headers and "Transfer-Encoding" not in headers:
         raise Broken("the connection was cut (within the headers)", sent=True, cut=True)
 
@@ -226,7 +226,7 @@ class Connection:
             body = stable_json(json)
             sent = {**sent, "Content-Type": "application/json"}
         if query:
-            path += "?" + urlencode(query)
+            path += "?" + urlencode(query, doseq=True)
         arguments: dict[str, Any] = {
             "method": method, "url": self._prefix + path, "body": body, "headers": sent, "retries": False,
             "redirect": False,

@@ -27,9 +27,14 @@ def to_wire(error: MillpondError) -> dict[str, Any]:
     {'map': '1x'}
     """
     return {
-        "error": type(error).__name__, "kind": error.kind, "message": error.message, "hint": error.hint,
+        "error": _named(type(error)), "kind": error.kind, "message": error.message, "hint": error.hint,
         "values": {name: _plain(value) for name, value in error.values.items()},
     }  # fmt: skip
+
+
+def _named(cls: type[MillpondError]) -> str:
+    """The class of the tree that an error belongs to: others are known only where they are raised."""
+    return next(known.__name__ for known in cls.__mro__ if getattr(errors, known.__name__, None) is known)
 
 
 def _plain(value: object) -> object:

@@ -3,8 +3,8 @@
     tokens.json     in the data folder: [{"name", "sha256", "rights": {"read": [pattern…], "write": …, "admin": …},
                     "expires_ms", "earlier_sha256", "earlier_until_ms", "access_key"}]
 
-A token with an access key is a *pair*, the credentials of clients of versions. A pair opens no map, and a token without
-an access key no repository.
+A token with an access key is a *pair*, the credentials of clients of versions. A pair opens no map. A token without an
+access key opens no repository, unless it has `admin` on everything.
 
 Invariants:
 * the file's existence says that tokens are wanted: one that names none lets nobody in. A node is open to everybody on

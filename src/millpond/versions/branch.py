@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.kernel.keys import starting
 from millpond.versions.commits import Message, commit_staged
@@ -29,10 +30,10 @@ from millpond.versions.objects.uploads import data_name, upload
 from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference
 from millpond.versions.resets import reset_all, reset_hard, reset_path, restore_prefix
-from millpond.versions.staging.branches import BranchRecord, get_branch
+from millpond.versions.staging.branches import BranchRecord, BranchState, get_branch
 from millpond.versions.staging.bulk import Rows, stage_rows
 from millpond.versions.staging.publishing import collections
-from millpond.versions.staging.reads import at, view_of
+from millpond.versions.staging.reads import at, is_dirty, view_of
 from millpond.versions.staging.segments import normal_batch, push_segment, write_segment
 from millpond.versions.staging.writes import (
     Condition,
@@ -186,6 +187,15 @@ class Staging:
         with self.site.space.read() as tx:
             return get_branch(tx, self.site.uid, self.name)
 
+    def state(self) -> BranchState:
+        """The head, and the layers of what is staged."""
+        with self.site.space.read() as tx:
+            record = get_branch(tx, self.site.uid, self.name)
+            return BranchState(
+                record.commit_id, record.hidden, is_dirty(self.site, at(tx), view_of(self.site, tx, record)),
+                len(record.sealed), record.compacted_index, record.compaction_start_time,
+            )  # fmt: skip
+
     def link(self, entry: Entry, *, if_absent: bool = False, if_match: str | None = None, force: bool = False) -> Entry:
         """Stage an entry whose bytes lie at its address already.
 
@@ -230,6 +240,23 @@ class Staging:
     def delete_prefix(self, prefix: str, *, force: bool = False) -> None:
         """Delete all paths that begin with a prefix, by one range tombstone."""
         delete_prefix(self.site, self.name, prefix, fresh_token=self.site.clock.random_id(), force=force)
+
+    def copy_prefix(self, prefix: str, target: str, *, ref: str | None = None, force: bool = False) -> int:
+        """Stage the entries below a prefix, of this branch or of a ref, below another one, all or none; how many.
+
+        The bytes are shared.
+
+        Raises: `Invalid` for a path that becomes too long.
+        """
+        source, length = Reference(self.site, ref or self.name), len(prefix)
+
+        def moved() -> Iterator[pa.RecordBatch]:
+            for batch in source.entries(prefix):
+                below = pc.utf8_slice_codeunits(batch.column("key").cast(pa.string()), length)
+                paths = pc.binary_join_element_wise(pa.scalar(target), below, "")
+                yield batch.set_column(0, "path", paths).drop_columns(["mtime"])
+
+        return self.push(moved(), force=force)
 
     def set_metadata(self, path: str, metadata: Mapping[str, str], *, force: bool = False) -> Entry:
         """Replace the user metadata of an entry.

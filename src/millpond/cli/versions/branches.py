@@ -13,7 +13,7 @@ from millpond.cli.versions.shown import commit_object, headline, iso, short, whe
 from millpond.json_forms import plain
 
 if TYPE_CHECKING:
-    from millpond.versions.repository import Repository
+    from millpond.versions.protocols import RepositoryLike
 
 __all__ = ("compact", "create", "delete", "listed", "register", "show")
 
@@ -71,7 +71,7 @@ def _marked(branch: str, default: str) -> str:
     return f"{branch} *" if branch == default else branch
 
 
-def _all(found: Repository, prefix: str, *, hidden: bool) -> list[Any]:
+def _all(found: RepositoryLike, prefix: str, *, hidden: bool) -> list[Any]:
     rows: list[Any] = []
     after = ""
     while True:
@@ -124,21 +124,20 @@ def show(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> No
     where = parse_place(place, path=False)
     with repository(pond, where.repository) as found:
         branch = found.branch(where.ref)
-        record, head = branch.staging.record(), branch.head()
-        staged = bool(branch.diff(amount=1).results)
-    begun = record.compaction_start_time
+        state, head = branch.staging.state(), branch.head()
+    begun = state.compaction_start_time
     facts: dict[str, Any] = {
-        "branch": str(where), "head": commit_object(head), "uncommitted": staged, "sealed_layers": len(record.sealed),
-        "compacted_index": record.compacted_index, "compaction_started": None if begun is None else iso(begun // 1000),
-        "hidden": record.hidden,
+        "branch": str(where), "head": commit_object(head), "uncommitted": state.staged,
+        "sealed_layers": state.sealed_layers, "compacted_index": state.compacted_index,
+        "compaction_started": None if begun is None else iso(begun // 1000), "hidden": state.hidden,
     }  # fmt: skip
     if json:
         console.print_json(facts)
         return
     facts["head"] = f"{short(head.id)} {when(head.created)} {headline(head.message)}"
-    facts["uncommitted"] = f"changes: 'millpond diff {where}' shows them" if staged else "nothing"
-    facts["compacted_index"] = record.compacted_index and short(record.compacted_index)
-    facts["hidden"] = "yes" if record.hidden else None
+    facts["uncommitted"] = f"changes: 'millpond diff {where}' shows them" if state.staged else "nothing"
+    facts["compacted_index"] = state.compacted_index and short(state.compacted_index)
+    facts["hidden"] = "yes" if state.hidden else None
     console.print_facts({name.replace("_", " "): value for name, value in facts.items()})
 
 
@@ -162,7 +161,7 @@ def delete(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> 
     """Delete a branch with what is staged on it. Its commits stay."""
     where = parse_place(place, path=False)
     with repository(pond, where.repository) as found:
-        head = found.branch(where.ref).staging.record().commit_id
+        head = found.branch(where.ref).staging.state().commit_id
         found.delete_branch(where.ref)
     if json:
         console.print_json({"branch": where.ref, "repository": found.name, "deleted": True, "head": head})

@@ -15,9 +15,9 @@ from millpond.cli.versions.shown import commit_object, committer_or_user, headli
 
 if TYPE_CHECKING:
     from millpond.cli.versions.places import Place
-    from millpond.versions.branch import Branch
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolution
+    from millpond.versions.protocols import BranchLike
 
 __all__ = ("cherry_pick", "commit", "merge", "register", "reset", "revert")
 
@@ -255,7 +255,7 @@ def reset(
         console.say(f"{where} is what it is in {short(head.id)}")
 
 
-def _check_staged(branch: Branch, where: Place) -> None:
+def _check_staged(branch: BranchLike, where: Place) -> None:
     """Refuse to reset a place where nothing is staged: it was probably mistyped.
 
     Raises: `NotFound`; `Invalid` for a folder without its slash.

@@ -16,7 +16,7 @@ from millpond.cli.versions.shown import commit_object, headline, short, when
 
 if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.repository import Repository
+    from millpond.versions.protocols import RepositoryLike
 
 __all__ = ("log", "register")
 
@@ -89,7 +89,7 @@ def log(
         console.note(f"there are more: -n {2 * (count or 0)}")
 
 
-def _names(found: Repository) -> dict[str, list[str]]:
+def _names(found: RepositoryLike) -> dict[str, list[str]]:
     """The branches and tags at each commit; of very many, the first."""
     names: dict[str, list[str]] = {}
     for page in (found.branches(amount=_NAMES_MAX), found.tags(amount=_NAMES_MAX)):

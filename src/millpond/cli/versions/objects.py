@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millpond.versions.objects.entries import Entry
     from millpond.versions.paging import CommonPrefix
-    from millpond.versions.reference import Reference
+    from millpond.versions.protocols import BranchLike, ReferenceLike
 
 __all__ = ("copy", "listed", "register", "remove", "restore", "stat")
 
@@ -79,7 +79,7 @@ def listed(
         console.note("there may be more: a larger -n shows them")
 
 
-def _listing(ref: Reference, prefix: str, delimiter: str) -> Iterator[Entry | CommonPrefix]:
+def _listing(ref: ReferenceLike, prefix: str, delimiter: str) -> Iterator[Entry | CommonPrefix]:
     """The entries below a prefix; where nothing lies directly at it, those of the folder of its name."""
     after, seen = "", False
     while True:
@@ -117,11 +117,12 @@ def _print_rows(rows: Iterator[Entry | CommonPrefix]) -> int:
 
 def stat(place: AnyPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Show what is known of one object."""
+    from millpond.versions.objects.uploads import physical_address
+
     where = parse_place(place, path=None)
     with repository(pond, where.repository) as found:
         entry = transfers.stat_of(found.ref(where.ref), where, f"'millpond fs ls {where}' lists it")
-        address = entry.address if "://" in entry.address else f"{found.record.namespace.rstrip('/')}/{entry.address}"
-    facts = entry_object(entry) | {"address": address}
+        facts = entry_object(entry) | {"address": physical_address(found.record.namespace, entry.address)}
     if json:
         console.print_json(facts)
         return
@@ -158,7 +159,7 @@ def copy(
     with repository(pond, origin.repository) as found:
         branch = found.branch(goal.ref)
         if recursive:
-            count = _copy_folder(found.ref(origin.ref), branch, origin, goal)
+            count = _copy_folder(branch, origin, goal)
         else:
             path = goal.path + origin.path.rpartition("/")[2] if goal.path.endswith("/") or not goal.path else goal.path
             transfers.stat_of(found.ref(origin.ref), origin, "add -r")
@@ -170,28 +171,13 @@ def copy(
         console.say(f"copied {count:,} {'object' if count == 1 else 'objects'} to {goal}")
 
 
-def _copy_folder(ref: Any, branch: Any, origin: Place, goal: Place) -> int:
+def _copy_folder(branch: BranchLike, origin: Place, goal: Place) -> int:
     """Stage the entries of a folder under another one, all or none; how many."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from millpond.versions.staging.segments import normal_batch
-
     start = _folder(origin.path)
-    before = _folder(goal.path)
-
-    def moved() -> Iterator[pa.RecordBatch]:
-        for batch in ref.entries(start):
-            paths = pc.binary_join_element_wise(
-                pa.scalar(before), pc.utf8_slice_codeunits(batch.column("key").cast(pa.string()), len(start)), ""
-            )
-            renamed = batch.set_column(0, "path", paths)
-            yield normal_batch(pa.Table.from_batches([renamed]), mtime=0)
-
-    count = branch.staging.push(moved())
+    count = branch.staging.copy_prefix(start, _folder(goal.path), ref=origin.ref)
     if not count:
         raise _nothing_below(origin, start)
-    return int(count)
+    return count
 
 
 def _folder(path: str) -> str:

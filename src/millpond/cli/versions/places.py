@@ -22,8 +22,8 @@ from millpond.cli.options import existing_pond
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
-    from millpond.pond import Pond
-    from millpond.versions.repository import Repository
+    from millpond.maps.protocols import PondLike
+    from millpond.versions.protocols import RepositoryLike
 
 __all__ = (
     "AnyPlace", "BranchPlace", "Metadata", "Place", "RefPlace", "RepositoryName", "items", "opened", "parse_pair",
@@ -155,25 +155,16 @@ def items(given: list[str] | None, hint: str = "such as --meta source=nightly") 
     return found
 
 
-@contextmanager
-def opened(pond: str) -> Iterator[Pond]:
-    """The pond that holds the repositories.
+def opened(pond: str) -> PondLike:
+    """The pond that holds the repositories: a folder's, or a node's.
 
-    Raises: `NotFound`; `Invalid` for the URL of a node.
+    Raises: as `existing_pond`.
     """
-    from millpond.pond import Pond
-
-    with existing_pond(pond) as found:
-        if not isinstance(found, Pond):
-            raise Invalid(
-                "these commands take the pond's folder, not the URL of a node", kind="pond_folder_needed", pond=pond,
-                hint="on a node use its /api/v1, with lakectl or the client lakefs",
-            )  # fmt: skip
-        yield found
+    return existing_pond(pond)
 
 
 @contextmanager
-def repository(pond: str, name: str) -> Iterator[Repository]:
+def repository(pond: str, name: str) -> Iterator[RepositoryLike]:
     """A repository of the pond.
 
     Raises: as `opened`; `NotFound`.

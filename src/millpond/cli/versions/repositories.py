@@ -15,7 +15,7 @@ from millpond.cli.versions.shown import iso, short, when
 
 if TYPE_CHECKING:
     from millpond.versions.collect import Garbage
-    from millpond.versions.repository import Repository
+    from millpond.versions.protocols import RepositoryLike
     from millpond.versions.site import RepositoryRecord
 
 __all__ = ("collect", "create", "delete", "listed", "register", "settings", "show")
@@ -194,7 +194,7 @@ def _days(age: str) -> int:
     return days
 
 
-def _settings(found: Repository) -> dict[str, Any]:
+def _settings(found: RepositoryLike) -> dict[str, Any]:
     from millpond.versions.site import CompactionRules, ProtectedBranches, Retention
 
     protected = found.setting(ProtectedBranches)[0] or ProtectedBranches()

@@ -27,9 +27,8 @@ from millpond.cli.versions.shown import entry_object
 
 if TYPE_CHECKING:
     from millpond.cli.terminal.console import Advance
-    from millpond.versions.branch import Branch
     from millpond.versions.objects.entries import Entry
-    from millpond.versions.reference import Reference
+    from millpond.versions.protocols import BranchLike, ReferenceLike
 
 __all__ = ("cat", "get", "put", "register", "stat_of")
 
@@ -144,7 +143,9 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (file for name in sorted(names) if (file := Path(at, name)).is_file())
 
 
-def _put(branch: Branch, one: _Upload, content_type: str | None, options: dict[str, Any], advance: Advance) -> Entry:
+def _put(
+    branch: BranchLike, one: _Upload, content_type: str | None, options: dict[str, Any], advance: Advance
+) -> Entry:
     def chunks() -> Iterator[bytes]:
         with one.file.open("rb") as opened:
             while chunk := opened.read(CHUNK_BYTES):
@@ -217,7 +218,7 @@ def get(
         console.say(f"got {shown} ({console.human_bytes(size)}) to {target or 'this folder'}")
 
 
-def stat_of(ref: Reference, where: Place, hint: str) -> Entry:
+def stat_of(ref: ReferenceLike, where: Place, hint: str) -> Entry:
     """The entry of a place; the path of a folder is said to be one.
 
     Raises: `NotFound`, `Invalid`.
@@ -233,7 +234,7 @@ def stat_of(ref: Reference, where: Place, hint: str) -> Entry:
         raise
 
 
-def _get_folder(ref: Reference, where: Place, folder: Path, *, quiet: bool) -> tuple[int, int]:
+def _get_folder(ref: ReferenceLike, where: Place, folder: Path, *, quiet: bool) -> tuple[int, int]:
     """Fetch what lies below a folder; how many objects, and their bytes."""
     from millpond.errors import Invalid, NotFound
 
@@ -256,7 +257,7 @@ def _get_folder(ref: Reference, where: Place, folder: Path, *, quiet: bool) -> t
     return len(sizes), sum(sizes)
 
 
-def _below(ref: Reference, start: str) -> Iterator[Any]:
+def _below(ref: ReferenceLike, start: str) -> Iterator[Any]:
     after = ""
     while True:
         page = ref.list(start, after=after, amount=_PAGE)
@@ -281,7 +282,7 @@ def _inside(folder: Path, path: str, start: str) -> Path:
     return folder.joinpath(*parts)
 
 
-def _get(ref: Reference, entry: Entry, file: Path, advance: Advance) -> None:
+def _get(ref: ReferenceLike, entry: Entry, file: Path, advance: Advance) -> None:
     """Fetch one object into a file that appears when it is whole."""
     from millpond.errors import Invalid
 

@@ -8,7 +8,8 @@ all of them.
 Invariants:
 * whoever has a right on one branch of a repository may read the repository: its branches share their commits;
 * any other right on a repository is one on all its branches;
-* on a node that wants no tokens, any pair is accepted, and none is needed.
+* on a node that wants no tokens, any pair is accepted, and none is needed;
+* a token without an access key, which is one for maps, opens repositories only when it has `admin` on everything.
 """
 
 from __future__ import annotations
@@ -42,19 +43,14 @@ def login_token(signer: Signer, access_key: str, expires: int) -> str:
     return base64.urlsafe_b64encode(signer.query(SignedAccess(_LOGIN, "", access_key, expires)).encode()).decode()
 
 
-def _logged_in(signer: Signer, token: str) -> str:
-    """The access key of a login.
-
-    Raises: `Denied`.
-    """
+def _logged_in(signer: Signer, token: str) -> str | None:
+    """The access key of a login; None for a token of another kind."""
     try:
         signed = dict(parse_qsl(base64.urlsafe_b64decode(token).decode("ascii"), keep_blank_values=True))
         access = signer.access("", signed)
     except (binascii.Error, ValueError, Denied):
-        access = None
-    if access is None or access.method != _LOGIN:
-        raise Denied("this token is not known here", kind="token_unknown", hint="log in again")
-    return access.address
+        return None
+    return access.address if access.method == _LOGIN else None
 
 
 def pair_of(request: Request) -> tuple[str, str] | None:
@@ -98,9 +94,26 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
 def _caller(request: Request, node: Node) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and node.tokens.wanted():
-        return node.tokens.caller_of_key(_logged_in(node.pond.repositories.signer, token))
+        return _bearer(node, token)
     access_key, secret = pair_of(request) or (None, "")
     return node.tokens.caller_of_pair(access_key, secret)
+
+
+def _bearer(node: Node, token: str) -> Caller:
+    """The caller of a login, or the operator: a token with `admin` on everything.
+
+    Raises: `Denied`.
+    """
+    access_key = _logged_in(node.pond.repositories.signer, token)
+    if access_key is not None:
+        return node.tokens.caller_of_key(access_key)
+    caller = node.tokens.caller(token)
+    if not caller.may("admin"):
+        raise Denied(
+            "this token opens no repositories", kind="token_unknown", token=caller.name,
+            hint="use a pair: millpond token add --versions prints one; or a token with admin on everything",
+        )  # fmt: skip
+    return caller
 
 
 def _patterns(caller: Caller, right: str) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import note_change
 from millpond.server.lakefs.access import need, pair_of
 from millpond.server.lakefs.bodies import parse_body, parse_items
+from millpond.server.lakefs.errors import speaks_own
 from millpond.server.lakefs.query import Query
 from millpond.server.routes.table import Work
 from millpond.server.threads import in_large_thread, in_thread
@@ -53,6 +54,11 @@ class Call:
         repositories, name = self.node.pond.repositories, self.names["repository"]
         return repositories.get_at_once(name) if self._at_once else repositories.get(name)
 
+    @cached_property
+    def own(self) -> bool:
+        """True for a client of Millpond: its answers hold more."""
+        return speaks_own(self.request)
+
     def check_repository(self) -> None:
         """Insist that the repository of the path is there.
 
@@ -68,13 +74,13 @@ class Call:
         """
         return self.repository.branch(self.names["branch"])
 
-    @property
-    def committer(self) -> str:
-        """The name that a commit of this caller has: that of the pair; on a node without any, its access key."""
+    def committer(self, named: str | None = None) -> str:
+        """The name that a commit of this caller has: that of the pair; on a node without any, the one that is named,
+        or its access key."""
         if self.caller is not ANYBODY:
             return self.caller.name
         pair = pair_of(self.request)
-        return self.caller.name if pair is None else pair[0]
+        return named if named is not None else self.caller.name if pair is None else pair[0]
 
     def json(self, type_: type[T]) -> T:
         """The body, as a dataclass.

@@ -10,6 +10,8 @@
 | `AlreadyExists`, `Conflict` | 409 | its own; 412 for a condition that does not hold |
 | `Unavailable` | 503, 429 for a pair that sends too much | its own, with its hint |
 
+A client that accepts `OWN` gets errors as the other routes of a node answer them: class, kind, message, hint, values.
+
 A handler that knows better says so with `wording`:
 
     with wording({"ref_not_found": "get commit by ref {ref}: not found"}):
@@ -24,17 +26,30 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Response
 
-from millpond.errors import Closed, MillpondError, Unavailable
+from millpond.errors import Closed, Denied, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
-from millpond.server.wire import OVERLOADED, REFUSED, RETRY_SECONDS, RequestError, relative, status_of, understood
+from millpond.server.wire import (
+    OVERLOADED,
+    REFUSED,
+    RETRY_SECONDS,
+    RequestError,
+    answer_failure,
+    relative,
+    status_of,
+    understood,
+)
 from millpond.versions.merges import MergeConflict
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-__all__ = ("COMMIT_HEADER", "CONFLICTS", "HEADERS", "ApiError", "failure", "json_answer", "wording")
+__all__ = (
+    "COMMIT_HEADER", "CONFLICTS", "HEADERS", "OWN", "ApiError", "failure", "json_answer", "speaks_own", "wording",
+)  # fmt: skip
 
 HEADERS = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
+OWN = "application/vnd.millpond+json"
+"""The media type by which a client of Millpond accepts more than clients of lakeFS know."""
 CONFLICTS = "conflicts"
 """The field of an answer that names the first conflicting paths; clients of lakeFS leave it unread."""
 COMMIT_HEADER = "X-Millpond-Commit"
@@ -66,6 +81,9 @@ _MESSAGES = {
 }
 
 
+_CLASSES: Mapping[int, type[MillpondError]] = {401: Denied, 403: Denied, 404: NotFound}
+
+
 class ApiError(Exception):
     """An answer that is no success, said in full: its status, message, headers, and more fields of its body."""
 
@@ -78,6 +96,11 @@ class ApiError(Exception):
         self.headers, self.fields = dict(headers or {}), dict(fields or {})
 
 
+def speaks_own(request: Request) -> bool:
+    """True for a client of Millpond."""
+    return OWN in request.headers.get("accept", "")
+
+
 def json_answer(payload: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A body of JSON."""
     return Response(to_json(payload), status, {**HEADERS, **(headers or {})})
@@ -85,11 +108,27 @@ def json_answer(payload: object, status: int = 200, headers: Mapping[str, str] |
 
 def failure(request: Request, error: BaseException) -> Response:
     """Any error that ended a request as its answer; an unexpected one is a line of the node's log."""
+    if speaks_own(request):
+        return answer_failure(request, _own(error))
     if isinstance(error, RequestError):
         error = ApiError(error.status, error.error.message)
     if not isinstance(error, ApiError):
         error = _in_words(request, understood(error))
     return json_answer({"message": error.message, **error.fields}, error.status, error.headers)
+
+
+def _own(error: BaseException) -> BaseException:
+    """An error with its kind: of one that was worded for clients of lakeFS, the one before."""
+    if isinstance(error, ApiError):
+        cause = error.__cause__
+        if isinstance(cause, MillpondError):
+            return cause
+        if error.status == 410:
+            return NotFound("No data", kind="data_missing")
+        return _CLASSES.get(error.status, Invalid)(error.message, kind="api_request", status=error.status)
+    if isinstance(error, MergeConflict):
+        error.values["paths"] = list(error.paths)
+    return error
 
 
 def _in_words(request: Request, error: MillpondError) -> ApiError:

@@ -12,12 +12,13 @@ from millpond.server.lakefs.query import AMOUNT_MAX
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
+    from millpond.server.lakefs.call import Call
     from millpond.versions.graph.commits import Commit
     from millpond.versions.paging import Page
     from millpond.versions.repository import Named
     from millpond.versions.site import RepositoryRecord
 
-__all__ = ("commit_model", "items", "listing", "named_model", "page_answer", "repository_model")
+__all__ = ("commit_answer", "commit_model", "items", "listing", "named_model", "page_answer", "repository_model")
 
 T = TypeVar("T")
 
@@ -56,9 +57,16 @@ def commit_model(commit: Commit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def repository_model(record: RepositoryRecord) -> dict[str, Any]:
-    """A repository."""
+def commit_answer(call: Call, commit: Commit, otherwise: Response) -> Response:
+    """A commit for a client of Millpond; clients of lakeFS have another answer."""
+    return json_answer(commit_model(commit), 201) if call.own else otherwise
+
+
+def repository_model(record: RepositoryRecord, *, own: bool = False) -> dict[str, Any]:
+    """A repository; `own`: for a client of Millpond."""
+    more = {"uid": record.uid, "metadata": record.metadata} if own else {}
     return {
         "id": record.name, "creation_date": record.created, "default_branch": record.default_branch,
         "storage_id": "", "storage_namespace": record.namespace, "read_only": record.read_only,
+        **more,
     }  # fmt: skip

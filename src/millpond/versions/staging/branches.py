@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
-    "BRANCHES_COUNTED_MAX", "BranchRecord", "Layer", "LayerCount", "count_layers", "drop_tokens", "find_branch",
-    "get_branch", "is_empty", "parse_branch", "put_branch", "sealed", "without",
+    "BRANCHES_COUNTED_MAX", "BranchRecord", "BranchState", "Layer", "LayerCount", "count_layers", "drop_tokens",
+    "find_branch", "get_branch", "is_empty", "parse_branch", "put_branch", "sealed", "without",
 )  # fmt: skip
 
 BRANCHES_COUNTED_MAX = 10_000
@@ -66,6 +66,19 @@ class BranchRecord:
     def sealed_tokens(self) -> tuple[str, ...]:
         """The sealed tokens, newest first."""
         return tuple(layer.id for layer in self.sealed if layer.index is None)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchState:
+    """A branch as its users see it: its head, and the layers of what is staged; `staged`: it differs from its head."""
+
+    commit_id: str
+    hidden: bool
+    staged: bool
+    sealed_layers: int
+    compacted_index: str | None
+    compaction_start_time: int | None
+    """The time of the last compaction's start, in milliseconds since 1970."""
 
 
 _FORM = JsonForm(BranchRecord)

@@ -31,7 +31,7 @@ class _LoginInformation:
 
 
 def _get_user(call: Call) -> Response:
-    return json_answer({"user": {"id": call.committer, "creation_date": 0, "friendly_name": call.committer}})
+    return json_answer({"user": {"id": call.committer(), "creation_date": 0, "friendly_name": call.committer()}})
 
 
 def _log_in(call: Call) -> Response:

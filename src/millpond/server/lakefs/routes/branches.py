@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import Response
 
 from millpond.server.lakefs.errors import json_answer, wording
-from millpond.server.lakefs.models import named_model, page_answer
+from millpond.server.lakefs.models import commit_answer, named_model, page_answer
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
@@ -73,7 +73,7 @@ def _create_tag(call: Call) -> Response:
     wanted = call.json(_TagCreation)
     call.note(tag=wanted.id)
     commit = call.repository.create_tag(wanted.id, wanted.ref, force=wanted.force)
-    return json_answer({"id": wanted.id, "commit_id": commit.id}, 201)
+    return commit_answer(call, commit, json_answer({"id": wanted.id, "commit_id": commit.id}, 201))
 
 
 def _get_tag(call: Call) -> Response:

@@ -11,7 +11,7 @@ from fastapi import Response
 
 from millpond.errors import Invalid
 from millpond.server.lakefs.errors import json_answer, wording
-from millpond.server.lakefs.models import commit_model, listing
+from millpond.server.lakefs.models import commit_answer, commit_model, listing
 from millpond.server.lakefs.query import wrong_parameter
 from millpond.times.instants import parse_instant
 from millpond.versions.graph.history import Window
@@ -29,7 +29,10 @@ _ABSENT = {"ref_not_found": "get commit from ref {ref}: not found"}
 
 @dataclass(frozen=True, slots=True)
 class _CommitCreation:
-    """`prefixes`, which lakeFS does not know: only what lies below them is committed."""
+    """The words of a commit, and more than lakeFS knows.
+
+    `prefixes`: only what lies below them. `committer` holds on a node without tokens.
+    """
 
     message: str
     metadata: dict[str, str] = field(default_factory=dict)
@@ -37,6 +40,7 @@ class _CommitCreation:
     allow_empty: bool = False
     force: bool = False
     prefixes: list[str] | None = None
+    committer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class _RevertCreation:
     commit_overrides: _CommitOverrides = field(default_factory=_CommitOverrides)
     force: bool = False
     allow_empty: bool = False
+    committer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +65,14 @@ class _CherryPickCreation:
     parent_number: int = 0
     commit_overrides: _CommitOverrides = field(default_factory=_CommitOverrides)
     force: bool = False
+    committer: str | None = None
 
 
 def _commit(call: Call) -> Response:
     wanted = call.json(_CommitCreation)
     with wording({"no_changes": "commit: no changes"}):
         commit = call.branch.commit(
-            wanted.message, committer=call.committer, metadata=wanted.metadata, created=wanted.date,
+            wanted.message, committer=call.committer(wanted.committer), metadata=wanted.metadata, created=wanted.date,
             allow_empty=wanted.allow_empty, force=wanted.force, prefixes=wanted.prefixes,
             source_tree=call.query.text("source_metarange") or None,
         )  # fmt: skip
@@ -120,12 +126,12 @@ def _revert(call: Call) -> Response:
     overrides = wanted.commit_overrides
     with wording({"no_changes": "update branch: no changes", **_ABSENT}):
         commit = call.branch.revert(
-            wanted.ref, parent_number=wanted.parent_number or None, committer=call.committer,
-            message=overrides.message or "", metadata=overrides.metadata, allow_empty=wanted.allow_empty,
-            force=wanted.force,
+            wanted.ref, parent_number=wanted.parent_number or None,
+            committer=call.committer(wanted.committer), message=overrides.message or "",
+            metadata=overrides.metadata, allow_empty=wanted.allow_empty, force=wanted.force,
         )  # fmt: skip
     call.note(commit=commit.id)
-    return Response(status_code=204)
+    return commit_answer(call, commit, Response(status_code=204))
 
 
 def _cherry_pick(call: Call) -> Response:
@@ -133,8 +139,9 @@ def _cherry_pick(call: Call) -> Response:
     overrides = wanted.commit_overrides
     with wording(_ABSENT):
         commit = call.branch.cherry_pick(
-            wanted.ref, parent_number=wanted.parent_number or None, committer=call.committer,
-            message=overrides.message or None, metadata=overrides.metadata, force=wanted.force,
+            wanted.ref, parent_number=wanted.parent_number or None,
+            committer=call.committer(wanted.committer), message=overrides.message or None,
+            metadata=overrides.metadata, force=wanted.force,
         )  # fmt: skip
     call.note(commit=commit.id)
     return json_answer(commit_model(commit), 201)

@@ -9,16 +9,33 @@ from fastapi import Response
 
 from millpond.server.lakefs.errors import wording
 from millpond.server.lakefs.models import page_answer
+from millpond.server.lakefs.stats import stats_model
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
     from millpond.versions.diffs import Change
+    from millpond.versions.objects.entries import Entry
+    from millpond.versions.site import Site
 
 __all__ = ("HANDLERS",)
 
 _REPOSITORY = "/repositories/{repository}"
 _TYPES = ("two_dot", "three_dot")
+
+
+def _own_model(site: Site) -> Callable[[Change | CommonPrefix], Any]:
+    """The function that writes a change with both of its sides, for clients of Millpond."""
+
+    def side(entry: Entry | None) -> Any:
+        return None if entry is None else stats_model(site, entry)
+
+    def write(change: Change | CommonPrefix) -> dict[str, Any]:
+        if isinstance(change, CommonPrefix):
+            return {"type": "prefix_changed", "path": change.path}
+        return {"type": change.type, "path": change.path, "left": side(change.left), "right": side(change.right)}
+
+    return write
 
 
 def _model(*, right_stats: bool = False, uncommitted: bool = False) -> Callable[[Change | CommonPrefix], Any]:
@@ -49,6 +66,8 @@ def _diff_branch(call: Call) -> Response:
         page = call.branch.diff(
             query.text("prefix"), delimiter=query.text("delimiter"), after=query.text("after"), amount=query.amount()
         )
+    if call.own:
+        return page_answer(page, _own_model(call.repository.site))
     return page_answer(page, _model(uncommitted=True, right_stats=query.flag("include_right_stats")))
 
 
@@ -60,6 +79,8 @@ def _diff_refs(call: Call) -> Response:
             names["leftRef"], names["rightRef"], query.text("prefix"), three_dots=three_dots,
             delimiter=query.text("delimiter"), after=query.text("after"), amount=query.amount(),
         )  # fmt: skip
+    if call.own:
+        return page_answer(page, _own_model(call.repository.site))
     return page_answer(page, _model(right_stats=query.flag("include_right_stats")))
 
 

@@ -55,7 +55,7 @@ def _start(call: Call) -> Response:
         check_source(call.node.settings.versions_sources, location.path)
     locations: list[Location] = [_LOCATIONS[one.type](one.path, one.destination) for one in wanted.paths]
     words = wanted.commit
-    message = None if words is None else Message(words.message, call.committer, words.metadata, words.date)
+    message = None if words is None else Message(words.message, call.committer(), words.metadata, words.date)
     jobs = call.node.pond.repositories.imports
     id_ = jobs.start(branch.site, branch.name, locations, message, force=wanted.force)
     call.note(import_id=id_)

@@ -1,4 +1,4 @@
-"""Maintenance that lakeFS has no calls for: the compaction of what is staged, and the collection of garbage."""
+"""Maintenance that lakeFS has no calls for: the layers of what is staged, their compaction, and garbage collection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,13 @@ def _collect(call: Call) -> Response:
     return json_answer(call.repository.collect(grace_ms=wanted.grace_ms, dry_run=wanted.dry_run))
 
 
+def _get_staging(call: Call) -> Response:
+    """The layers of what is staged."""
+    return json_answer(call.branch.staging.state())
+
+
 HANDLERS = {
+    ("GET", f"{_REPOSITORY}/branches/{{branch}}/staging"): _get_staging,
     ("POST", f"{_REPOSITORY}/branches/{{branch}}/compact"): _compact,
     ("POST", f"{_REPOSITORY}/gc/collect"): _collect,
 }

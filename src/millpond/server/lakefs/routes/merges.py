@@ -9,6 +9,7 @@ from fastapi import Response
 
 from millpond.server.lakefs.bodies import OneOf
 from millpond.server.lakefs.errors import CONFLICTS, json_answer, wording
+from millpond.server.lakefs.models import commit_answer
 from millpond.versions.merges import MergeConflict, Resolution, Take
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ class _Resolution:
 
 @dataclass(frozen=True, slots=True)
 class _Merge:
-    """`resolutions`, which lakeFS does not know: the first that fits a path counts, before the strategy."""
+    """`resolutions`, which lakeFS does not know: the first that fits a path counts, before the strategy.
+
+    `committer` holds on a node without tokens.
+    """
 
     message: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
@@ -43,6 +47,7 @@ class _Merge:
     allow_empty: bool = False
     squash_merge: bool = False
     resolutions: list[_Resolution] = field(default_factory=list)
+    committer: str | None = None
 
 
 def _merge(call: Call) -> Response:
@@ -52,14 +57,17 @@ def _merge(call: Call) -> Response:
     try:
         with wording(_WORDS, branch=target):
             commit = call.repository.branch(target).merge(
-                source, wanted.message, committer=call.committer, metadata=wanted.metadata, strategy=wanted.strategy,
+                source, wanted.message, committer=call.committer(wanted.committer), metadata=wanted.metadata,
+                strategy=wanted.strategy,
                 resolutions=[Resolution(Take(rule.take), rule.path, rule.prefix) for rule in wanted.resolutions],
                 squash=wanted.squash_merge, allow_empty=wanted.allow_empty, force=wanted.force,
             )  # fmt: skip
     except MergeConflict as conflict:
+        if call.own:
+            raise
         return json_answer({"reference": "", CONFLICTS: conflict.paths}, 409)
     call.note(commit=commit.id)
-    return json_answer({"reference": commit.id})
+    return commit_answer(call, commit, json_answer({"reference": commit.id}))
 
 
 def _find_base(call: Call) -> Response:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Response
 
 from millpond.errors import Invalid
 from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.addresses import checked_address
+from millpond.server.lakefs.bodies import parse_body
 from millpond.server.lakefs.errors import ApiError, json_answer, wording
 from millpond.server.lakefs.forms import FormContent, boundary_of
 from millpond.server.lakefs.stats import stats_answer
@@ -30,10 +31,18 @@ _BRANCH = "/repositories/{repository}/branches/{branch}"
 _OBJECTS = f"{_BRANCH}/objects"
 PATHS_MAX = 1_000
 _METADATA = "x-lakefs-meta-"
+_ENTRY = "x-millpond-entry"
+"""The media type and the user metadata of an upload, as JSON: names as they are, any text."""
 _UPLOAD_WORDS = {
     "branch_not_found": "branch '{branch}' not found",
     "branch_name": "argument name: branch id: invalid value: validation error",
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _UploadedEntry:
+    content_type: str = DEFAULT_CONTENT_TYPE
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,14 @@ class _ObjectCopyCreation:
     src_ref: str | None = None
     force: bool = False
     shallow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _PrefixCopy:
+    prefix: str
+    target: str
+    ref: str | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +101,11 @@ async def _upload(call: Call) -> Response:
     boundary = boundary_of(headers.get("content-type", ""))
     stream = BodyStream(call.request)
     whole = await stream.start()
-    metadata = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
+    about = _about(headers)
 
     def put() -> Response:
         chunks: Iterator[bytes] = stream.chunks() if whole is None else iter([whole])
-        content_type = headers.get("content-type") or DEFAULT_CONTENT_TYPE
+        content_type = about.content_type
         body: bytes | Iterable[bytes] = chunks if whole is None else whole
         if boundary is not None:
             form = FormContent(boundary, chunks)
@@ -97,11 +114,22 @@ async def _upload(call: Call) -> Response:
             check_branch(call.names["branch"])
             branch = call.branch
             entry = branch.put(
-                path, body, content_type=content_type, metadata=metadata, force=force, **wanted,  # type: ignore[arg-type]
+                path, body, content_type=content_type, metadata=about.metadata, force=force, **wanted,  # type: ignore[arg-type]
             )  # fmt: skip
         return stats_answer(branch.site, entry)
 
     return await call.in_thread(put)
+
+
+def _about(headers: Mapping[str, str]) -> _UploadedEntry:
+    """The media type and the user metadata in the headers of an upload.
+
+    Raises: `ApiError`.
+    """
+    if _ENTRY in headers:
+        return parse_body(_UploadedEntry, headers[_ENTRY].encode())
+    metadata = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
+    return _UploadedEntry(headers.get("content-type") or DEFAULT_CONTENT_TYPE, metadata)
 
 
 async def _stage(call: Call) -> Response:
@@ -115,6 +143,10 @@ async def _stage(call: Call) -> Response:
         wanted.checksum.strip('"'), wanted.content_type, wanted.metadata,
     )  # fmt: skip
     force = wanted.force or call.query.flag("force")
+    met: Any = conditions(call.request.headers)
+    if any(met.values()):
+        await call.in_thread(call.branch.staging.link, entry, force=force, **met)
+        return stats_answer(site, entry)
     staged = StagedEntry.of(site, call.names["branch"], entry, force=force)
     together: StagedTogether = call.request.app.state.staged_together
     await together.stage(staged, call.request.app.state.thread_queue)
@@ -156,6 +188,11 @@ def _delete_many(call: Call) -> Response:
             'Error at "/paths": property "paths" is missing',
         )  # fmt: skip
     paths = wanted.paths or []
+    if call.own:
+        count = call.branch.staging.delete_many(list(dict.fromkeys(paths)), force=force)
+        if wanted.prefix is not None:
+            call.branch.staging.delete_prefix(wanted.prefix, force=force)
+        return json_answer({"deleted": count})
     if len(paths) > PATHS_MAX:
         raise ApiError(400, f"request size exceeded, max paths is set to {PATHS_MAX}")
     errors, good = [], []
@@ -182,6 +219,13 @@ def _copy(call: Call) -> Response:
     return stats_answer(branch.site, entry)
 
 
+def _copy_prefix(call: Call) -> Response:
+    """`copied`: the entries that are staged below the target."""
+    wanted = call.json(_PrefixCopy)
+    count = call.branch.staging.copy_prefix(wanted.prefix, wanted.target, ref=wanted.ref or None, force=wanted.force)
+    return json_answer({"copied": count})
+
+
 def _set_metadata(call: Call) -> Response:
     path = call.query.needed("path")
     call.branch.staging.set_metadata(path, call.json(_UpdateObjectUserMetadata).set, force=call.query.flag("force"))
@@ -193,7 +237,7 @@ def _stage_allowed(call: Call) -> Response:
     check_path(call.query.needed("path"))
     site, name = call.branch.site, call.names["branch"]
     with site.space.read() as tx:
-        site.check_writable(tx, name, "write to")
+        site.check_writable(tx, name, "write to", force=call.query.flag("force"))
     call.branch.staging.record()
     return Response(status_code=204)
 
@@ -204,6 +248,7 @@ HANDLERS = {
     ("DELETE", _OBJECTS): _delete,
     ("POST", f"{_OBJECTS}/delete"): _delete_many,
     ("POST", f"{_OBJECTS}/copy"): _copy,
+    ("POST", f"{_OBJECTS}/copy_prefix"): _copy_prefix,
     ("PUT", f"{_OBJECTS}/stat/user_metadata"): _set_metadata,
     ("GET", f"{_OBJECTS}/stage_allowed"): _stage_allowed,
 }

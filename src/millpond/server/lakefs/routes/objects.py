@@ -122,7 +122,7 @@ def _list(call: Call) -> Response:
     reference = call.repository.ref(call.names["ref"])
     site = reference.site
     urls = Urls(call.request, site) if query.flag("presign") else None
-    page = reference.list(prefix, delimiter=delimiter, after=after, amount=amount)
+    page = reference.list(prefix, delimiter=delimiter, after=after, amount=amount, reverse=query.flag("reverse"))
     return page_answer(page, lambda found: listed_model(site, found, metadata=wanted, urls=urls))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Response
 
-from millpond.errors import Denied
+from millpond.errors import Denied, Invalid
 from millpond.server.lakefs.access import may
 from millpond.server.lakefs.bodies import Pattern
 from millpond.server.lakefs.errors import ApiError, json_answer, wording
@@ -37,6 +38,25 @@ class _RepositoryCreation:
 
 
 @dataclass(frozen=True, slots=True)
+class _OwnCreation:
+    """The body of a creation by a client of Millpond: without a namespace it is the node's choice."""
+
+    name: str
+    storage_namespace: str = ""
+    default_branch: str = "main"
+    read_only: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alteration:
+    """Changes of a repository; metadata are replaced whole."""
+
+    metadata: dict[str, str] | None = None
+    read_only: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _RepositoryMetadataSet:
     """Metadata to add, or to replace by name."""
 
@@ -62,12 +82,14 @@ def _list_repositories(call: Call) -> Response:
         found += [record for record in items(page) if search in record.name and may(call.caller, "read", record.name)]
     shown = found[:amount]
     has_more = len(found) > amount
-    results = [repository_model(record) for record in shown]
+    results = [repository_model(record, own=call.own) for record in shown]
     return json_answer(listing(results, has_more=has_more, next_offset=shown[-1].name if has_more else ""))
 
 
 def _create_repository(call: Call) -> Response:
     """`POST /repositories`."""
+    if call.own:
+        return _create_own(call, call.json(_OwnCreation))
     wanted = call.json(_RepositoryCreation)
     call.need("admin", wanted.name)
     if wanted.storage_id:
@@ -82,19 +104,56 @@ def _create_repository(call: Call) -> Response:
     return json_answer(repository_model(made.record), 201)
 
 
+def _create_own(call: Call, wanted: _OwnCreation) -> Response:
+    """A repository for a client of Millpond."""
+    call.need("admin", wanted.name)
+    call.note(repository=wanted.name)
+    if wanted.storage_namespace:
+        _check_own_namespace(wanted.storage_namespace)
+    made = call.node.pond.repositories.create(
+        wanted.name, wanted.storage_namespace or None, default_branch=wanted.default_branch,
+        read_only=wanted.read_only, metadata=wanted.metadata,
+    )  # fmt: skip
+    return json_answer(repository_model(made.record, own=True), 201)
+
+
+def _check_own_namespace(namespace: str) -> None:
+    """Refuse a folder of the machine: the node opens its own, and buckets.
+
+    Raises: `Invalid`.
+    """
+    if not re.match(NAMESPACES, namespace) or _is_outside(namespace):
+        raise Invalid(
+            "a node puts no repository there", kind="namespace_place", place=namespace,
+            hint="name none, or local://NAME, a folder of the pond, or s3://bucket/prefix",
+        )  # fmt: skip
+
+
 def _check_namespace(namespace: str) -> None:
-    """Insist that a folder of the pond is one: a caller from elsewhere names no other folder of the machine.
+    """Insist that a folder of the pond is one.
 
     Raises: `ApiError`.
     """
-    name = namespace.removeprefix(_LOCAL)
-    if namespace.startswith(_LOCAL) and (not name.strip("/") or {"", ".."} & set(name.rstrip("/").split("/"))):
+    if _is_outside(namespace):
         raise ApiError(400, "failed to create repository: local:// is followed by the name of a folder of the pond")
+
+
+def _is_outside(namespace: str) -> bool:
+    """True for a folder that is not the pond's: a caller from elsewhere names no other folder of the machine."""
+    name = namespace.removeprefix(_LOCAL)
+    return namespace.startswith(_LOCAL) and (not name.strip("/") or bool({"", ".."} & set(name.rstrip("/").split("/"))))
 
 
 def _get_repository(call: Call) -> Response:
     """`GET /repositories/{repository}`."""
-    return json_answer(repository_model(call.repository.record))
+    return json_answer(repository_model(call.repository.record, own=call.own))
+
+
+def _alter_repository(call: Call) -> Response:
+    """`PATCH /repositories/{repository}`, which lakeFS does not have."""
+    wanted = call.json(_Alteration)
+    record = call.repository.alter(metadata=wanted.metadata, read_only=wanted.read_only)
+    return json_answer(repository_model(record, own=call.own))
 
 
 def _delete_repository(call: Call) -> Response:
@@ -131,6 +190,7 @@ HANDLERS = {
     ("GET", "/repositories"): _list_repositories,
     ("POST", "/repositories"): _create_repository,
     ("GET", _PATH): _get_repository,
+    ("PATCH", _PATH): _alter_repository,
     ("DELETE", _PATH): _delete_repository,
     ("GET", f"{_PATH}/metadata"): _get_metadata,
     ("POST", f"{_PATH}/metadata"): _set_metadata,

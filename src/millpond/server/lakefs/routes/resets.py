@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Response
 
 from millpond.server.lakefs.bodies import OneOf
-from millpond.server.lakefs.errors import ApiError, wording
+from millpond.server.lakefs.errors import ApiError, json_answer, wording
+from millpond.server.lakefs.models import commit_answer
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
@@ -22,6 +23,13 @@ _BRANCH = "/repositories/{repository}/branches/{branch}"
 class _ResetCreation:
     type: Annotated[str, OneOf("object", "common_prefix", "reset")]
     path: str | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Restoration:
+    ref: str
+    prefix: str = ""
     force: bool = False
 
 
@@ -43,7 +51,17 @@ def _reset_hard(call: Call) -> Response:
     with wording({"ref_not_found": "hard-reset {branch} to {ref}: not found"}, branch=call.names["branch"]):
         commit = call.branch.staging.reset_hard(ref, force=call.query.flag("force"))
     call.note(commit=commit.id)
-    return Response(status_code=204)
+    return commit_answer(call, commit, Response(status_code=204))
 
 
-HANDLERS = {("PUT", _BRANCH): _reset, ("PUT", f"{_BRANCH}/hard_reset"): _reset_hard}
+def _restore(call: Call) -> Response:
+    """`changes`: the paths that are staged to be what they were at the ref."""
+    wanted = call.json(_Restoration)
+    return json_answer({"changes": call.branch.staging.restore(wanted.prefix, wanted.ref, force=wanted.force)})
+
+
+HANDLERS = {
+    ("PUT", _BRANCH): _reset,
+    ("PUT", f"{_BRANCH}/hard_reset"): _reset_hard,
+    ("POST", f"{_BRANCH}/restore"): _restore,
+}

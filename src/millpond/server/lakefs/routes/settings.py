@@ -110,12 +110,24 @@ def _set_compaction(call: Call) -> Response:
     return _set(call, CompactionRules(rules.deletions, rules.sealed_tokens, rules.pause_ms))
 
 
+def _delete_protection(call: Call) -> Response:
+    call.repository.clear(ProtectedBranches)
+    return Response(status_code=204)
+
+
+def _delete_compaction(call: Call) -> Response:
+    call.repository.clear(CompactionRules)
+    return Response(status_code=204)
+
+
 HANDLERS = {
     ("GET", f"{_SETTINGS}/branch_protection"): _get_protection,
     ("PUT", f"{_SETTINGS}/branch_protection"): _set_protection,
+    ("DELETE", f"{_SETTINGS}/branch_protection"): _delete_protection,
     ("GET", f"{_SETTINGS}/gc_rules"): _get_retention,
     ("PUT", f"{_SETTINGS}/gc_rules"): _set_retention,
     ("DELETE", f"{_SETTINGS}/gc_rules"): _delete_retention,
     ("GET", f"{_SETTINGS}/compaction"): _get_compaction,
     ("PUT", f"{_SETTINGS}/compaction"): _set_compaction,
+    ("DELETE", f"{_SETTINGS}/compaction"): _delete_compaction,
 }

@@ -1,0 +1,170 @@
+"""A reference on a node: a state of a repository to read, named by an expression.
+
+Invariants:
+* A listing goes on behind the last path that came, and bytes behind the last byte: a lost connection is no end.
+* Bytes that are read on are of the same object as before, or it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.client.arrow_body import read_batches
+from millpond.client.versions.models import commit_of, entry_of, listed_of
+from millpond.errors import Conflict, Unavailable
+from millpond.versions.objects.entries import ENTRIES, Entry
+from millpond.versions.objects.uploads import CHUNK_BYTES
+from millpond.versions.paging import Listing, Page
+
+if TYPE_CHECKING:
+    from millpond.client.transport import Body
+    from millpond.client.versions.api import VersionsApi
+    from millpond.versions.graph.commits import Commit
+    from millpond.versions.graph.history import Window
+    from millpond.versions.site import RepositoryRecord
+
+__all__ = ("RemoteReference",)
+
+ATTEMPTS = 4
+"""The times that a connection may be lost without anything that came since."""
+_ARROW = "application/vnd.apache.arrow.stream"
+_LOST = ("node_unreachable", "answer_cut")
+
+
+class RemoteReference:
+    """A state to read. Nothing is looked up before it is read, and every read looks again.
+
+    Each method raises `NotFound` for a ref that names nothing, `Invalid` for text that is no ref.
+    """
+
+    def __init__(self, api: VersionsApi, record: RepositoryRecord, expression: str) -> None:
+        self._api, self._record = api, record
+        self.expression = expression
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._record.name!r}, {self.expression!r})"
+
+    def _at(self, *names: str) -> str:
+        return self._api.at("repositories", self._record.name, "refs", self.expression, *names)
+
+    def head(self) -> Commit:
+        """The commit; of a branch its head."""
+        path = self._api.at("repositories", self._record.name, "commits", self.expression)
+        return commit_of(self._api.get(path).json())
+
+    def stat(self, path: str) -> Entry:
+        """The entry at a path.
+
+        Raises: `NotFound`, kind `entry_not_found`.
+        """
+        return entry_of(
+            self._record.namespace, self._api.get(self._at("objects", "stat"), {"path": path}).json()
+        )  # fmt: skip
+
+    def get(self, path: str) -> bytes:
+        """All bytes at a path.
+
+        Raises: `NotFound`; kind `data_missing` when the entry is there and its bytes are not.
+        """
+        return b"".join(self.read(path))
+
+    def read(self, path: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """The bytes `[start, stop)` at a path, in chunks; all by default.
+
+        Raises: as `get`; `Conflict`, kind `object_changed`, when another object takes its place meanwhile.
+        """
+        entry = self.stat(path)
+        return self._chunks(entry, start, entry.size if stop is None else min(stop, entry.size))
+
+    def _chunks(self, entry: Entry, start: int, stop: int) -> Iterator[bytes]:
+        at, failures, tag = start, 0, ""
+        while at < stop:
+            try:
+                with self._bytes(entry.path, at, stop) as body:
+                    found = body.headers.get("ETag", "")
+                    if tag and found != tag:
+                        raise _changed(entry.path)
+                    tag = found
+                    while chunk := body.read(CHUNK_BYTES):
+                        at, failures = at + len(chunk), 0
+                        yield chunk
+            except Unavailable as error:
+                failures += 1
+                if error.kind not in _LOST or failures == ATTEMPTS:
+                    raise
+            else:
+                if at != stop:
+                    raise _changed(entry.path)
+
+    def _bytes(self, path: str, start: int, stop: int) -> Body:
+        return self._api.stream(self._at("objects"), {"path": path}, {"Range": f"bytes={start}-{stop - 1}"})
+
+    def list(
+        self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False
+    ) -> Page[Entry]:
+        """One page of entries, in the order of the paths' bytes."""
+        return self._api.page(
+            self._at("objects", "ls"), Listing(prefix, delimiter, after, amount, reverse),
+            partial(listed_of, self._record.namespace), reverse=reverse,
+        )  # fmt: skip
+
+    def entries(self, prefix: str = "", *, after: str = "") -> Iterator[pa.RecordBatch]:
+        """All entries as batches with the columns of `versions/objects/entries.py`, in order.
+
+        Of a commit they are of one state; of a branch every batch is of one moment, and the next may be of a later one.
+        """
+        failures = 0
+        while True:
+            query = {"prefix": prefix, "after": after}
+            try:
+                for batch in read_batches(
+                    self._api.stream(self._at("objects", "ls"), query, {"Accept": self._api.accepting(_ARROW)})
+                ):
+                    if batch.num_rows:
+                        after, failures = batch.column("path")[-1].as_py(), 0
+                        yield _entries(batch, self._record.namespace)
+            except Unavailable as error:
+                failures += 1
+                if error.kind not in _LOST or failures == ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def log(
+        self, window: Window | None = None, *, paths: Iterable[str] = (), prefixes: Iterable[str] = (),
+        limit: int | None = None,
+    ) -> Iterator[Commit]:  # fmt: skip
+        """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
+        head = self.head().id  # the branch may move between two pages
+        since = None if window is None or window.since is None else window.since
+        found = self._api.pages(
+            self._api.at("repositories", self._record.name, "refs", head, "commits"), commit_of,
+            objects=tuple(paths), prefixes=tuple(prefixes), first_parent=window is not None and window.first_parent,
+            since=None if since is None else datetime.fromtimestamp(since, UTC).isoformat(),
+            stop_at=None if window is None else window.stop_at,
+        )  # fmt: skip
+        return islice(found, limit)
+
+
+def _entries(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
+    """A batch of a listing as entries have them."""
+    below = f"{namespace.rstrip('/')}/"
+    address = batch.column("physical_address")
+    name = pc.if_else(pc.starts_with(address, below), pc.utf8_slice_codeunits(address, len(below)), address)
+    columns = [batch.column("path").cast(pa.binary()), name, batch.column("size_bytes")]
+    columns += [batch.column(name) for name in ENTRIES.names[3:]]
+    return pa.RecordBatch.from_arrays(columns, schema=ENTRIES)
+
+
+def _changed(path: str) -> Conflict:
+    return Conflict(
+        "another object took its place while it was read", kind="object_changed", path=path,
+        hint="read it again, or read it at a commit",
+    )  # fmt: skip

@@ -1,0 +1,58 @@
+"""The repositories of a node: made, found, listed and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from millpond.client.versions.api import VersionsApi
+from millpond.client.versions.models import record_of
+from millpond.client.versions.repository import RemoteRepository
+from millpond.versions.paging import Listing, Page
+
+if TYPE_CHECKING:
+    from millpond.client.transport import Connection
+    from millpond.versions.site import RepositoryRecord
+
+__all__ = ("RemoteRepositories",)
+
+
+class RemoteRepositories:
+    """All repositories of a node. Nodes that share a database have the same ones; others have each their own."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._api = VersionsApi(connection)
+
+    def create(
+        self, name: str, namespace: str | None = None, *, default_branch: str = "main", read_only: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> RemoteRepository:  # fmt: skip
+        """A new repository with one branch and one commit; without a namespace its bytes lie beside the node's pond.
+
+        Raises: `AlreadyExists`; `Invalid` for names, kind `namespace_used` for a namespace of another repository, and
+        kind `namespace_place` for a folder.
+        """
+        body = {
+            "name": name, "storage_namespace": namespace or "", "default_branch": default_branch,
+            "read_only": read_only, "metadata": dict(metadata or {}),
+        }  # fmt: skip
+        made = self._api.change("POST", self._api.at("repositories"), body)
+        return RemoteRepository(self._api, record_of(made.json()))
+
+    def get(self, name: str) -> RemoteRepository:
+        """The repository of that name.
+
+        Raises: `NotFound`.
+        """
+        return RemoteRepository(self._api, record_of(self._api.get(self._api.at("repositories", name)).json()))
+
+    def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:
+        """One page of repositories, by name."""
+        return self._api.page(self._api.at("repositories"), Listing(prefix, "", after, amount), record_of)
+
+    def delete(self, name: str) -> None:
+        """Delete a repository: its branches, tags and commits. Its namespace stays as it is, and is never used again.
+
+        Raises: `NotFound`.
+        """
+        self._api.change("DELETE", self._api.at("repositories", name), query={"force": "true"})

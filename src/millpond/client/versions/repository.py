@@ -1,0 +1,220 @@
+"""A repository of a node: its branches, tags and commits, and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from millpond.client.versions.branch import RemoteBranch
+from millpond.client.versions.differences import difference_batches
+from millpond.client.versions.models import change_of, commit_of, named_of, record_of
+from millpond.client.versions.reference import RemoteReference
+from millpond.errors import NotFound
+from millpond.json_forms import JsonForm, parse_list, plain
+from millpond.versions.collect import GRACE_MS, Garbage
+from millpond.versions.paging import Listing, Page
+from millpond.versions.site import CompactionRules, ProtectedBranches, RepositoryRecord, Retention
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.client.transport import Response
+    from millpond.client.versions.api import VersionsApi
+    from millpond.versions.diffs import Change
+    from millpond.versions.graph.commits import Commit
+    from millpond.versions.repository import Named
+
+__all__ = ("RemoteRepository",)
+
+T = TypeVar("T")
+_GARBAGE = JsonForm(Garbage)
+
+
+class RemoteRepository:
+    """A repository on a node. Its methods raise `NotFound` once it is deleted."""
+
+    def __init__(self, api: VersionsApi, record: RepositoryRecord) -> None:
+        self._api = api
+        self.record = record
+        self.name = record.name
+
+    def __repr__(self) -> str:
+        return f"RemoteRepository({self.name!r})"
+
+    def _at(self, *names: str) -> str:
+        return self._api.at("repositories", self.name, *names)
+
+    # -- references -----------------------------------------------------------------------------------
+
+    def branch(self, name: str) -> RemoteBranch:
+        """A branch to read and to change; it is looked up when it is used."""
+        return RemoteBranch(self._api, self.record, name)
+
+    def ref(self, expression: str) -> RemoteReference:
+        """A state to read: `main`, `main@`, `v1~2`, a commit's id or its first digits."""
+        return RemoteReference(self._api, self.record, expression)
+
+    def branches(self, prefix: str = "", *, after: str = "", amount: int = 100, hidden: bool = False) -> Page[Named]:
+        """One page of branches; hidden ones only on request."""
+        listing = Listing(prefix, "", after, amount)
+        return self._api.page(self._at("branches"), listing, named_of, show_hidden=hidden)
+
+    def tags(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[Named]:
+        """One page of tags."""
+        return self._api.page(self._at("tags"), Listing(prefix, "", after, amount), named_of)
+
+    def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> RemoteBranch:
+        """A new branch at the commit of a ref; what is staged elsewhere stays there.
+
+        Raises: `AlreadyExists`; `Invalid` for a name; `Conflict` for a name that is a commit's id; `NotFound`.
+        """
+        body = {"name": name, "source": source, "hidden": hidden, "force": force}
+        self._api.change("POST", self._at("branches"), body)
+        return self.branch(name)
+
+    def delete_branch(self, name: str, *, force: bool = False) -> None:
+        """Delete a branch with what is staged on it. Its commits stay.
+
+        Raises: `NotFound`; `Denied` for the default branch and for a protected one.
+        """
+        self._api.change("DELETE", self._at("branches", name), query={"force": force})
+
+    def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit:
+        """Name the commit of a ref.
+
+        Raises: `AlreadyExists`; `Invalid` for a name, or a ref with `$`; `NotFound`.
+        """
+        return commit_of(self._api.change("POST", self._at("tags"), {"id": name, "ref": ref, "force": force}).json())
+
+    def delete_tag(self, name: str, *, force: bool = False) -> None:
+        """Delete a tag; its commit stays.
+
+        Raises: `NotFound`.
+        """
+        self._api.change("DELETE", self._at("tags", name), query={"force": force})
+
+    def tag(self, name: str) -> str:
+        """The id of the commit that a tag names.
+
+        Raises: `NotFound`.
+        """
+        return named_of(self._api.get(self._at("tags", name)).json()).commit_id
+
+    # -- comparing ------------------------------------------------------------------------------------
+
+    def diff(
+        self, left: str, right: str, prefix: str = "", *, three_dots: bool = True, delimiter: str = "",
+        after: str = "", amount: int = 100,
+    ) -> Page[Change]:  # fmt: skip
+        """One page of differences: what `right` changed since the merge base, or all that turns `left` into `right`.
+
+        Raises: `Invalid`, `NotFound`.
+        """
+        return self._api.page(
+            self._at("refs", left, "diff", right), Listing(prefix, delimiter, after, amount),
+            partial(change_of, self.record.namespace), type="three_dot" if three_dots else "two_dot",
+        )  # fmt: skip
+
+    def diff_rows(
+        self, left: str, right: str, prefix: str = "", *, three_dots: bool = True
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """All differences of two commits, as batches with the columns of `diffs.DIFFERENCES`.
+
+        Raises: as `diff`.
+        """
+        old, new = (self.ref(ref).head().id for ref in (left, right))
+        return difference_batches(
+            lambda after: self.diff(old, new, prefix, three_dots=three_dots, after=after, amount=1_000)
+        )
+
+    def merge_base(self, left: str, right: str) -> Commit:
+        """The merge base of two refs.
+
+        Raises: `Invalid`, kind `no_merge_base`; `NotFound`.
+        """
+        found = self._api.get(self._at("refs", left, "merge", right)).json()
+        return self.ref(found["base_commit_id"]).head()
+
+    def collect(self, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
+        """Delete objects, ranges and indexes that nothing needs, or count them. A node's grace time is a day or more.
+
+        Raises: `Conflict` when another collection deletes.
+        """
+        answer = self._api.change("POST", self._at("gc", "collect"), {"grace_ms": grace_ms, "dry_run": dry_run})
+        return answer.read(_GARBAGE)
+
+    # -- settings -------------------------------------------------------------------------------------
+
+    def setting(self, kind: type[T]) -> tuple[T | None, str]:
+        """A setting (`ProtectedBranches`, `Retention`, `CompactionRules`) and its tag; None when it was never set."""
+        form = _SETTINGS[kind]
+        try:
+            answer = self._api.get(self._at("settings", form.name))
+        except NotFound as error:
+            if error.kind != "setting_not_found":
+                raise
+            return None, ""
+        tag = answer.headers.get("ETag", "")
+        return (form.read(answer), tag) if tag else (None, "")
+
+    def set(self, value: object, *, expected: str | None = None) -> str:
+        """Store a setting, which holds at once; `expected` is the tag it must have had. The new tag.
+
+        Raises: `Conflict`, kind `setting_changed`.
+        """
+        form = _SETTINGS[type(value)]
+        headers = None if expected is None else {"If-Match": f'"{expected}"'}
+        answer = self._api.change(
+            "PUT", self._at("settings", form.name), form.write(value), headers=headers, repeatable=expected is None
+        )
+        return answer.headers["ETag"]
+
+    def clear(self, kind: type) -> None:
+        """Forget a setting, if it was ever set."""
+        self._api.change("DELETE", self._at("settings", _SETTINGS[kind].name), repeatable=True)
+
+    def alter(
+        self, *, metadata: Mapping[str, str] | None = None, read_only: bool | None = None
+    ) -> RepositoryRecord:  # fmt: skip
+        """Replace the repository's metadata; let it be read-only."""
+        body = {"metadata": None if metadata is None else dict(metadata), "read_only": read_only}
+        self.record = record_of(self._api.change("PATCH", self._at(), body, repeatable=True).json())
+        return self.record
+
+
+@dataclass(frozen=True, slots=True)
+class _SettingForm:
+    """The name of a setting in its path, and its form on the wire."""
+
+    name: str
+    read: Callable[[Response], Any]
+    write: Callable[[Any], Any]
+
+
+def _read_protected(answer: Response) -> ProtectedBranches:
+    return ProtectedBranches(tuple(rule["pattern"] for rule in parse_list(answer.data)))
+
+
+def _write_protected(value: ProtectedBranches) -> Any:
+    return [{"pattern": pattern} for pattern in value.patterns]
+
+
+def _read_retention(answer: Response) -> Retention:
+    found = answer.json()
+    days = {rule["branch_id"]: rule["retention_days"] for rule in found["branches"]}
+    return Retention(found["default_retention_days"], days)
+
+
+def _write_retention(value: Retention) -> Any:
+    branches = [{"branch_id": name, "retention_days": days} for name, days in value.branch_days.items()]
+    return {"default_retention_days": value.default_days, "branches": branches}
+
+
+_RULES = JsonForm(CompactionRules)
+_SETTINGS: Mapping[type, _SettingForm] = {
+    ProtectedBranches: _SettingForm("branch_protection", _read_protected, _write_protected),
+    Retention: _SettingForm("gc_rules", _read_retention, _write_retention),
+    CompactionRules: _SettingForm("compaction", lambda answer: answer.read(_RULES), plain),
+}
