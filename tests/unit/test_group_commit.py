@@ -108,6 +108,27 @@ def test_one_that_fails_takes_nothing_with_it(space: LmdbSpace, wrong: int) -> N
     assert rows(space).keys() == {b"held", *(b"%d" % number for number in range(5) if number != wrong)}
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_is_run_again_only_when_one_of_them_fails(space: LmdbSpace, fails: bool) -> None:
+    runs: list[int] = []
+
+    def counted(number: int) -> Change:
+        def change(tx: Transaction) -> None:
+            runs.append(number)
+            assert tx.get(b"%d" % number) is None, "what the first run wrote is gone"
+            tx.put(b"%d" % number, b"")
+
+        return change
+
+    outcomes = written_together(space, [counted(0), failing(b"1") if fails else counted(1), counted(2)])
+    assert runs == ([0, 0, 2] if fails else [0, 1, 2])
+    assert [type(outcome) for outcome in outcomes] == [
+        type(None),
+        ZeroDivisionError if fails else type(None),
+        type(None),
+    ]
+
+
 def test_all_may_fail(space: LmdbSpace) -> None:
     put(space, b"held")
     before = space.last_change()

@@ -33,6 +33,7 @@ from millpond.errors import Closed, NotFound, Unavailable
 from millpond.kernel.space import WouldBlock, already_writing
 from millpond.stores.files import disk_errors, make_folder, sync
 from millpond.stores.lmdb.errors import is_open_already, translated
+from millpond.stores.lmdb.file_ahead import FileAhead
 from millpond.stores.lmdb.probe import refuse_truncated
 from millpond.stores.lmdb.write_queue import Group, Request, WriteQueue
 
@@ -85,7 +86,9 @@ class Environment:
         self._place = _lock_of(_identity(path))
         self._entry = threading.RLock()  # the lock of the gate, taken by itself where nobody waits
         self._gate = threading.Condition(self._entry)
-        self._writers = WriteQueue(self._entry, self._stuck, gathers=environment.flags()["sync"])
+        durable: bool = environment.flags()["sync"]
+        self._writers = WriteQueue(self._entry, self._stuck, gathers=durable)
+        self._file = FileAhead(path / "data.mdb") if durable else None
         self._open: Counter[int] = Counter()
         self._growers = 0
         self._closed = False
@@ -187,16 +190,18 @@ class Environment:
         """Commit a request with all others that are queued; alone, when that does not fit."""
 
         def run(transaction: lmdb.Transaction) -> None:
+            if self._file is not None:
+                self._file.write_ahead(used)
             self._writers.take(group)
             group.run(self._environment, transaction)
 
-        self._grow_early()
+        used = self._grow_early()
         try:
             while self._attempt(run) is None:
-                if group.others:
-                    self._writers.dissolve(group)
-                else:
+                if not group.others:
                     self._grow()
+                elif not group.split():
+                    self._writers.dissolve(group)
         except BaseException as error:
             if not group.fail_others(error):
                 self._writers.dissolve(group)
@@ -214,7 +219,7 @@ class Environment:
         return self._own_reader_error() if self._growers and self._open[threading.get_ident()] else None
 
     def _attempt(self, act: Callable[[lmdb.Transaction], T]) -> tuple[T] | None:
-        """The result of `act`, committed; None when the map was full, and nothing was done."""
+        """The result of `act`, committed; None when it was undone: the map was full, or one of several failed."""
         transaction = self._begin(write=True, wait=True)
         try:
             result = act(transaction)
@@ -325,15 +330,15 @@ class Environment:
                 raise Unavailable("the map may not grow", kind="space_full", hint=hint, path=self.path, map_bytes=size)
             self._set_size(size * 2)
 
-    def _grow_early(self) -> None:
-        """Double a map that is more than half full, when nobody has to be waited for."""
-        with self._gate:
-            if self._open or self.process != os.getpid():
-                return
+    def _grow_early(self) -> int:
+        """Double a map that is more than half full, when nobody has to be waited for; the bytes of its pages."""
+        with self._entry:
             info = self._environment.info()
-            half_full = (info["last_pgno"] + 1) * self._page_bytes * 2 > info["map_size"]
-            if half_full and info["map_size"] * 2 <= self._limits.map_bytes_max:
+            used: int = (info["last_pgno"] + 1) * self._page_bytes
+            half_full = used * 2 > info["map_size"] and info["map_size"] * 2 <= self._limits.map_bytes_max
+            if half_full and not self._open and self.process == os.getpid():
                 self._set_size(info["map_size"] * 2)
+            return used
 
     def _set_size(self, size: int) -> None:
         assert not self._open

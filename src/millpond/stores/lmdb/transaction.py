@@ -46,6 +46,8 @@ _KEYS_LISTED = 10_000
 class LmdbTransaction:
     """One LMDB transaction; it counts what it writes, so that a scan knows when to search anew."""
 
+    __slots__ = ("_changes", "_path", "_transaction", "map_full", "over")
+
     def __init__(self, transaction: lmdb.Transaction, path: Path) -> None:
         self._transaction = transaction
         self._path = path
@@ -61,11 +63,11 @@ class LmdbTransaction:
     def put(self, key: bytes, value: bytes) -> None:
         check_row(key, value)
         if len(key) <= PLAIN_KEY_BYTES_MAX:
-            self._change(lambda: self._transaction.put(key, value))
+            self._change(self._transaction.put, key, value)
         else:
             place = place_of(key)
             content = with_row(self._stored(place), key, value)
-            self._change(lambda: self._transaction.put(place, content))
+            self._change(self._transaction.put, place, content)
 
     def put_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Put rows, the keys with their values: the loop over them is LMDB's binding's, not ours."""
@@ -79,14 +81,14 @@ class LmdbTransaction:
 
     def delete(self, key: bytes) -> bool:
         if 0 < len(key) <= PLAIN_KEY_BYTES_MAX:
-            return self._change(lambda: self._transaction.delete(key))
+            return self._change(self._transaction.delete, key)
         if self.get(key) is None:
             return False
         place = place_of(key)
         content = without_row(self._stored(place) or b"", key)
         if content is None:
-            return self._change(lambda: self._transaction.delete(place))
-        return self._change(lambda: self._transaction.put(place, content))
+            return self._change(self._transaction.delete, place)
+        return self._change(self._transaction.put, place, content)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._refuse_over()
@@ -151,11 +153,11 @@ class LmdbTransaction:
         except lmdb.Error as error:
             raise translated(error, self._path) from error
 
-    def _change(self, change: Callable[[], bool]) -> bool:
+    def _change(self, change: Callable[..., bool], *row: bytes) -> bool:
         self._refuse_over()
         self._changes += 1
         try:
-            return change()
+            return change(*row)
         except lmdb.MapFullError:
             self.map_full = True
             raise

@@ -1,7 +1,7 @@
 """The turns of the threads that write to one LMDB environment, and writes of several that share one commit.
 
 LMDB has one writer at a time, and a durable commit waits for the disk. So the thread whose turn it is *leads*: it takes
-all requests that are queued by then, runs each in a nested transaction, and commits them together, with one sync.
+all requests that are queued by then, runs them in one transaction, and commits them together, with one sync.
 
     thread 1   ─ queued ─────────────────────────────────── answered, wakes 2 ──
     thread 2   ─── queued ────────────────────────────────────── answered ──────
@@ -14,7 +14,8 @@ Most of a write on a fast disk is threads that wake each other, so there are few
 * of a group, each thread wakes the next. Woken all at once they would wait for the interpreter, and be woken again.
 
 Invariants:
-* A request that fails aborts its own nested transaction, and nothing else: the others of its group are committed.
+* A request that fails fails alone: the transaction of its group is aborted, and the group is *split*. Each request is
+  run again in a nested transaction, and only those that fail again are aborted.
 * Nobody is answered before the sync.
 * A group that meets the end of the map, or whatever else LMDB refuses to nest, is *dissolved*: nothing of it was done,
   and each of its requests is written alone, in its own thread, as if there were no groups.
@@ -22,7 +23,7 @@ Invariants:
   must, when the map waits for a reader of that thread.
 * While requests are queued, a thread writes, or the first of them is the *gatherer*, which waits for a limited time.
 * A thread that was interrupted wakes the next of its group all the same, or is left out.
-* A request alone in its group is not nested: it costs what it would without a queue.
+* A request alone in its group costs what it would without a queue.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Group:
     def __init__(self, own: Request[Any]) -> None:
         self.own = own
         self.requests = [own]
-        self._ran = False
+        self._ran = self._split = False
 
     @property
     def others(self) -> list[Request[Any]]:
@@ -109,7 +110,7 @@ class Group:
         return [request for request in self.requests if request is not self.own]
 
     def run(self, environment: lmdb.Environment, transaction: lmdb.Transaction) -> None:
-        """Run all of them in a transaction, each in one of its own if there are several.
+        """Run all of them in a transaction; after `split`, each in one of its own, if there are several.
 
         Raises:
             lmdb.MapFullError: the map is full, or several cannot do what one could.
@@ -118,10 +119,18 @@ class Group:
         self._ran = False
         if len(self.requests) == 1:
             self.own.run(transaction)
-        else:
+        elif self._split:
             for request in self.requests:
                 _run_nested(request, environment, transaction)
+        else:
+            self._run_together(transaction)
         self._ran = True
+
+    def split(self) -> bool:
+        """Keep the requests apart from now on; False when they are already."""
+        was_whole = not self._split
+        self._split = True
+        return was_whole
 
     def fail_others(self, error: BaseException) -> bool:
         """Let a failed commit be theirs too; False when their functions have not all run, so that nothing was done."""
@@ -134,6 +143,16 @@ class Group:
             if not request.failed:
                 request.fail(error)
         return True
+
+    def _run_together(self, transaction: lmdb.Transaction) -> None:
+        """Run all of them in the one transaction: most writes succeed, and nesting costs as much as a write itself."""
+        try:
+            for request in self.requests:
+                request.run(transaction)
+        except KeyboardInterrupt:
+            raise  # meant for this thread, whosever function it ran
+        except BaseException as error:
+            raise lmdb.MapFullError("one of several writes failed") from error
 
 
 def _run_nested(request: Request[Any], environment: lmdb.Environment, transaction: lmdb.Transaction) -> None:
