@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from millpond.testing.models import MapModel
-from millpond.testing.simulation import Broken, simulate
+from millpond.testing.seeded_runs import Broken
+from millpond.testing.simulation import simulate
 
 STEPS = 60
 QUICK = range(1, 6)

@@ -10,7 +10,7 @@ Invariants that are checked, besides those of `history.py`:
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import md5
 
 import xxhash
@@ -23,10 +23,13 @@ from millpond.testing.interleaving.history import LISTED_MAX, History, state_of
 from millpond.testing.interleaving.stores import PassingClock, PausingClock, PausingObjects, PausingSpace
 from millpond.testing.interleaving.turns import Process, Schedule
 from millpond.testing.interleaving.work import BRANCHES, GRACE_MS, OPERATIONS, Doing
+from millpond.testing.seeded_runs import SeededResult, SeededRuns
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
 
-__all__ = ("Broken", "Result", "interleave")
+__all__ = ("RUNS", "Result", "interleave")
+
+RUNS = SeededRuns("millpond.testing.interleaving", "operations", 150)
 
 SMALL = Boundaries(rows_min=2, rows_max=6, bits=1)
 PROCESSES = 4
@@ -35,17 +38,14 @@ DEATHS = 0.004
 TURN_MS = 20
 
 
-class Broken(AssertionError):
-    """An invariant does not hold; the message has the trace, and the command that replays it."""
-
-
 @dataclass(slots=True)
-class Result:
-    """A run that ended well: what was done, how many processes died, and a digest of all states."""
+class Result(SeededResult):
+    """A run that ended well, and how many processes died in it."""
 
-    trace: list[str] = field(default_factory=list)
     deaths: int = 0
-    digest: str = ""
+
+    def __str__(self) -> str:
+        return f"{len(self.trace)} actions, {self.deaths} deaths, digest {self.digest}"
 
 
 def interleave(seed: int, operations: int) -> Result:
@@ -59,8 +59,7 @@ def interleave(seed: int, operations: int) -> Result:
         run.work()
         result.digest = run.digest()
     except Exception as error:
-        replay = f"replay: python -m millpond.testing.interleaving --seed {seed} --operations {operations}"
-        raise Broken("\n".join([*result.trace, f"{type(error).__name__}: {error}", replay])) from error
+        raise RUNS.broken(seed, operations, result.trace, error) from error
     finally:
         run.schedule.close()
     return result

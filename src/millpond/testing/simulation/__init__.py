@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from millpond.testing.simulation.simulation import Broken, Result, simulate
+from millpond.testing.simulation.simulation import simulate
 
-__all__ = ("Broken", "Result", "simulate")
+__all__ = ("simulate",)

@@ -23,7 +23,6 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +37,7 @@ from millpond.maps.loads.attempts import ATTEMPTS_MAX
 from millpond.testing.audit import audit_answers, brief, canonical_bits
 from millpond.testing.rows import canonical_of
 from millpond.testing.scratch import scratch_folder
+from millpond.testing.seeded_runs import SeededResult, SeededRuns
 from millpond.testing.simulation.actors import (
     ACTORS,
     KINDS,
@@ -59,43 +59,28 @@ if TYPE_CHECKING:
     from millpond.testing.models import MapModel
     from millpond.testing.strategies import Question
 
-__all__ = ("Broken", "Result", "simulate")
+__all__ = ("RUNS", "simulate")
+
+RUNS = SeededRuns("millpond.testing.simulation", "steps", 200)
 
 DAY = 86_400_000
 RECOVERIES_MAX = 3
 _MAINTENANCE = ("condense", "retain")
 
 
-class Broken(AssertionError):
-    """An invariant does not hold; the message has the trace, and the command that replays it."""
-
-
-@dataclass(slots=True)
-class Result:
-    """A simulation that ended well: its trace, and a digest of the logs and rows at its end."""
-
-    trace: list[str] = field(default_factory=list)
-    digest: str = ""
-
-
-def simulate(seed: int, steps: int) -> Result:
-    """Run a simulation.
+def simulate(seed: int, steps: int) -> SeededResult:
+    """Run a simulation; the digest is of the logs and rows at its end.
 
     Raises: `Broken`.
     """
-    result = Result()
+    result = SeededResult()
     with scratch_folder() as folder, _one_processor():
         simulation = _Simulation(folder, random.Random(seed), result.trace)
         try:
             simulation.run(steps)
             result.digest = simulation.digest()
         except Exception as error:
-            raise Broken(
-                "\n".join(
-                    [*result.trace, f"{type(error).__name__}: {error}",
-                     f"replay: python -m millpond.testing.simulation --seed {seed} --steps {steps}"]
-                )
-            ) from error  # fmt: skip
+            raise RUNS.broken(seed, steps, result.trace, error) from error
         finally:
             simulation.close()
     return result
