@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from millpond import ranges
 from millpond.errors import Corrupt
 from millpond.ranges.canonical import canonical, equal_rows
-from millpond.ranges.equality import equal_at, rows_at
+from millpond.ranges.digits import pack_digits, unpack_digits
+from millpond.ranges.equality import equal_at
 from millpond.ranges.files import SEAL, read_batch, read_sealed, sealed_bytes
+from millpond.ranges.gather import gathered, rows_at
 from millpond.ranges.ids import columns_id
 from millpond.ranges.key_columns import key_column, merge_three_keys
 from millpond.ranges.packing import PACKED, packed, unpacked
@@ -35,6 +37,99 @@ def test_what_was_packed_comes_back(column: tuple[pa.Field, list[Any], list[Any]
     again.validate(full=True)
     assert again.equals(batch) and again.schema.equals(batch.schema, check_metadata=True)
     assert columns_id("range", again) == columns_id("range", batch)
+
+
+SHORT_TEXTS = st.text("09afg", max_size=6) | st.text("0123456789abcdef", max_size=24)
+INTEGERS = st.tuples(
+    st.sampled_from([-(2**63), -5, 0, 10**9, 2**63 - 2**57]), st.lists(st.integers(0, 2**57 - 1) | st.integers(0, 300))
+).map(lambda drawn: [drawn[0] + above for above in drawn[1]])
+
+
+@given(st.lists(SHORT_TEXTS | st.none(), max_size=8), st.integers(0, 3), st.sampled_from([pa.string(), pa.binary()]))
+def test_text_comes_back_from_its_shortest_form(texts: list[str | None], repeats: int, kind: pa.DataType) -> None:
+    held = pa.array(texts * repeats, pa.string()).cast(kind)
+    batch = canonical(pa.record_batch({"text": held.slice(len(texts) // 2)}))
+    made = packed(batch)
+    made.validate(full=True)
+    assert unpacked(made).equals(batch)
+
+
+@given(INTEGERS)
+def test_integers_come_back_from_fewer_bytes(values: list[int]) -> None:
+    batch = canonical(pa.record_batch({"n": pa.array([0, *values], pa.int64()).slice(1)}))
+    made = packed(batch)
+    made.validate(full=True)
+    again = unpacked(made)
+    assert again.equals(batch)
+    if values and max(values) - min(values) < 256:
+        assert made.schema.field("n").type == pa.binary(1)
+
+
+@pytest.mark.parametrize(
+    ("texts", "form"),
+    [(["ab", "cd01"], b"0x"), (["xy", "xy"], b"0c"), (["ab", "abc"], b"0"), (["Ab", "cd"], b"0"), (["ab"], b"0x")],
+)
+def test_the_metadata_say_the_form_of_a_column(texts: list[str], form: bytes) -> None:
+    assert packed(pa.record_batch({"text": texts})).schema.metadata == {PACKED: form}
+
+
+def test_only_lower_case_digits_are_packed_in_pairs() -> None:
+    digits = set(b"0123456789abcdef")
+    for byte in range(256):
+        for place in range(16):
+            text = bytearray(b"0123456789abcdef")
+            text[place] = byte
+            for size in (16, 10):
+                pairs = pack_digits(pa.py_buffer(bytes(text[:size])))
+                assert (pairs is not None) == (set(text[:size]) <= digits)
+                if pairs is not None:
+                    assert pairs.to_pybytes() == bytes.fromhex(text[:size].decode())
+                    assert unpack_digits(pairs, size).to_pybytes() == text[:size]
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([1, 2]), "0"), (pa.array([1, 2]), "0x"), (pa.array([1, 2]), "1"),
+        (pa.array([1, 2]), ""), (pa.array(["ab", "cdef"]), "0c"), (pa.array(["xyz", "xyz"]), "0"),
+        (pa.array(["xyz", "xyz"]), "0x"), (pa.array(["xyz", "vw"]), "0x"), (pa.array(["xyz", "vw"]), "0i0"),
+        (pa.array(["xyz", "vw"]), "0y"), (pa.array(["xyz", "vw"], pa.large_string()), "0c"),
+    ],
+)  # fmt: skip
+def test_a_form_that_a_column_has_not_is_damage(column: pa.Array, said: str) -> None:
+    made = packed(pa.record_batch({"column": column}))
+    plain = pa.record_batch({"column": column})
+    for batch in (made, plain):
+        with pytest.raises((ValueError, LookupError)):
+            unpacked(batch.replace_schema_metadata({PACKED: said.encode()}))
+
+
+@pytest.mark.parametrize("base", ["9223372036854775808", "-9223372036854775809", "99999999999999999999"])
+def test_a_least_integer_out_of_bounds_is_damage(base: str) -> None:
+    made = packed(pa.record_batch({"n": pa.array([1, 2])}))
+    with pytest.raises(ValueError, match="no"):
+        unpacked(made.replace_schema_metadata({PACKED: f"0i{base}".encode()}))
+
+
+@given(st.data())
+def test_rows_are_gathered_as_they_are_taken_from_batches_put_together(data: st.DataObject) -> None:
+    rows = st.lists(st.tuples(st.binary(max_size=9), st.text(max_size=3) | st.none(), st.integers(-9, 9)), max_size=9)
+    schema = pa.schema([("key", pa.binary()), ("text", pa.string()), ("n", pa.int64()), ("flag", pa.bool_())])
+    batches = []
+    for drawn in data.draw(st.lists(rows, min_size=1, max_size=3)):
+        columns: list[Any] = [[row[at] for row in drawn] for at in range(3)]
+        columns.append([number > 0 for number in columns[2]])
+        whole = pa.RecordBatch.from_arrays(
+            [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)],
+            schema=schema,
+        )  # fmt: skip
+        batches.append(whole.slice(data.draw(st.integers(0, len(drawn)))))
+    together = pa.concat_batches(batches)
+    every = list(range(together.num_rows))
+    wanted = data.draw(st.lists(st.sampled_from(every), max_size=12) if every else st.just(every)) or every
+    found = gathered(batches, np.array(wanted, np.int64))
+    found.validate(full=True)
+    assert found.equals(together.take(pa.array(wanted, pa.int64())))
 
 
 def test_a_struct_that_looks_packed_stays_a_struct() -> None:

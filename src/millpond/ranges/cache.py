@@ -6,6 +6,7 @@ again and again wraps the place: `open_range` then answers from memory. Each ran
 Invariants:
 * Memory is bounded by `bytes_max`, one range excepted; what was used longest ago is let go first.
 * A range that is removed from the place may still be answered: its name stands for its content.
+* A walk through many ranges does not take the place of those that others read again: it holds its first few.
 """
 
 from __future__ import annotations
@@ -47,14 +48,16 @@ class CachedObjects(Objects):
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.inner,))
 
-    def opened_range(self, id_: str, open_: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
-        """The entries of a range: those held, else what `open_` reads."""
+    def opened_range(self, id_: str, open_: Callable[[], pa.RecordBatch], *, keep: bool = True) -> pa.RecordBatch:
+        """The entries of a range: those held, else what `open_` reads; without `keep` that is not held."""
         with self._lock:
             held = self._ranges.get(id_)
             if held is not None:
                 self._ranges.move_to_end(id_)
                 return held
         batch = open_()
+        if not keep:
+            return batch
         with self._lock:
             if id_ not in self._ranges:
                 self._ranges[id_] = batch
@@ -109,7 +112,7 @@ class HeldObjects(CachedObjects):
         super().__init__(cache.inner)
         self._cache = cache
 
-    def opened_range(self, id_: str, open_: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
+    def opened_range(self, id_: str, open_: Callable[[], pa.RecordBatch], *, keep: bool = True) -> pa.RecordBatch:
         """The entries of a range that is held.
 
         Raises: `WouldBlock`.

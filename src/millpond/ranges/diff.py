@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import starting
-from millpond.ranges.equality import equal_at, rows_at
+from millpond.ranges.equality import equal_at
+from millpond.ranges.gather import rows_at
 from millpond.ranges.key_columns import key_column, lower_bound
 from millpond.ranges.merge import match_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
@@ -18,6 +19,7 @@ from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from millpond.kernel.keys import KeyRange
     from millpond.ranges.index import Index
     from millpond.stores.objects import Objects
 
@@ -63,11 +65,12 @@ def diff(
     after: bytes | None = None,
     limit: int | None = None,
     same: Sequence[str] | None = None,
+    within: KeyRange | None = None,
 ) -> Iterator[Difference]:
     """The changes that turn `a` into `b`, range by range in the order of keys; none where they are the same.
 
-    Only keys that begin with `prefix` and are above `after`; at most `limit` of them. A page goes on where the last
-    ended: `after` is its `last_key`. Pages joined are the whole, and each opens no more than it shows.
+    Only keys that begin with `prefix`, are above `after` and lie in `within`; at most `limit` of them. A page goes on
+    where the last ended: `after` is its `last_key`. Pages joined are the whole, and each opens no more than it shows.
     Rows are compared bit by bit (NaN equals itself, 0.0 and -0.0 differ), in the columns `same`, in all by default.
 
     Raises: `Invalid` for indexes of different columns; `NotFound`, `Corrupt` for ranges.
@@ -75,11 +78,16 @@ def diff(
     check_schemas([a, b])
     if limit is not None and limit < 0:
         raise Invalid("a limit below zero", kind="range_limit", limit=limit)
-    within = starting(prefix)
+    start, stop = starting(prefix)
+    if after is not None:
+        start = max(start, after + b"\0")
+    if within is not None:
+        start = max(start, within.start)
+        stop = min((bound for bound in (stop, within.stop) if bound is not None), default=None)
     old, new = Cursor(objects, a), Cursor(objects, b)
     for cursor in (old, new):
-        cursor.seek(within.start if after is None else max(within.start, after + b"\0"))
-    return limited(_walk(old, new, within.stop, same), limit)
+        cursor.seek(start)
+    return limited(_walk(old, new, stop, same), limit)
 
 
 def _walk(old: Cursor, new: Cursor, stop: bytes | None, same: Sequence[str] | None) -> Iterator[Difference]:

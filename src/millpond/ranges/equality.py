@@ -17,17 +17,11 @@ import pyarrow.types as is_type
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, same_bytes
 from millpond.ranges.canonical import equal_rows
+from millpond.ranges.gather import rows_at
 
-__all__ = ("equal_at", "rows_at")
+__all__ = ("equal_at",)
 
 _Rows: TypeAlias = npt.NDArray[np.int64]
-
-
-def rows_at(batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
-    """Some rows of a batch; all of them in order are the batch itself."""
-    if len(rows) == batch.num_rows and (rows == np.arange(len(rows))).all():
-        return batch
-    return batch.take(pa.array(rows))
 
 
 def equal_at(a: pa.RecordBatch, a_rows: _Rows, b: pa.RecordBatch, b_rows: _Rows) -> npt.NDArray[np.bool_]:

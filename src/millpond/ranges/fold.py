@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.ranges.diff import Difference
-from millpond.ranges.equality import equal_at, rows_at
+from millpond.ranges.equality import equal_at
+from millpond.ranges.gather import gathered, rows_at
 from millpond.ranges.key_columns import key_column, lower_bound, upper_bound
 from millpond.ranges.merge import match_keys
 from millpond.ranges.spans import NO_SPANS, Spans
@@ -124,9 +125,7 @@ class _Compared:
         """The rows that there are afterwards."""
         present = self.stays | self.added | self.changed
         rows = np.where(self.stays, self.base_rows, self.put_rows + self.base.num_rows)[present]
-        if not self.puts.num_rows:
-            return rows_at(self.base, rows)
-        return rows_at(pa.concat_batches([self.base, self.puts]), rows)
+        return gathered([self.base, self.puts], rows)
 
     def difference(self) -> Difference:
         """The keys whose fate is not to stay."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Invalid
+from millpond.ranges.gather import gathered
 from millpond.ranges.key_columns import key_column, merge_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 from millpond.ranges.writer import RangeWriter
@@ -80,8 +81,7 @@ def _overlay(newest_first: list[pa.RecordBatch]) -> pa.RecordBatch:
     *newer, merged = newest_first
     for batch in reversed(newer):
         mine, other = match_keys(batch, merged)
-        both = pa.concat_batches([batch, merged])
-        merged = both.take(pa.array(np.where(mine >= 0, mine, other + batch.num_rows)))
+        merged = gathered([batch, merged], np.where(mine >= 0, mine, other + batch.num_rows))
     return merged
 
 

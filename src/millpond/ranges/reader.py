@@ -46,8 +46,8 @@ def range_bytes(objects: Source, entry: RangeEntry) -> pa.Buffer:
         ) from error  # fmt: skip
 
 
-def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False) -> pa.RecordBatch:
-    """The entries of a range, memory-mapped where objects are files.
+def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False, keep: bool = True) -> pa.RecordBatch:
+    """The entries of a range, memory-mapped where objects are files. Without `keep`, a cache does not hold them.
 
     All bytes are read and their checksum is made: of a file when this process opens it first, or to `verify`; of what
     comes from elsewhere always, and so of a file of another size than the index says: another version may have written
@@ -56,7 +56,7 @@ def open_range(objects: Objects, entry: RangeEntry, *, verify: bool = False) -> 
     Raises: `NotFound`; `Corrupt`, or `Invalid` for a file of another format. They name the file.
     """
     if isinstance(objects, CachedObjects):
-        return objects.opened_range(entry.id, lambda: _open_range(objects.inner, entry, verify=True))
+        return objects.opened_range(entry.id, lambda: _open_range(objects.inner, entry, verify=True), keep=keep)
     return _open_range(objects, entry, verify=verify)
 
 

@@ -36,7 +36,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Invalid
-from millpond.ranges.equality import equal_at, rows_at
+from millpond.ranges.equality import equal_at
+from millpond.ranges.gather import gathered
 from millpond.ranges.key_columns import key_column, merge_three_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
 from millpond.ranges.writer import RangeWriter
@@ -214,7 +215,7 @@ class _Torn:
         """The keys that are nobody's by the rule alone."""
         sides = [side.chosen(self._open) for side in self._sides]
         rows = _places(sides, np.argmax([side.present for side in sides], axis=0))
-        return Conflicts(_picked(self._batches, rows).column("key"), *sides)
+        return Conflicts(gathered(self._batches, rows).column("key"), *sides)
 
     def settle(self, resolve: Resolve | Choice) -> Conflicts:
         """Let the caller choose; the keys that are left."""
@@ -226,7 +227,7 @@ class _Torn:
     def write(self, writer: RangeWriter) -> None:
         """Write what was chosen."""
         rows = _places(self._sides, self._chosen)
-        writer.append(_picked(self._batches, rows[rows >= 0]))
+        writer.append(gathered(self._batches, rows[rows >= 0]))
 
 
 def _choices(resolve: Resolve | Choice, found: Conflicts) -> npt.NDArray[np.int8]:
@@ -256,31 +257,6 @@ def _places(sides: list[Side], chosen: npt.NDArray[np.integer]) -> _I64:
         mine = (chosen == number) & side.present
         out[mine] = side.rows[mine] + before
         before += side.batch.num_rows
-    return out
-
-
-def _picked(batches: list[pa.RecordBatch], rows: _I64) -> pa.RecordBatch:
-    """Rows of batches that are counted one behind the other; where few of a batch are wanted, only those are copied."""
-    used, places, before, shift = [], rows, 0, 0
-    for batch in batches:
-        mine = np.flatnonzero((rows >= before) & (rows < before + batch.num_rows))
-        if len(mine) * 2 > batch.num_rows:
-            used.append(batch)
-            places = _put(places, mine, rows[mine] - before + shift)
-            shift += batch.num_rows
-        elif len(mine):
-            used.append(batch.take(pa.array(rows[mine] - before)))
-            places = _put(places, mine, np.arange(shift, shift + len(mine)))
-            shift += len(mine)
-        before += batch.num_rows
-    if not used:
-        return batches[0].slice(0, 0)
-    return rows_at(used[0] if len(used) == 1 else pa.concat_batches(used), places)
-
-
-def _put(values: _I64, places: _I64, new: _I64) -> _I64:
-    out = values.copy()
-    out[places] = new
     return out
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Cursor", "check_schemas", "shared_bound", "unfinished")
 
+_HELD_MAX = 4  # ranges of a walk that a cache holds: pages read the same few again, a long walk none
+
 
 class Cursor:
     """A place in an index: a range of it, and a row there."""
@@ -47,6 +49,7 @@ class Cursor:
         self._floor: bytes | None = None  # sought, and not looked for in the current range yet
         self._batch: pa.RecordBatch | None = None
         self._keys: KeyColumn | None = None
+        self._opened = 0
 
     @property
     def done(self) -> bool:
@@ -115,8 +118,9 @@ class Cursor:
 
     def _open(self) -> tuple[pa.RecordBatch, KeyColumn]:
         if self._batch is None or self._keys is None:
+            self._opened += 1
             # What is written anew gets a new name, which must not vouch for damage.
-            self._batch = open_range(self._objects, self.entry, verify=True)
+            self._batch = open_range(self._objects, self.entry, verify=True, keep=self._opened <= _HELD_MAX)
             self._keys = key_column(self._batch.column("key"))
         if self._floor is not None:
             self._row = lower_bound(self._keys, self._floor)

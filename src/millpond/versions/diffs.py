@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from millpond.kernel.keys import KeyRange
 from millpond.ranges import Difference, RangeReader, diff
 from millpond.ranges.equality import equal_at
-from millpond.ranges.key_columns import key_column, lower_bound
-from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entries_of
+from millpond.ranges.key_columns import key_column
+from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entries_of, frozen_rows
 from millpond.versions.paging import Block, Listing, Page, page
 from millpond.versions.staging.layers import EVERY_KEY, Reading
 from millpond.versions.staging.reads import View, uncommitted
@@ -69,23 +69,11 @@ def two_dot(site: Site, reading: Reading, left: str, right: View, keys: KeyRange
 
 def three_dot(site: Site, base: str, left: str, right: str, keys: KeyRange = EVERY_KEY) -> Iterator[_Marked]:
     """The changes of `right` since `base`, and where `left` did so too."""
-    after = keys.start[:-1] if keys.start else None
     ours = RangeReader(site.ranges, site.index(left))
-    for found in diff(site.ranges, site.index(base), site.index(right), after=after, same=IDENTITY):
-        within = _from(found, keys.start)
-        if keys.stop is not None:
-            within = within.below(keys.stop)
-        marked = _mark(within, ours) if left != base else _Marked(within)
+    for found in diff(site.ranges, site.index(base), site.index(right), same=IDENTITY, within=keys):
+        marked = _mark(found, ours) if left != base else _Marked(found)
         if len(marked.found):
             yield marked
-        if keys.stop is not None and found.last_key >= keys.stop:
-            return
-
-
-def _from(found: Difference, start: bytes) -> Difference:
-    """The keys that are not below `start`."""
-    parts = (found.removed, found.added, found.before, found.after)
-    return Difference(*(part.slice(lower_bound(key_column(part.column("key")), start)) for part in parts))
 
 
 def _mark(found: Difference, ours: RangeReader) -> _Marked:
@@ -123,10 +111,20 @@ def _same(
     return out
 
 
+def _alone(found: Difference) -> int | None:
+    """The one kind that all keys of a stretch are of: 0 removed, 1 added, 2 changed; None for several."""
+    kinds = [kind for kind, part in enumerate((found.removed, found.added, found.after)) if part.num_rows]
+    return kinds[0] if len(kinds) == 1 else None
+
+
 def _ordered(marked: _Marked) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The keys in order; the kind of each (0 removed, 1 added, 2 changed), and its row there."""
     found = marked.found
     parts = (found.removed, found.added, found.after)
+    alone = _alone(found)
+    if alone is not None:  # in order already
+        count = parts[alone].num_rows
+        return parts[alone].column("key"), np.full(count, alone), np.arange(count)
     keys = pa.concat_arrays([part.column("key") for part in parts])
     order = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
     counts = [part.num_rows for part in parts]
@@ -149,10 +147,7 @@ def _block(marked: _Marked) -> Block[Change]:
         lefts, rights = (_entries([side[at] for side in sides], kinds[places], rows[places]) for at in range(2))
         torn = np.zeros(len(places), np.bool_) if marked.conflict is None else marked.conflict[places]
         types = [_TYPES[kind] for kind in np.where(torn, 3, kinds[places]).tolist()]
-        return [
-            Change(type_, path, left, right)
-            for type_, path, left, right in zip(types, paths, lefts, rights, strict=True)
-        ]
+        return frozen_rows(Change, types, paths, lefts, rights)
 
     return Block(key_column(keys), decode)
 
@@ -164,6 +159,8 @@ def _entries(
     out: list[Entry | None] = [None] * len(kinds)
     for kind, part in enumerate(parts):
         here = np.flatnonzero(kinds == kind)
+        if part is not None and len(here) == len(kinds):
+            return list(entries_of(part.take(pa.array(rows))))
         if part is not None and len(here):
             for at, entry in zip(here.tolist(), entries_of(part.take(pa.array(rows[here]))), strict=True):
                 out[at] = entry
@@ -178,12 +175,21 @@ def change_page(found: Callable[[KeyRange], Iterator[_Marked]], listing: Listing
 def change_rows(marked: _Marked) -> pa.RecordBatch:
     """A stretch of differences as rows of `DIFFERENCES`."""
     keys, kinds, rows = _ordered(marked)
-    found = marked.found
-    types = kinds if marked.conflict is None else np.where(marked.conflict, 3, kinds)
-    columns = [keys.cast(pa.string()), pa.array(np.array(_TYPES, object)[types], pa.string())]
+    found, alone = marked.found, _alone(marked.found)
+    if alone is None or marked.conflict is not None:
+        types = kinds if marked.conflict is None else np.where(marked.conflict, 3, kinds)
+        named = pa.array(_TYPES).take(pa.array(types))
+    else:
+        named = pa.repeat(_TYPES[alone], len(keys))
+    columns = [keys.cast(pa.string()), named]
     for parts in ((found.removed, None, found.before), (None, found.added, found.after)):
-        columns += _side_columns(parts, kinds, rows)
+        columns += _side_columns(parts, kinds, rows) if alone is None else _whole_columns(parts[alone], len(keys))
     return pa.RecordBatch.from_arrays(columns, schema=DIFFERENCES)
+
+
+def _whole_columns(part: pa.RecordBatch | None, count: int) -> list[pa.Array]:
+    """The columns of one side of a stretch where all keys are of one kind."""
+    return [pa.nulls(count, field.type) if part is None else part.column(field.name) for field in _SIDE]
 
 
 def _side_columns(

@@ -145,6 +145,6 @@ class Reference:
 
 def _block(batch: pa.RecordBatch) -> Block[Entry]:
     def decode(rows: Iterable[int]) -> list[Entry]:
-        return list(entries_of(batch.take(pa.array(rows, pa.int64()))))
+        return entries_of(batch.take(pa.array(rows, pa.int64())))
 
     return Block(key_column(batch.column("key")), decode)

@@ -19,8 +19,10 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -29,9 +31,10 @@ from millpond.json_forms import parse_object, stable_json
 
 __all__ = (
     "CHANGES", "DEFAULT_CONTENT_TYPE", "ENTRIES", "IDENTITY", "PATH_BYTES_MAX", "Entry", "batch_of", "check_path",
-    "entries_of", "entry_at", "metadata_text", "read_metadata",
+    "entries_of", "entry_at", "frozen_rows", "metadata_text", "read_metadata",
 )  # fmt: skip
 
+T = TypeVar("T")
 PATH_BYTES_MAX = 1_024
 METADATA_BYTES_MAX = 64 * 1024
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
@@ -114,16 +117,25 @@ def entry_at(batch: pa.RecordBatch, row: int) -> Entry:
     return Entry(key.decode(), address, size, mtime, checksum, content_type, read_metadata(metadata))
 
 
-def entries_of(batch: pa.RecordBatch) -> Iterator[Entry]:
-    """The rows as values."""
+def entries_of(batch: pa.RecordBatch) -> list[Entry]:
+    """The rows as values; those with the same metadata share them."""
     columns = [batch.column(name) for name in ENTRIES.names]
     columns[0] = columns[0].cast(pa.string())
-    for path, address, size, mtime, checksum, content_type, metadata in zip(
-        *(column.to_pylist() for column in columns), strict=True
-    ):
-        yield Entry(
-            path, address, size, mtime, checksum, content_type, read_metadata(metadata) if metadata else {}
-        )  # fmt: skip
+    *values, texts = (column.to_pylist() for column in columns)
+    known = {text: read_metadata(text) for text in set(texts)}
+    return frozen_rows(Entry, *values, [known[text] for text in texts])
+
+
+def frozen_rows(kind: type[T], *columns: Sequence[object]) -> list[T]:
+    """Values of a frozen class with slots, one for each row of its columns.
+
+    Pages are made of thousands of them. The `__init__` of a frozen class assigns through `object.__setattr__`, which
+    takes twice as long as to fill the slots, a column at a time.
+    """
+    rows = [object.__new__(kind) for _ in columns[0]]
+    for name, column in zip(kind.__slots__, columns, strict=True):  # type: ignore[attr-defined]
+        deque(map(getattr(kind, name).__set__, rows, column), maxlen=0)
+    return rows
 
 
 def batch_of(entries: list[Entry]) -> pa.RecordBatch:

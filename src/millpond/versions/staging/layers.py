@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from millpond.kernel.keys import KeyRange, starting
 from millpond.kernel.scans import first_rows
 from millpond.ranges import CachedObjects, Difference, Index, Spans, diff, load_index, open_range
+from millpond.ranges.gather import gathered
 from millpond.ranges.key_columns import key_column, lower_bound, upper_bound
 from millpond.ranges.merge import match_keys
 from millpond.ranges.spans import NO_SPANS
@@ -152,17 +153,8 @@ def difference_stream(objects: CachedObjects, old: str, new: str, bounds: Bounds
     if old == new:
         return
     a, b = load_index(objects, old), load_index(objects, new)
-    keys = bounds.keys
-    after = None if not keys.start else _before(keys.start)
-    for found in diff(objects, a, b, after=after, same=IDENTITY):
-        for block in difference_blocks(found):
-            column = key_column(block.column("key"))
-            start = lower_bound(column, keys.start)
-            stop = len(column) if keys.stop is None else lower_bound(column, keys.stop)
-            if start < stop:
-                yield block.slice(start, stop - start)
-            if keys.stop is not None and stop < len(column):
-                return
+    for found in diff(objects, a, b, same=IDENTITY, within=bounds.keys):
+        yield from difference_blocks(found)
 
 
 def difference_blocks(found: Difference) -> Iterator[pa.RecordBatch]:
@@ -174,11 +166,6 @@ def difference_blocks(found: Difference) -> Iterator[pa.RecordBatch]:
     else:
         joined = pa.concat_batches(present)
         yield joined.take(pc.array_sort_indices(joined.column("key")))
-
-
-def _before(key: bytes) -> bytes:
-    """A key before a key, and before no key that is not: its rows are cut at the bound itself."""
-    return key[:-1]
 
 
 class _Feed:
@@ -242,6 +229,5 @@ def _overlay(newest_first: list[pa.RecordBatch]) -> pa.RecordBatch:
     *newer, merged = newest_first
     for batch in reversed(newer):
         mine, other = match_keys(batch, merged)
-        both = pa.concat_batches([batch, merged])
-        merged = both.take(pa.array(np.where(mine >= 0, mine, other + batch.num_rows)))
+        merged = gathered([batch, merged], np.where(mine >= 0, mine, other + batch.num_rows))
     return merged

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.kernel.keys import KeyRange
-from millpond.ranges import open_range
+from millpond.ranges import diff, open_range
 from millpond.ranges.fold import differences
 from millpond.ranges.key_columns import key_column, lower_bound
 from millpond.ranges.spans import NO_SPANS, Spans
@@ -198,6 +198,10 @@ def uncommitted(
     Raises: `NotFound`, `Corrupt` for ranges.
     """
     bounds = Bounds(keys, rows=rows)
+    if not view.layers:
+        if view.base != view.head:
+            yield from diff(site.ranges, site.index(view.head), site.index(view.base), same=IDENTITY, within=keys)
+        return
     streams, _ = _streams(site, reading, view.layers, bounds)
     compacted = Stream(difference_stream(site.ranges, view.head, view.base, bounds))
     blocks, spans = combine([*streams, compacted])
