@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
+from millpond.events.embedded.check import check_streams
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.events import Events
 from millpond.json_forms import FormError, JsonForm, OtherFormat
@@ -126,8 +127,8 @@ class Pond:
             )  # fmt: skip
             opened.callback(self.repositories.close)
             streams = EmbeddedStore(self.space, clock)
-            opened.callback(streams.close)
             self.events = Events(streams, clock)
+            opened.callback(self.events.close)
             self._recover()
             self._resources = opened.pop_all()
 
@@ -304,7 +305,7 @@ class Pond:
         """
         from millpond.maps.verify import verify_maps
 
-        return verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
+        return verify_maps(self.loads, self.maps(), self.folder, full=full, going=going) + check_streams(self.space)
 
 
 def _one_of(options: Any, value: Any, name: str) -> Any:

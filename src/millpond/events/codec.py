@@ -24,7 +24,7 @@ import xxhash
 from millpond.errors import Corrupt, Invalid
 from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event
 
-__all__ = ("BATCH_PLAIN_BYTES", "Codec", "Header", "decode", "encode", "pack", "read_header")
+__all__ = ("BATCH_PLAIN_BYTES", "Codec", "Header", "decode", "encode", "pack", "read_header", "size_of")
 
 BATCH_PLAIN_BYTES = 4 * 1024 * 1024
 VERSION = 1
@@ -52,6 +52,14 @@ class Header(NamedTuple):
     plain_bytes: int
     first_id: int
     last_id: int
+
+
+def size_of(event: Event) -> int:
+    """The bytes of a payload and its headers, as an index counts them."""
+    size = len(event.payload)
+    for name, text in event.headers.items():
+        size += len(name.encode()) + len(text.encode())
+    return size
 
 
 def encode(events: Sequence[Event], codec: Codec = Codec.NONE) -> bytes:

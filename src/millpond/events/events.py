@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import parse_id
+from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.names import StreamName
+from millpond.events.protocol import StreamRules
+from millpond.events.watchers import Watch, Watchers
+from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -23,9 +28,11 @@ _PAGE_STREAMS = 1_000
 class Events:
     """The streams of a pond. `store` is their backend."""
 
-    def __init__(self, store: StreamStore, clock: Clock) -> None:
+    def __init__(self, store: StreamStore, clock: Clock, rules: StreamRules | None = None) -> None:
         self.store = store
         self._clock = clock
+        self.watchers = Watchers(store, clock)
+        self._forget_ms = (rules or StreamRules()).forget_ms
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -57,9 +64,45 @@ class Events:
             yield from page.events
             place, more = page.after, page.more
 
+    def watch(self, queue: str, job_set: str, after: str = "") -> Watch:
+        """The events after an id, and then those to come: `for event in watch`, or `async for`. Close it after use.
+
+        Any number of watches of a stream share one reader. A watch goes on from the `after` of another.
+
+        Raises:
+            Invalid: `after` is no id. Unavailable: there are too many watchers.
+        """
+        return self.watchers.watch(StreamName(queue, job_set).check(), parse_id(after))
+
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """The days of a stream, with their states; None when there is no such stream."""
         return self.store.index(StreamName(queue, job_set).check())
+
+    def compress(
+        self, after: str | int = "2d", *, bytes_per_second: int = 0, stopping: threading.Event | None = None
+    ) -> MaintenanceReport:
+        """Compress the days that ended so long ago: a duration, or milliseconds. Ids and events stay as they are.
+
+        Raises:
+            Invalid: the duration is not understood. `Unavailable`: the store cannot be written to.
+        """
+        rules = MaintenanceRules(compress_after_ms=parse_duration(after), bytes_per_second=bytes_per_second)
+        return self._maintenance(rules).compress(stopping)
+
+    def expire(self, after: str | int = "14d", *, stopping: threading.Event | None = None) -> MaintenanceReport:
+        """Drop the days that ended so long ago, whole, with their index entries.
+
+        Raises: as `compress`.
+        """
+        return self._maintenance(MaintenanceRules(retention_ms=parse_duration(after))).expire(stopping)
+
+    def _maintenance(self, rules: MaintenanceRules) -> EventMaintenance:
+        return EventMaintenance(self.store, self._clock, rules, self._forget_ms)
+
+    def close(self) -> None:
+        """End all watches, and let go of the backend."""
+        self.watchers.close()
+        self.store.close()
 
     def streams(self, queue: str | None = None) -> Iterator[StreamName]:
         """The streams of a queue, or all."""

@@ -18,7 +18,7 @@ import re
 from millpond.errors import Invalid, Unavailable
 from millpond.shown import shown
 
-__all__ = ("ID_MAX", "START", "first_id", "format_id", "parse_id")
+__all__ = ("ID_MAX", "START", "first_id", "format_id", "id_time_ms", "parse_id")
 
 START = 0
 """The place before every event."""
@@ -41,6 +41,11 @@ def first_id(last_id: int, now_ms: int, count: int) -> int:
     if first + count - 1 > ID_MAX:
         raise Unavailable("the stream has no more ids", kind="event_ids_used_up", last_id=format_id(last_id))
     return first
+
+
+def id_time_ms(id_: int) -> int:
+    """The time at which the event of an id was appended, as far as the id tells; later only after a clock went back."""
+    return id_ >> _COUNTER_BITS
 
 
 def format_id(id_: int) -> str:

@@ -5,7 +5,7 @@ compressed days. Small days share a compressed segment.
 
 Invariants, asserted when an index is made:
 * the days of all segments grow, and so do their ids, without overlap;
-* only the newest segment may be open; expired ones come first, then compressed ones, then closed ones;
+* only the newest segment may be open, and only the oldest ones may be expired;
 * open and closed segments hold one day.
 """
 
@@ -15,10 +15,16 @@ import itertools
 from dataclasses import dataclass
 from enum import StrEnum
 
-from millpond.events.days import format_day
+from millpond.events.days import day_of, format_day
+from millpond.events.ids import id_time_ms
 from millpond.events.names import StreamName
 
-__all__ = ("Day", "DaySegment", "State", "StreamIndex")
+__all__ = ("Day", "DaySegment", "State", "StreamIndex", "forget_day")
+
+
+def forget_day(last_id: int, last_day: int) -> int:
+    """The day from whose end on `forget_ms` are counted: a stream without events lives on since its last append."""
+    return max(last_day, day_of(id_time_ms(last_id)))
 
 
 class State(StrEnum):
@@ -31,9 +37,6 @@ class State(StrEnum):
     COMPRESSED = "compressed"
     EXPIRED = "expired"
     """Nobody reads it any more; its rows are being dropped."""
-
-
-_ORDER = {State.EXPIRED: 0, State.COMPRESSED: 1, State.CLOSED: 2, State.OPEN: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,7 @@ class StreamIndex:
     def __post_init__(self) -> None:
         for older, newer in itertools.pairwise(self.segments):
             assert older.days[-1].day < newer.days[0].day and older.last_id < newer.first_id
-            assert _ORDER[older.state] <= _ORDER[newer.state] < _ORDER[State.OPEN] or newer.state is State.OPEN
-            assert older.state is not State.OPEN
+            assert older.state is not State.OPEN and (newer.state is not State.EXPIRED or older.state is State.EXPIRED)
         assert self.dropped_id <= self.last_id
 
     def days(self) -> list[tuple[Day, State]]:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -21,7 +21,7 @@ from millpond.events.event import Appended, EventBatch, Page
 from millpond.events.index import DaySegment, StreamIndex
 from millpond.events.names import StreamName
 
-__all__ = ("PAGE_BYTES", "Due", "StreamRules", "StreamStore", "Work")
+__all__ = ("PAGE_BYTES", "Due", "StreamRules", "StreamStore", "Work", "never")
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page of events ends at so many bytes, or after one batch."""
@@ -32,7 +32,7 @@ class StreamRules:
     """The rules by which a store assigns days, and when a stream that expired is forgotten.
 
     * `ahead_ms`: a time so far ahead of our clock counts as no later than that.
-    * `forget_ms`: the source positions of a stream without events are remembered so long after its last day: what is
+    * `forget_ms`: the source positions of a stream without events are remembered so long after its last append: what is
       delivered again within that time changes nothing.
     """
 
@@ -59,6 +59,11 @@ class Due(NamedTuple):
     stream: StreamName
 
 
+def never() -> bool:
+    """False: the wait is not interrupted."""
+    return False
+
+
 class StreamStore(Protocol):
     """A backend of streams. Safe to share between threads; several processes may use one place at a time."""
 
@@ -77,8 +82,19 @@ class StreamStore(Protocol):
             Corrupt: what is stored is damaged.
         """
 
-    def follow(self, cursors: Mapping[StreamName, int], due: float | None) -> set[StreamName]:
-        """Wait until streams have events after their cursors, at most until a monotonic time; which ones do."""
+    def follow(
+        self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool] = never
+    ) -> set[StreamName]:
+        """Wait until streams have events after their cursors, at most until a monotonic time; which ones do.
+
+        It also returns once `interrupted()` is true, which it looks at after each `wake`.
+
+        Raises:
+            Closed: the store was closed meanwhile.
+        """
+
+    def wake(self) -> None:
+        """Let those that follow in this process look whether they are interrupted."""
 
     def index(self, stream: StreamName) -> StreamIndex | None:
         """The segments of a stream; None when there is no such stream."""

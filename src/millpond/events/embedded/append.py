@@ -16,6 +16,7 @@ from millpond.events.event import Appended
 from millpond.events.ids import first_id
 from millpond.events.index import Day, DaySegment, State
 from millpond.kernel.scans import put_rows
+from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +48,7 @@ def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: Stream
         if head.open is None or run.day > head.open.day:
             head = _begun(close_open_day(tx, keys, head), run.day)
         head = _put_events(tx, keys, head, events[run.start : run.stop], first + run.start)
+    step("events.rows_put")
     if batch.source:
         tx.put(keys.sources.pack(batch.source), batch.positions[-1].to_bytes(_POSITION_BYTES, "big"))
     put_head(tx, keys, before, head)

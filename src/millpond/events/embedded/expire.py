@@ -14,7 +14,7 @@ from millpond.events.days import latest_due_day
 from millpond.events.embedded.append import close_open_day
 from millpond.events.embedded.registry import put_head
 from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments, to_listed
-from millpond.events.index import DaySegment, State
+from millpond.events.index import DaySegment, State, forget_day
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def _expire_some(tx: Transaction, keys: Keys, day: int, forget_day: int) -> _Out
             head, count = replace(head, dropped_id=segment.last_id), count + segment.count
         dropped = tx.delete_range(keys.batch_range(segment.first_id, segment.last_id), rows_left)
         rows_left -= dropped
+        step("events.rows_expired")
         if rows_left > 0:
             keys.series.retire(tx, [segment.days[-1].day])
         elif segment.state is not State.EXPIRED:
@@ -98,7 +99,7 @@ def _with_work(tx: ReadTransaction, keys: Keys, head: Head) -> Head:
     oldest = [segment.days[0].day for segment in segments] + open_days
     return replace(
         head, compress_day=raw[0] if raw else NO_DAY, expire_day=oldest[0] if oldest else NO_DAY,
-        forget_day=NO_DAY if oldest else head.last_day,
+        forget_day=NO_DAY if oldest else forget_day(head.last_id, head.last_day),
     )  # fmt: skip
 
 

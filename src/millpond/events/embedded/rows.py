@@ -73,7 +73,7 @@ class Head:
     """The head of a stream. Days are `NO_DAY` where there is none.
 
     `compress_day` and `expire_day`: the oldest day that is not compressed, and the oldest of all; `forget_day`: the
-    last day, once there are no events. They are the days under which the registry lists the stream.
+    day of the last append, once there are no events. They are the days under which the registry lists the stream.
     """
 
     stream: StreamName

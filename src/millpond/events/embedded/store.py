@@ -7,7 +7,7 @@ of the space's last change, many times a second, which costs no transaction.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millpond.errors import Closed
@@ -17,7 +17,8 @@ from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
 from millpond.events.embedded.rows import Head, keys_of
 from millpond.events.embedded.switch import switch_segments
-from millpond.events.protocol import PAGE_BYTES, StreamRules
+from millpond.events.protocol import PAGE_BYTES, StreamRules, never
+from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -49,11 +50,12 @@ class EmbeddedStore:
         checked = [batch.check() for batch in batches]
         now_ms = self._clock.now_ms()
         outcomes = self._opened().write(lambda tx: [append_events(tx, batch, now_ms, self._rules) for batch in checked])
-        self.announce()
+        step("events.appended")
+        self.wake()
         return outcomes
 
-    def announce(self) -> None:
-        """Wake followers: events were appended in a transaction of somebody else."""
+    def wake(self) -> None:
+        """See `StreamStore.wake`; also for events that were appended in a transaction of somebody else."""
         with self._news:
             self._appends += 1
             self._news.notify_all()
@@ -63,15 +65,14 @@ class EmbeddedStore:
         with self._opened().read() as tx:
             return read_page(tx, stream, after, bytes_max)
 
-    def follow(self, cursors: Mapping[StreamName, int], due: float | None) -> set[StreamName]:
-        """See `StreamStore.follow`.
-
-        Raises:
-            Closed: the store was closed meanwhile.
-        """
+    def follow(
+        self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool] = never
+    ) -> set[StreamName]:
+        """See `StreamStore.follow`."""
         while True:
             appends, change = self._appends, self._last_change()
-            if found := self._with_news(cursors):
+            found = self._with_news(cursors)
+            if found or interrupted():
                 return found
             if due is not None and self._clock.monotonic() >= due:
                 return set()

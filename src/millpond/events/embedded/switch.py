@@ -43,13 +43,19 @@ def switch_segments(
     days = tuple(day for segment in seen for day in segment.days)
     check = _Continuity(seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
     stored, pending = 0, None
-    for data in batches:
-        if pending is not None:
-            space.write(partial(_replace_rows, keys=keys, seen=seen, data=pending))
-            step("events.batch_switched")
-        check.add(read_header(data))
-        stored, pending = stored + len(data), data
-    check.end()
+    try:
+        for data in batches:
+            if pending is not None:
+                space.write(partial(_replace_rows, keys=keys, seen=seen, data=pending))
+                step("events.batch_switched")
+            check.add(read_header(data))
+            stored, pending = stored + len(data), data
+        check.end()
+    except Invalid:
+        # Days that were dropped meanwhile do not read as they were listed.
+        with space.read() as tx:
+            _check_listed(tx, keys, seen)
+        raise
     assert pending is not None
     output = DaySegment(State.COMPRESSED, days, stored)
     space.write(partial(_finish, keys=keys, seen=seen, data=pending, output=output))
@@ -92,6 +98,7 @@ def _replace_rows(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data:
         raise _moved(keys)
     for key, _ in found:
         tx.delete(key)
+    step("events.rows_deleted")
     tx.put(keys.batches.pack(header.last_id), data)
     if rest:
         # The batch ends within a row: what is left of the row stays, under the key that it had.

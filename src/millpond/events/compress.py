@@ -1,0 +1,122 @@
+"""Compressing a stream: which of its segments are put together, and how they become batches.
+
+Nothing here knows a backend: it works on a `StreamStore` from outside, as another process may at the same time. The
+plan is a pure function of the index.
+
+    closed  ─┐
+    closed  ─┼─ small together ──▶ one compressed segment
+    closed  ─┘
+    closed  ── large ────────────▶ one compressed segment
+
+Invariants:
+* batches hold the events of the planned segments, in order, each once, with the ids that they have;
+* memory is bounded by a page and a batch, however large a day is;
+* a compressor that is fenced, stopped or killed leaves a readable stream, and whoever comes next does the work anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.errors import Fenced
+from millpond.events.codec import BATCH_PLAIN_BYTES, Codec, encode, size_of
+from millpond.events.index import DaySegment, State
+from millpond.kernel.steps import step
+
+if TYPE_CHECKING:
+    from millpond.events.event import Event
+    from millpond.events.index import StreamIndex
+    from millpond.events.names import StreamName
+    from millpond.events.protocol import StreamStore
+
+__all__ = ("FOLD_BYTES", "Compressed", "batches_of", "compress_stream", "plan")
+
+FOLD_BYTES = 64 * 1024
+"""Days with fewer bytes share a segment: one of its own would cost as much as it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """The work on one stream: days that are compressed now, their bytes before, and as they are stored now.
+
+    `fenced`: somebody else changed the days meanwhile; they are done by another, or next time.
+    """
+
+    days: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    fenced: bool = False
+
+
+def plan(index: StreamIndex, day: int) -> list[tuple[DaySegment, ...]]:
+    """Runs of neighbouring segments to compress into one each: all closed days up to `day`, oldest first.
+
+    Small days are put together, also with small ones that are compressed already.
+    """
+    runs: list[list[DaySegment]] = []
+    for segment in index.segments:
+        if segment.state not in (State.CLOSED, State.COMPRESSED) or segment.days[-1].day > day:
+            continue
+        if runs and sum(other.bytes for other in runs[-1]) + segment.bytes <= FOLD_BYTES:
+            runs[-1].append(segment)
+        else:
+            runs.append([segment])
+    return [tuple(run) for run in runs if any(segment.state is State.CLOSED for segment in run)]
+
+
+def batches_of(store: StreamStore, stream: StreamName, seen: Sequence[DaySegment]) -> Iterator[bytes]:
+    """The events of segments as compressed batches of up to `BATCH_PLAIN_BYTES`; a larger event has its own."""
+    after, last_id = seen[0].first_id - 1, seen[-1].last_id
+    batch: list[Event] = []
+    size = 0
+    while after < last_id:
+        page = store.read(stream, after)
+        if not page.events:
+            return  # somebody dropped the days: the switch finds that out
+        for event in page.events:
+            if event.number > last_id:
+                break
+            bytes_ = size_of(event)
+            if batch and size + bytes_ > BATCH_PLAIN_BYTES:
+                yield encode(batch, Codec.ZSTD)
+                batch, size = [], 0
+            batch.append(event)
+            size += bytes_
+        after = page.after
+    if batch:
+        yield encode(batch, Codec.ZSTD)
+
+
+def compress_stream(
+    store: StreamStore, stream: StreamName, day: int, spend: Callable[[int], None] = lambda _: None
+) -> Compressed:
+    """Compress all days of a stream up to `day`; an open one is closed first.
+
+    `spend` is called with the bytes of a batch before it is written: it may wait, or raise to end the work.
+
+    Raises:
+        Corrupt: what is stored is damaged.
+    """
+    if store.close_day(stream, day):
+        step("events.day_closed")
+    index = store.index(stream)
+    days = before = after = 0
+    for seen in () if index is None else plan(index, day):
+        batches = _spending(batches_of(store, stream, seen), spend)
+        try:
+            output = store.switch(stream, seen, batches)
+        except Fenced:
+            return Compressed(days, before, after, fenced=True)
+        raw = [segment for segment in seen if segment.state is State.CLOSED]
+        days += len(raw)
+        before += sum(segment.stored_bytes for segment in seen)
+        after += output.stored_bytes
+    return Compressed(days, before, after)
+
+
+def _spending(batches: Iterator[bytes], spend: Callable[[int], None]) -> Iterator[bytes]:
+    for batch in batches:
+        spend(len(batch))
+        yield batch

@@ -1,0 +1,145 @@
+"""Maintenance of streams: due days are compressed, old ones dropped, streams without events forgotten.
+
+The registry says which streams have work; each is done by itself, and a fault of one is reported beside the others.
+Several processes may do it at the same time: days are fenced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.events.compress import compress_stream
+from millpond.events.days import DAY_MS, latest_due_day
+from millpond.events.protocol import Work
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.events.names import StreamName
+    from millpond.events.protocol import Due, StreamStore
+
+__all__ = ("EventMaintenance", "MaintenanceReport", "MaintenanceRules")
+
+_PAGE = 500
+FAULTS_MAX = 20
+"""Faults that a report names; more are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRules:
+    """The ages at which days are compressed and dropped; 0 turns one off.
+
+    * `compress_after_ms`, `retention_ms`: counted from the end of a day.
+    * `bytes_per_second`: compressed bytes that are written in a second, so that others are served meanwhile; 0: any.
+    """
+
+    compress_after_ms: int = 2 * DAY_MS
+    retention_ms: int = 14 * DAY_MS
+    bytes_per_second: int = 16 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if min(self.compress_after_ms, self.retention_ms, self.bytes_per_second) < 0:
+            raise Invalid("an age is not negative", kind="event_rules", retention=self.retention_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """The work of one run: streams and days with work done, and bytes of days before and after compression.
+
+    `events`: those that were dropped. `left`: due streams that somebody else worked on meanwhile.
+    """
+
+    streams: int = 0
+    days: int = 0
+    events: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    left: int = 0
+    failed: int = 0
+    faults: tuple[str, ...] = ()
+
+    def with_fault(self, fault: str) -> MaintenanceReport:
+        """The report with one more fault."""
+        faults = self.faults if len(self.faults) >= FAULTS_MAX else (*self.faults, fault)
+        return replace(self, failed=self.failed + 1, faults=faults)
+
+
+class _Stopped(Exception):
+    """The end of work that was interrupted: what is done is done."""
+
+
+class _Pace:
+    """Bytes per second: who spends more waits, until the work is stopped."""
+
+    def __init__(self, clock: Clock, bytes_per_second: int, stopping: threading.Event) -> None:
+        self._clock, self._rate, self._stopping = clock, bytes_per_second, stopping
+        self._free_at = clock.monotonic()
+
+    def spend(self, size: int) -> None:
+        if self._rate:
+            self._clock.wait(self._stopping, self._free_at)
+            self._free_at = max(self._free_at, self._clock.monotonic()) + size / self._rate
+        if self._stopping.is_set():
+            raise _Stopped
+
+
+class EventMaintenance:
+    """Maintenance of the streams in a store. `stopping` ends it between two batches."""
+
+    def __init__(self, store: StreamStore, clock: Clock, rules: MaintenanceRules, forget_ms: int) -> None:
+        self._store, self._clock, self._rules, self._forget_ms = store, clock, rules, forget_ms
+
+    def compress(self, stopping: threading.Event | None = None, *, day: int | None = None) -> MaintenanceReport:
+        """Compress the days that are due, or all up to a day."""
+        stopping = stopping or threading.Event()
+        after_ms = self._rules.compress_after_ms
+        latest = day if day is not None else latest_due_day(self._clock.now_ms(), after_ms) if after_ms else -1
+        pace = _Pace(self._clock, self._rules.bytes_per_second, stopping)
+
+        def work(stream: StreamName, report: MaintenanceReport) -> MaintenanceReport:
+            done = compress_stream(self._store, stream, latest, pace.spend)
+            return replace(
+                report, streams=report.streams + 1, days=report.days + done.days, left=report.left + done.fenced,
+                bytes_before=report.bytes_before + done.bytes_before, bytes_after=report.bytes_after + done.bytes_after,
+            )  # fmt: skip
+
+        return self._run(Work.COMPRESS, latest, stopping, work, MaintenanceReport())
+
+    def expire(self, stopping: threading.Event | None = None, *, day: int | None = None) -> MaintenanceReport:
+        """Drop the days that are past retention, or all up to a day; forget streams without events."""
+        stopping = stopping or threading.Event()
+        now_ms, after_ms = self._clock.now_ms(), self._rules.retention_ms
+        latest = day if day is not None else latest_due_day(now_ms, after_ms) if after_ms else -1
+
+        def work(stream: StreamName, report: MaintenanceReport) -> MaintenanceReport:
+            count = self._store.expire(stream, latest)
+            return replace(report, streams=report.streams + 1, events=report.events + count)
+
+        report = self._run(Work.EXPIRE, latest, stopping, work, MaintenanceReport())
+        return self._run(Work.FORGET, latest_due_day(now_ms, self._forget_ms), stopping, work, report)
+
+    def _run(
+        self, work: Work, day: int, stopping: threading.Event,
+        act: Callable[[StreamName, MaintenanceReport], MaintenanceReport], report: MaintenanceReport,
+    ) -> MaintenanceReport:  # fmt: skip
+        for stream in self._due(work, day):
+            if stopping.is_set():
+                break
+            try:
+                report = act(stream, report)
+            except _Stopped:
+                break
+            except Unavailable:
+                raise  # the store itself: the others would fare no better
+            except MillpondError as error:
+                report = report.with_fault(f"{stream}: {error}")
+        return report
+
+    def _due(self, work: Work, day: int) -> Iterator[StreamName]:
+        after: Due | None = None
+        while page := self._store.due(work, day, after, limit=_PAGE):
+            yield from (due.stream for due in page)
+            after = page[-1]

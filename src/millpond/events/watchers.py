@@ -1,0 +1,348 @@
+"""Watchers: any number of readers that go on when events are appended, with one reader of the store for all.
+
+    store ─ follow, read ─▶ one thread ─▶ ring of each stream ─▶ watchers, each with a place of its own
+
+A watcher pulls. While it is behind the ring, it reads the store itself; when it has caught up, it takes from the ring
+what the thread reads once for all. So a watcher that does not read costs nothing, and loses nothing.
+
+Invariants:
+* a watcher gets what `StreamStore.read` would give it, from its place on, each event once;
+* one thread, and one read of the store for each stream with news, whatever the number of watchers;
+* the rings together hold at most `RINGS_BYTES`, and a page more for each stream; a stream without watchers has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Self
+
+from millpond.errors import Closed, MillpondError, Unavailable
+from millpond.events.codec import size_of
+from millpond.events.ids import format_id
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from millpond.clock import Clock
+    from millpond.events.event import Event
+    from millpond.events.names import StreamName
+    from millpond.events.protocol import StreamStore
+
+__all__ = ("WATCHERS_MAX", "Watch", "Watchers")
+
+WATCHERS_MAX = 10_000
+RINGS_BYTES = 64 * 1024 * 1024
+RING_BYTES_MAX = 1024 * 1024
+PAGE_BYTES = 256 * 1024
+_RETRY_SECONDS = 1.0
+_NUMBER = attrgetter("number")
+
+
+@dataclass(slots=True)
+class _Pages:
+    """Events that the thread read together, and the place before them."""
+
+    before: int
+    events: list[Event]
+    bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class _Tail:
+    """The end of a stream that is watched: up to where it was read, and what was read last."""
+
+    stream: StreamName
+    after: int
+    watchers: int = 0
+    pages: deque[_Pages] = field(default_factory=deque)
+    bytes: int = 0
+    news: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
+
+    def events_after(self, place: int) -> list[Event] | None:
+        """The events of the ring after a place; None when the ring begins later, or ends there."""
+        if place >= self.after or not self.pages or place < self.pages[0].before:
+            return None
+        found: list[Event] = []
+        for page in self.pages:
+            if page.events[-1].number > place:
+                found += page.events[bisect_right(page.events, place, key=_NUMBER) :]
+        return found
+
+
+class Watchers:
+    """The watchers of a store in this process. The thread runs while somebody watches."""
+
+    def __init__(self, store: StreamStore, clock: Clock, watchers_max: int = WATCHERS_MAX) -> None:
+        self._store, self._clock, self._watchers_max = store, clock, watchers_max
+        self._tails: dict[StreamName, _Tail] = {}
+        self._changed = threading.Condition()
+        self._joined = self._closed = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._fault: MillpondError | None = None
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """The number of open watches."""
+        return self._count
+
+    def watch(self, stream: StreamName, after: int) -> Watch:
+        """A watch of a stream from behind an id.
+
+        Raises:
+            Unavailable: kind `watchers_full`: as many are open as may.
+        """
+        with self._changed:
+            if self._closed:
+                raise _closed()
+            if self._count >= self._watchers_max:
+                raise Unavailable(
+                    "as many watchers are connected as may", kind="watchers_full", watchers_max=self._watchers_max,
+                    hint="close one, or watch through another node",
+                )  # fmt: skip
+            self._count += 1
+        return Watch(self, self._store, stream, after)
+
+    def close(self) -> None:
+        """End all watches: they raise `Closed`."""
+        with self._changed:
+            self._closed = True
+            self._stop.set()
+            self._tell(list(self._tails.values()))
+        self._store.wake()
+        if self._thread is not None:
+            self._thread.join()
+
+    # -- used by watches ------------------------------------------------------------------------------
+
+    def join(self, stream: StreamName, after: int) -> _Tail:
+        """The tail of a stream for a watcher that has caught up with it at `after`."""
+        with self._changed:
+            tail = self._tails.get(stream)
+            if tail is None:
+                tail = self._tails[stream] = _Tail(stream, after)
+            tail.watchers += 1
+            self._joined = True
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._follow, name="events-follow", daemon=True)
+                self._thread.start()
+        self._store.wake()
+        return tail
+
+    def leave(self, tail: _Tail | None) -> None:
+        """Give back a watch, and its part in a tail."""
+        with self._changed:
+            self._count -= 1
+            if tail is not None:
+                tail.watchers -= 1
+                if not tail.watchers:
+                    del self._tails[tail.stream]
+                    self._joined = True
+
+    def take(self, tail: _Tail, place: int) -> list[Event] | None:
+        """The events of the ring after a place, as `_Tail.events_after`.
+
+        Raises:
+            Closed: watching has ended. Whatever ended the thread.
+        """
+        with self._changed:
+            self._check()
+            return tail.events_after(place)
+
+    def wait(self, tail: _Tail, place: int, due: float | None) -> None:
+        """Wait until a tail is behind a place, at most until a monotonic time."""
+        with self._changed:
+            self._clock.wait_for(self._changed, lambda: tail.after > place or self._ended(), due)
+
+    def listen(self, tail: _Tail, place: int) -> asyncio.Event:
+        """An event of the running loop, which is set once the tail is behind a place."""
+        news = asyncio.Event()
+        with self._changed:
+            if tail.after > place or self._ended():
+                news.set()
+            else:
+                tail.news.append((asyncio.get_running_loop(), news))
+        return news
+
+    def _ended(self) -> bool:
+        return self._closed or self._fault is not None
+
+    def _check(self) -> None:
+        if self._closed:
+            raise _closed()
+        if self._fault is not None:
+            raise self._fault
+
+    # -- the thread -----------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        while not self._closed:
+            with self._changed:
+                self._joined = False
+                cursors = {tail.stream: tail.after for tail in self._tails.values()}
+            try:
+                for stream in self._store.follow(cursors, None, lambda: self._joined or self._closed):
+                    self._read(stream, cursors[stream])
+                self._fault = None
+            except Closed:
+                return
+            except MillpondError as error:
+                self._fail(error)
+
+    def _read(self, stream: StreamName, after: int) -> None:
+        page = self._store.read(stream, after, bytes_max=PAGE_BYTES)
+        pages = _Pages(after, page.events, sum(map(size_of, page.events)))
+        with self._changed:
+            tail = self._tails.get(stream)
+            if tail is None or tail.after != after:
+                return
+            if page.gap:
+                tail.pages.clear()
+                tail.bytes = 0
+            elif page.events:
+                tail.pages.append(pages)
+                tail.bytes += pages.bytes
+            tail.after = page.after
+            room = min(RING_BYTES_MAX, RINGS_BYTES // len(self._tails))
+            while tail.bytes > room and len(tail.pages) > 1:
+                tail.bytes -= tail.pages.popleft().bytes
+            self._tell([tail])
+
+    def _fail(self, error: MillpondError) -> None:
+        """Let all watchers know of an error of the store, and try again a moment later."""
+        with self._changed:
+            self._fault = error
+            self._tell(list(self._tails.values()))
+        self._clock.wait(self._stop, self._clock.monotonic() + _RETRY_SECONDS)
+
+    def _tell(self, tails: list[_Tail]) -> None:
+        """Wake the watchers of tails: threads at once, and those of an event loop with one call for all."""
+        self._changed.notify_all()
+        loops: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
+        for tail in tails:
+            for loop, news in tail.news:
+                loops.setdefault(loop, []).append(news)
+            tail.news.clear()
+        for loop, events in loops.items():
+            with suppress(RuntimeError):  # the loop has ended, and its watchers with it
+                loop.call_soon_threadsafe(_set_all, events)
+
+
+def _set_all(events: list[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
+
+
+def _closed() -> Closed:
+    return Closed("the streams are closed", kind="events_closed")
+
+
+class Watch:
+    """A reader that waits for more: iterate over its events, with `for` or `async for`; close it after use.
+
+    Used by one thread, or one task, at a time.
+    """
+
+    def __init__(self, watchers: Watchers, store: StreamStore, stream: StreamName, after: int) -> None:
+        self._watchers, self._store = watchers, store
+        self.stream = stream
+        self._place = after
+        self._tail: _Tail | None = None
+        self._closed = False
+        self.gap = False
+        """True once events were missed, because they had expired."""
+
+    @property
+    def after(self) -> str:
+        """The id from which another watch goes on."""
+        return format_id(self._place)
+
+    @property
+    def caught_up(self) -> bool:
+        """True once everything that was there was read: what comes now is new."""
+        return self._tail is not None
+
+    def next_batch(self, due: float | None) -> list[Event]:
+        """The next events: at once while there are some; else when they come, or none at a monotonic time.
+
+        The first time that everything was read, it returns none as well: `caught_up` is then true.
+
+        Raises:
+            Closed: the watch or the store was closed. Corrupt: what is stored is damaged.
+        """
+        if (events := self._taken()) is not None:
+            return events
+        if self._behind():
+            return self._fetched()
+        assert self._tail is not None
+        self._watchers.wait(self._tail, self._place, due)
+        events = self._taken()
+        return events if events is not None else self._fetched() if self._behind() else []
+
+    async def next_batch_async(self, seconds: float | None) -> list[Event]:
+        """As `next_batch`, for an event loop; it waits for so many seconds of the loop at most."""
+        if (events := self._taken()) is not None:
+            return events
+        if self._behind():
+            return await asyncio.to_thread(self._fetched)
+        assert self._tail is not None
+        news = self._watchers.listen(self._tail, self._place)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), seconds)
+        events = self._taken()
+        if events is not None:
+            return events
+        return await asyncio.to_thread(self._fetched) if self._behind() else []
+
+    def _taken(self) -> list[Event] | None:
+        """The next events of the ring; None when it has none for this place."""
+        if self._closed:
+            raise Closed("the watch is closed", kind="watch_closed", hint="begin another where it ended")
+        events = None if self._tail is None else self._watchers.take(self._tail, self._place)
+        if events:
+            self._place = events[-1].number
+        return events
+
+    def _behind(self) -> bool:
+        return self._tail is None or self._place < self._tail.after
+
+    def _fetched(self) -> list[Event]:
+        """The next events of the store. When there are none, the watch takes from the ring from now on."""
+        page = self._store.read(self.stream, self._place)
+        self._place, self.gap = page.after, self.gap or page.gap
+        if not page.events and self._tail is None:
+            self._tail = self._watchers.join(self.stream, self._place)
+        return page.events
+
+    def __iter__(self) -> Iterator[Event]:
+        with suppress(Closed):
+            while True:
+                yield from self.next_batch(None)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        with suppress(Closed):
+            while True:
+                for event in await self.next_batch_async(None):
+                    yield event
+
+    def close(self) -> None:
+        """End the watch; closing twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._watchers.leave(self._tail)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

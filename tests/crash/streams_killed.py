@@ -1,0 +1,144 @@
+"""Kills a process at each step of each act on a stream, and looks at what it left: `… FOLDER`.
+
+A program of its own: it forks for each act, so that what is killed has been started already.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from millpond.clock import ManualClock
+from millpond.events.compress import compress_stream
+from millpond.events.days import DAY_MS
+from millpond.events.embedded import expire
+from millpond.events.embedded.check import check_streams
+from millpond.events.embedded.rows import keys_of
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.event import EventBatch, NewEvent
+from millpond.events.index import State
+from millpond.events.names import StreamName
+from millpond.events.protocol import StreamStore, Work
+from millpond.stores.lmdb.space import LmdbSpace
+from millpond.testing.contracts.stream_site import NOON, RULES, TODAY, everything
+from millpond.testing.faults import occurrences
+from tests.crash.versions_killed import forked, killed_at, logged
+
+STREAM = StreamName("crash", "stream")
+LATER = NOON + 4 * DAY_MS
+Events: TypeAlias = list[tuple[int, bytes]]
+
+expire.ROWS_PER_WRITE = 2
+
+
+def delivered(first: int, count: int, time_ms: int) -> EventBatch:
+    """Messages of a source that grow with their position: some compressed days have several batches."""
+    positions = range(first, first + count)
+    events = [NewEvent(time_ms, b"%d" % position + bytes(position * 10_000)) for position in positions]
+    return EventBatch(STREAM, events, "kafka:jobs/0", positions)
+
+
+def prepare(store: StreamStore, clock: ManualClock) -> None:
+    """Three days: two closed, one open; twenty events in each."""
+    for day in range(3):
+        clock.now = NOON + day * DAY_MS
+        store.append([delivered(1 + 20 * day, 20, clock.now)])
+    clock.now = LATER
+
+
+def append(store: StreamStore) -> None:
+    """Events that were stored, late ones, and ones that begin a day."""
+    store.append([delivered(59, 4, NOON), delivered(63, 2, LATER)])
+
+
+def compress(store: StreamStore) -> None:
+    compress_stream(store, STREAM, TODAY + 2)
+
+
+def drop(store: StreamStore) -> None:
+    store.expire(STREAM, TODAY + 1)
+
+
+ACTS: dict[str, Callable[[StreamStore], None]] = {"append": append, "compress": compress, "expire": drop}
+
+
+def opened(folder: Path, act: Callable[[StreamStore, ManualClock], None]) -> None:
+    """Do something with the store in a folder."""
+    space, clock = LmdbSpace(folder / "space", durable=False), ManualClock(now=LATER)
+    act(EmbeddedStore(space, clock, RULES), clock)
+    space.close()
+
+
+def events_of(store: StreamStore) -> Events:
+    return [(event.number, event.payload) for event in everything(store, STREAM)]
+
+
+def look(folder: Path) -> Events:
+    found: list[Events] = []
+    opened(folder, lambda store, _: found.append(events_of(store)))
+    return found[0]
+
+
+def check(folder: Path, act: str, before: Events, after: Events) -> None:
+    """Look at what a killed process left: it is readable, and the act ends when it is done again."""
+    space = LmdbSpace(folder / "space", durable=False)
+    store = EmbeddedStore(space, ManualClock(now=LATER), RULES)
+    found = events_of(store)
+    assert check_streams(space).ok
+    if act == "expire":
+        assert found == before[len(before) - len(found) :] and len(found) >= len(after)
+    else:
+        assert found in (before, after)
+    ACTS[act](store)
+    assert events_of(store) == after
+    index = store.index(STREAM)
+    assert index is not None
+    states = [state for _, state in index.days()]
+    if act == "compress":
+        assert states == [State.COMPRESSED] * 3
+    with space.read() as tx:
+        stored = list(tx.keys(keys_of(STREAM).batches.range()))
+    rows_max = {"append": 65, "compress": 12, "expire": 20}[act]
+    assert len(stored) <= rows_max, "no row is left over"
+    due = {"append": TODAY, "compress": None, "expire": TODAY + 2}[act]
+    assert [entry.day for entry in store.due(Work.COMPRESS, TODAY + 99, limit=9)] == ([due] if due else [])
+    store.append([delivered(66, 1, LATER)])
+    assert len(events_of(store)) == len(after) + 1
+    assert check_streams(space).ok
+    space.close()
+
+
+def run(folder: Path, act: str) -> int:
+    """Kill at each step of an act; how many steps."""
+    prepared, whole, steps = folder / "prepared", folder / f"{act}.whole", folder / f"{act}.steps"
+    shutil.copytree(prepared, whole)
+    steps.touch()
+    assert forked(lambda: logged(steps, lambda: opened(whole, lambda store, _: ACTS[act](store)))) == 0
+    before, after = look(prepared), look(whole)
+    moments = occurrences(steps)
+    for moment in moments:
+        left = folder / f"{act} {moment}"
+        shutil.copytree(prepared, left)
+
+        def die(left: Path = left, moment: str = moment) -> None:
+            killed_at(moment, lambda: opened(left, lambda store, _: ACTS[act](store)))
+
+        assert forked(die) == -signal.SIGKILL, (act, moment)
+        assert forked(lambda left=left: check(left, act, before, after)) == 0, (act, moment)  # type: ignore[misc]
+        shutil.rmtree(left)
+    return len(moments)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    assert forked(lambda: opened(folder / "prepared", prepare)) == 0
+    for act in sys.argv[2:] or ACTS:
+        print(act, run(folder, act), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""Processes killed at each step of append, compression and expiry."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).parent / "streams_killed.py"
+
+
+def test_a_process_that_is_killed_at_any_step_leaves_a_readable_stream(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROGRAM.parents[2]), *sys.path])}
+    command = [sys.executable, str(PROGRAM), str(tmp_path)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    deaths = {line.split()[0]: int(line.split()[1]) for line in done.stdout.splitlines()}
+    assert deaths.keys() == {"append", "compress", "expire"} and all(count >= 3 for count in deaths.values()), deaths

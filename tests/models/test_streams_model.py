@@ -1,0 +1,52 @@
+"""Streams against the model, over the embedded backend: in memory, and in LMDB."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+
+import pytest
+
+from millpond.events.embedded.check import check_streams
+from millpond.stores.lmdb.space import LmdbSpace
+from millpond.stores.memory import MemorySpace
+from millpond.testing.contracts.stream_machine import machine_case
+from tests.contracts.test_streams import EmbeddedSite
+
+
+@dataclass
+class CheckedSite(EmbeddedSite):
+    """A site whose rows are checked at the end."""
+
+    def close(self) -> None:
+        report = check_streams(self.space)
+        assert report.ok, report.problems
+        super().close()
+
+
+@dataclass
+class FolderSite(CheckedSite):
+    """A site in a folder that goes with it."""
+
+    folder: str = ""
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self.folder)
+
+
+def _in_folder() -> FolderSite:
+    folder = tempfile.mkdtemp()
+    return FolderSite(LmdbSpace(f"{folder}/space", durable=False), folder=folder)
+
+
+TestMemoryStreams = machine_case(lambda: CheckedSite(MemorySpace()), max_examples=60, stateful_step_count=30)
+TestLmdbStreams = machine_case(_in_folder, max_examples=15, stateful_step_count=30)
+
+
+@pytest.mark.slow
+class TestManyMemoryStreams(
+    machine_case(lambda: CheckedSite(MemorySpace()), max_examples=2000, stateful_step_count=50)  # type: ignore[misc]
+):
+    """The same at length."""

@@ -1,0 +1,218 @@
+"""Watchers: one reader for all, nothing lost, nothing twice, whoever comes late or sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.errors import Closed, Unavailable
+from millpond.events import watchers as watchers_module
+from millpond.events.compress import compress_stream
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.event import Event, Page
+from millpond.events.names import StreamName
+from millpond.events.watchers import Watch, Watchers
+from millpond.stores.memory import MemorySpace
+from millpond.testing.contracts.stream_site import NOON, RULES, STREAM, TODAY, append, everything
+
+
+@dataclass
+class CountedStore(EmbeddedStore):
+    """A store that counts its reads."""
+
+    reads: list[int] = field(default_factory=list)
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(MemorySpace(), clock, RULES)
+        self.reads = []
+
+    def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = 1 << 22) -> Page:
+        self.reads.append(after)
+        return super().read(stream, after, bytes_max=bytes_max)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(now=NOON)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> CountedStore:
+    return CountedStore(clock)
+
+
+@pytest.fixture
+def watchers(store: CountedStore, clock: ManualClock) -> Iterator[Watchers]:
+    watchers = Watchers(store, clock)
+    yield watchers
+    watchers.close()
+
+
+def take(watch: Watch, count: int) -> list[Event]:
+    events: list[Event] = []
+    while len(events) < count:
+        events += watch.next_batch(None)
+    return events
+
+
+def test_a_watch_reads_what_is_there_and_then_what_comes(store: CountedStore, watchers: Watchers) -> None:
+    append(store, "a", "b")
+    with watchers.watch(STREAM, 0) as watch:
+        assert [event.payload for event in take(watch, 2)] == [b"a", b"b"]
+        assert not watch.caught_up
+        assert watch.next_batch(None) == [] and watch.caught_up
+        append(store, "c")
+        assert [event.payload for event in take(watch, 1)] == [b"c"]
+        assert watch.after == everything(store)[-1].id
+
+
+def test_a_watch_begins_after_any_id_and_before_the_stream(store: CountedStore, watchers: Watchers) -> None:
+    with watchers.watch(StreamName("no", "stream"), 0) as early, ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(take, early, 1)
+        append(store, "first", stream=StreamName("no", "stream"))
+        assert pending.result(30)[0].payload == b"first"
+    append(store, *"abcd")
+    events = everything(store)
+    for place, event in enumerate(events[:-1]):
+        with watchers.watch(STREAM, event.number) as watch:
+            assert take(watch, 3 - place) == events[place + 1 :]
+
+
+def test_many_watchers_share_one_reader(store: CountedStore, watchers: Watchers) -> None:
+    append(store, "old")
+    watches = [watchers.watch(STREAM, 0) for _ in range(200)]
+    for watch in watches:
+        take(watch, 1)
+        watch.next_batch(None)
+        assert watch.caught_up
+    store.reads.clear()
+    threads = threading.active_count()
+    for letter in "abcde":
+        append(store, letter)
+        assert {take(watch, 1)[0].payload for watch in watches} == {letter.encode()}
+    assert len(store.reads) == 5 and threading.active_count() == threads
+    for watch in watches:
+        watch.close()
+    assert watchers.count == 0
+
+
+def test_a_watcher_that_slept_reads_the_store_itself(
+    store: CountedStore, watchers: Watchers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers_module, "RING_BYTES_MAX", 10)
+    with watchers.watch(STREAM, 0) as awake, watchers.watch(STREAM, 0) as asleep:
+        assert awake.next_batch(None) == asleep.next_batch(None) == []
+        for number in range(50):
+            append(store, f"event {number}")
+            take(awake, 1)
+        assert [event.payload for event in take(asleep, 50)] == [b"event %d" % number for number in range(50)]
+
+
+def test_a_watch_across_compression_and_expiry(
+    store: CountedStore, watchers: Watchers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers_module, "RING_BYTES_MAX", 10)
+    with watchers.watch(STREAM, 0) as watch, watchers.watch(STREAM, 0) as late:
+        append(store, *"abc")
+        assert len(take(watch, 3)) == 3 and len(late.next_batch(None)) == 3
+        append(store, "d")
+        append(store, "e")
+        compress_stream(store, STREAM, TODAY)
+        assert [event.payload for event in take(watch, 2)] == [b"d", b"e"]
+        store.expire(STREAM, TODAY)
+        clock.now += 86_400_000
+        append(store, "f")
+        assert [event.payload for event in take(watch, 1)] == [b"f"]
+        assert [event.payload for event in take(late, 1)][-1] in (b"e", b"f")
+
+
+def test_a_missed_day_is_a_gap(store: CountedStore, watchers: Watchers) -> None:
+    append(store, *"abc")
+    with watchers.watch(STREAM, everything(store)[0].number) as watch:
+        store.expire(STREAM, TODAY)
+        assert watch.next_batch(None) == [] and watch.gap
+
+
+def test_too_many_watchers_are_refused(store: CountedStore, clock: ManualClock) -> None:
+    watchers = Watchers(store, clock, watchers_max=1)
+    watch = watchers.watch(STREAM, 0)
+    with pytest.raises(Unavailable) as caught:
+        watchers.watch(STREAM, 0)
+    assert caught.value.kind == "watchers_full"
+    watch.close()
+    watch.close()
+    watchers.watch(STREAM, 0).close()
+    watchers.close()
+    with pytest.raises(Closed):
+        watchers.watch(STREAM, 0)
+
+
+def test_closing_ends_a_watch_that_waits(store: CountedStore, watchers: Watchers) -> None:
+    watch = watchers.watch(STREAM, 0)
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(lambda: list(watch))
+        append(store, "a")
+        watchers.close()
+        assert [event.payload for event in pending.result(30)] in ([], [b"a"])
+    watch.close()
+    with pytest.raises(Closed):
+        watch.next_batch(None)
+
+
+def test_tasks_watch_too(store: CountedStore, watchers: Watchers) -> None:
+    async def read(count: int) -> list[bytes]:
+        with watchers.watch(STREAM, 0) as watch:
+            payloads: list[bytes] = []
+            async for event in watch:
+                payloads.append(event.payload)
+                if len(payloads) == count:
+                    break
+            return payloads
+
+    async def run() -> list[list[bytes]]:
+        tasks = [asyncio.create_task(read(5)) for _ in range(50)]
+        for letter in "bcde":
+            await asyncio.to_thread(append, store, letter)
+        with watchers.watch(STREAM, 0) as idle:
+            while not idle.caught_up:
+                await idle.next_batch_async(None)
+            assert await idle.next_batch_async(0.001) == []
+        return await asyncio.gather(*tasks)
+
+    append(store, "a")
+    assert asyncio.run(run()) == [[b"a", b"b", b"c", b"d", b"e"]] * 50
+
+
+def test_an_error_of_the_store_reaches_the_watchers_and_passes(
+    store: CountedStore, watchers: Watchers, clock: ManualClock
+) -> None:
+    down = threading.Event()
+    reading = store.read
+
+    def failing(stream: StreamName, after: int = 0, *, bytes_max: int = 1 << 22) -> Page:
+        if down.is_set():
+            raise Unavailable("the disk is gone")
+        return reading(stream, after, bytes_max=bytes_max)
+
+    store.read = failing  # type: ignore[method-assign]
+    with watchers.watch(STREAM, 0) as watch:
+        assert watch.next_batch(None) == []
+        down.set()
+        append(store, "a")
+        with pytest.raises(Unavailable):
+            watch.next_batch(None)
+        down.clear()
+        events: list[Event] = []
+        while not events:
+            clock.advance(1000)
+            try:
+                events = watch.next_batch(None)
+            except Unavailable:
+                continue
+        assert [event.payload for event in events] == [b"a"]
