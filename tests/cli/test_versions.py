@@ -169,6 +169,23 @@ def test_tags_settings_compaction_and_garbage(flights: Shell) -> None:
     assert flights("repo", "list", "--json").object == []
 
 
+def test_a_repository_is_dumped_deleted_and_restored(flights: Shell) -> None:
+    flights("tag", "create", "flights/v1", "main")
+    log = flights("log", "flights/main", "--json").out
+    assert (
+        flights("repo", "dump", "flights", "refs.jsonl", "--json").object["bytes"] == Path("refs.jsonl").stat().st_size
+    )
+    assert flights("repo", "dump", "flights", "-").out == Path("refs.jsonl").read_text()
+    assert "restore into a new one" in flights("repo", "restore", "flights", "refs.jsonl", code=6).err
+    flights("repo", "delete", "flights", "--yes")
+    Path("cut").write_bytes(Path("refs.jsonl").read_bytes()[:-30])
+    for file in ("nowhere", "data", "cut", "data/01.csv"):
+        flights("repo", "restore", "flights", file, code=3 if file == "nowhere" else 5)
+    assert flights("repo", "restore", "flights", "refs.jsonl", "--json").object["tags"] == 1
+    assert flights("log", "flights/main", "--json").out == log
+    assert flights("fs", "cat", "flights/v1/2013/01.csv").out == "january"
+
+
 def test_a_place_in_a_folder_is_found_from_other_folders(millpond: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     millpond("init")
     made = millpond("repo", "create", "flights", "bytes", "--json").object
@@ -208,7 +225,9 @@ WRONG = [
     ("fs rm -r flights/main/nope", "nothing lies below"), ("fs cp data/01.csv flights/main/x", "millpond fs put"),
     ("fs cp flights/main/2013 flights/main/e", "add -r"),
     ("fs cp flights/main/2013/01.csv other/main/x", "one repository"),
-    ("fs ls nope", "millpond repo list"), ("fs restore flights/main/2013 --from nope", "not found"),
+    ("fs ls nope", "millpond repo list"),
+    ("repo dump flights data", "name a file"), ("repo restore flights data/01.csv", "dump is damaged"),
+    ("fs restore flights/main/2013 --from nope", "not found"),
 ]  # fmt: skip
 
 

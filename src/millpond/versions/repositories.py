@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import AlreadyExists, Conflict, Invalid, MillpondError, NotFound
-from millpond.json_forms import to_json
+from millpond.json_forms import parse_object, to_json
 from millpond.kernel.keys import KeyRange, starting, text_prefix
 from millpond.kernel.space import WouldBlock
 from millpond.kernel.steps import step
@@ -31,6 +32,7 @@ from millpond.versions.measures import Measures
 from millpond.versions.objects.signing import Signer
 from millpond.versions.paging import Listing, Page
 from millpond.versions.repository import Repository, new_branch
+from millpond.versions.restores import Restored, parse_head, restore_refs, split_lines
 from millpond.versions.site import RepositoryRecord, Site, get_repository, graph_of, parse_repository, put_repository
 from millpond.versions.staging.branches import BranchRecord, drop_tokens, find_branch, parse_branch
 from millpond.versions.staging.heads import sweep_tokens
@@ -233,6 +235,63 @@ class Repositories:
         self.space.write(delete)
         step("versions.repository_deleted")
         self._after(self.sweep)
+
+    def restore(self, name: str, chunks: Iterable[bytes], *, force: bool = False) -> Restored:
+        """Restore the commits, tags, branches and settings of a dump, all or none; `chunks` are its bytes.
+
+        They become those of the repository, which nobody used yet. Without one of that name it is made, in the
+        namespace and with the uid that the dump names: where the rows were lost, and the bytes were not.
+
+        Raises: `Invalid`, kinds `dump_damaged`, `dump_format`, `dump_incomplete`; `Conflict`, kinds `repository_used`
+        and, where the dump's repository still has another name, `repository_lives`.
+        """
+        lines = split_lines(chunks)
+        head = next(lines, b"")
+        record = parse_head(head)
+        with self.space.read() as tx:
+            known = tx.get(REPOSITORY.pack(check_repository(name)))
+        if known is None:
+            self._make_bare(replace(record, name=name))
+        step("restores.repository_made")
+        try:
+            restored = restore_refs(self.get(name).site, head, lines, force=force)
+        except MillpondError:
+            if known is None:
+                self.delete(name)
+            raise
+        if known is None and record.read_only:
+            self.get(name).alter(read_only=True)
+        return restored
+
+    def _make_bare(self, record: RepositoryRecord) -> None:
+        """Make a repository without branches in the namespace that it had before.
+
+        Raises: `Conflict`; `Invalid` for a namespace that is not its own.
+        """
+        self.sweep()
+        try:
+            mark = self._store(record.namespace)[1].inner.get(_MARK)
+        except NotFound:
+            mark = None
+        if mark is None or parse_object(bytes(mark)).get("uid") != record.uid:
+            raise Invalid(
+                "the namespace is not that of the dump's repository", kind="dump_incomplete",
+                namespace=record.namespace, repository=record.name,
+                hint="to restore elsewhere, copy its bytes to a new repository's namespace, and restore into that one",
+            )  # fmt: skip
+
+        def make(tx: Transaction) -> None:
+            _check_absent(tx, record.name)
+            lives = [str(REPOSITORY.unpack(key)[0]) for key, row in tx.scan(REPOSITORY.range())
+                     if parse_repository(row, "").uid == record.uid]  # fmt: skip
+            if lives:
+                raise Conflict(
+                    "the repository of this dump is still there", kind="repository_lives", repository=lives[0],
+                    hint="delete it first; or restore into a new repository that has a copy of its bytes",
+                )  # fmt: skip
+            put_repository(tx, replace(record, read_only=False))
+
+        self.space.write(make)
 
     def sweep(self) -> None:
         """Delete the rows of deleted repositories and of dropped tokens: what a crash may have left, too."""

@@ -13,6 +13,7 @@ from millpond.kernel.keys import KeyRange, starting, text_prefix
 from millpond.versions.branch import Branch
 from millpond.versions.collect import GRACE_MS, Garbage, collect
 from millpond.versions.diffs import Change, change_page, change_rows, three_dot, two_dot
+from millpond.versions.dumps import dump_chunks
 from millpond.versions.graph.commits import Commit, find_commit
 from millpond.versions.graph.names import check_branch, check_tag, is_commit_id
 from millpond.versions.keyspaces import BRANCH, TAG
@@ -239,6 +240,13 @@ class Repository:
         Raises: `Conflict` when another collection deletes.
         """
         return collect(self.site, grace_ms=grace_ms, dry_run=dry_run)
+
+    def dump(self) -> Iterator[bytes]:
+        """The commits, tags, branches and settings as lines of JSON, in chunks; `Repositories.restore` reads them.
+
+        What is staged is not in it, nor are bytes: they stay in the namespace.
+        """
+        return dump_chunks(self.site)
 
     # -- settings -------------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ Settings are rows of the space, and read in the transaction that they bound: wha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.json_forms import FormError, JsonForm
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from millpond.versions.staging.turns import Turns
 
 __all__ = (
-    "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "clear_setting",
-    "get_repository",
-    "graph_of", "parse_repository", "put_repository", "read_setting", "write_setting",
+    "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "check_setting_row",
+    "clear_setting", "get_repository", "graph_of", "parse_repository", "put_repository", "put_setting_row",
+    "read_setting", "setting_rows", "write_setting",
 )  # fmt: skip
 
 COMPRESSION = "zstd"
@@ -158,6 +158,29 @@ def write_setting(tx: Transaction, uid: str, value: object, *, expected: str | N
 def clear_setting(tx: Transaction, uid: str, kind: type) -> None:
     """Delete a setting."""
     tx.delete(SETTING[uid].pack(_SETTINGS[kind][0]))
+
+
+def setting_rows(tx: ReadTransaction, uid: str) -> Iterator[tuple[str, Any]]:
+    """The settings that were set, as parsed JSON, by their names."""
+    for kind, (name, form) in _SETTINGS.items():
+        value: object = read_setting(tx, uid, kind)[0]
+        if value is not None:
+            yield name, form.plain(value)
+
+
+def check_setting_row(name: str, value: Any) -> None:
+    """Check a setting that `setting_rows` read.
+
+    Raises: `FormError`, `KeyError`.
+    """
+    forms = dict(_SETTINGS.values())
+    forms[name].build(value)
+
+
+def put_setting_row(tx: Transaction, uid: str, name: str, value: Any) -> None:
+    """Store a setting that `setting_rows` read, and that was checked."""
+    forms = dict(_SETTINGS.values())
+    tx.put(SETTING[uid].pack(name), forms[name].encode(forms[name].build(value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, comma_list, examples
 from millpond.cli.terminal import console
+from millpond.cli.versions import dumps
 from millpond.cli.versions.places import Metadata, RepositoryName, items, opened, parse_repository, repository
 from millpond.cli.versions.shown import iso, short, when
 
@@ -40,6 +41,7 @@ def register(app: typer.Typer) -> None:
         "gc", epilog=examples("millpond repo gc flights --dry-run", "millpond repo gc flights --grace 2d --json")
     )(collect)
     group.command(epilog=examples("millpond repo delete flights", "millpond repo delete flights --yes --json"))(delete)
+    dumps.register(group)
     app.add_typer(group, name="repo")
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import record_of
 from millpond.client.versions.repository import RemoteRepository
+from millpond.json_forms import JsonForm
 from millpond.versions.paging import Listing, Page
+from millpond.versions.restores import Restored
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
     from millpond.versions.site import RepositoryRecord
 
 __all__ = ("RemoteRepositories",)
+
+_RESTORED = JsonForm(Restored)
 
 
 class RemoteRepositories:
@@ -49,6 +53,17 @@ class RemoteRepositories:
     def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:
         """One page of repositories, by name."""
         return self._api.page(self._api.at("repositories"), Listing(prefix, "", after, amount), record_of)
+
+    def restore(self, name: str, chunks: Iterable[bytes], *, force: bool = False) -> Restored:
+        """Restore the commits, tags, branches and settings of a dump, all or none; `chunks` are its bytes.
+
+        See `Repositories.restore`.
+
+        Raises: `Invalid`, kinds `dump_damaged`, `dump_format`, `dump_incomplete`; `Conflict`, kinds `repository_used`
+        and `repository_lives`.
+        """
+        path = self._api.at("repositories", name, "refs", "restore")
+        return self._api.change("POST", path, query={"force": force}, body=chunks).read(_RESTORED)
 
     def delete(self, name: str) -> None:
         """Delete a repository: its branches, tags and commits. Its namespace stays as it is, and is never used again.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ("RemoteRepository",)
 
 T = TypeVar("T")
+_CHUNK_BYTES = 1 << 20
 _GARBAGE = JsonForm(Garbage)
 
 
@@ -144,6 +145,14 @@ class RemoteRepository:
         """
         answer = self._api.change("POST", self._at("gc", "collect"), {"grace_ms": grace_ms, "dry_run": dry_run})
         return answer.read(_GARBAGE)
+
+    def dump(self) -> Iterator[bytes]:
+        """The commits, tags, branches and settings as lines of JSON; `RemoteRepositories.restore` reads them.
+
+        What is staged is not in it, nor are bytes. A dump that is cut ends without its last line.
+        """
+        with self._api.stream(self._at("refs", "dump"), {}) as body:
+            yield from iter(lambda: body.read(_CHUNK_BYTES), b"")
 
     # -- settings -------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from millpond.server.lakefs.routes import (
     bulk,
     commits,
     diffs,
+    dumps,
     imports,
     installation,
     links,
@@ -61,8 +62,8 @@ if TYPE_CHECKING:
 __all__ = ("Api", "ApiRoute", "before_routing")
 
 _MODULES = (
-    installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, objects,
-    object_writes, links, imports, bulk, signed,
+    installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, dumps,
+    objects, object_writes, links, imports, bulk, signed,
 )  # fmt: skip
 _AT_ONCE = objects.AT_ONCE | branches.AT_ONCE | commits.AT_ONCE | repositories.AT_ONCE
 """Handlers that are quick, and are tried where the request is read; what would wait is done again in a thread."""

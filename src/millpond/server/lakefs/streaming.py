@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import anyio.from_thread
 from starlette.requests import ClientDisconnect
 
+from millpond.errors import MillpondError
+
 if TYPE_CHECKING:
     from fastapi import Request
     from typing_extensions import Buffer
 
-__all__ = ("SMALL_BYTES", "BodyFile", "BodyStream")
+__all__ = ("SMALL_BYTES", "BodyFile", "BodyStream", "read_to_its_end")
 
 SMALL_BYTES = 256 << 10
 """The largest body that is collected before a thread takes it."""
@@ -72,6 +75,17 @@ class BodyStream:
             if piece:
                 yield piece
             piece = anyio.from_thread.run(self._piece) if not self._ended else b""
+
+
+@contextmanager
+def read_to_its_end(chunks: Iterable[bytes]) -> Iterator[None]:
+    """Read what an error leaves of a body: a sender that is cut off would not read the answer."""
+    try:
+        yield
+    except MillpondError:
+        for _ in chunks:
+            pass
+        raise
 
 
 class BodyFile(io.RawIOBase):

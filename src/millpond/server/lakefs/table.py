@@ -36,6 +36,11 @@ def _read(on: On = On.REPOSITORY, *, large: bool = False) -> RouteNeeds:
     return RouteNeeds("read", on, Work.LARGE if large else Work.SMALL, when_ready=True)
 
 
+def _administer(*, large: bool = False) -> RouteNeeds:
+    """A question that only an administrator may ask."""
+    return RouteNeeds("admin", On.REPOSITORY, Work.LARGE if large else Work.SMALL, when_ready=True)
+
+
 def _change(right: str, on: On, body_bytes_max: int | None = ORDER_BYTES_MAX) -> RouteNeeds:
     """A change; it may wait for its turn."""
     return RouteNeeds(right, on, Work.UPLOAD, body_bytes_max, when_ready=True, audited=True)
@@ -77,6 +82,14 @@ ROWS: dict[tuple[str, str], RouteNeeds] = {
     ("PUT", f"{_REPOSITORY}/settings/compaction"): _change("admin", On.REPOSITORY),
     ("DELETE", f"{_REPOSITORY}/settings/compaction"): _change("admin", On.REPOSITORY, 0),
     ("POST", f"{_REPOSITORY}/gc/collect"): _change("admin", On.REPOSITORY),
+    ("GET", f"{_REPOSITORY}/refs/dump"): _administer(large=True),
+    ("POST", f"{_REPOSITORY}/refs/restore"): _change("admin", On.REPOSITORY, None),
+    ("PUT", f"{_REPOSITORY}/refs/dump"): _change("admin", On.REPOSITORY, 0),
+    ("PUT", f"{_REPOSITORY}/refs/restore"): _change("admin", On.REPOSITORY),
+    ("POST", f"{_REPOSITORY}/dump"): _change("admin", On.REPOSITORY, 0),
+    ("GET", f"{_REPOSITORY}/dump"): _administer(),
+    ("POST", f"{_REPOSITORY}/restore"): _change("admin", On.REPOSITORY),
+    ("GET", f"{_REPOSITORY}/restore"): _administer(),
     ("GET", _RUNS): _read(),
     ("GET", f"{_RUNS}/{{run_id}}"): _read(),
     ("GET", f"{_RUNS}/{{run_id}}/hooks"): _read(),

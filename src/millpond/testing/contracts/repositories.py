@@ -9,6 +9,7 @@ The suite is a sum: of repositories with their refs, settings and differences; a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -164,6 +165,63 @@ class RepositoriesContract(BranchesContract):
         ]  # fmt: skip
         for act in acts:
             assert raised(Denied, act).kind == "branch_protected"
+
+    def test_a_dump_brings_a_repository_back(self, pond: PondLike, flights: RepositoryLike) -> None:
+        main = flights.branch("main")
+        for number in range(3):
+            main.put("a", bytes([number]), metadata={"n": "ü"})
+            main.commit(f"of {number}", metadata={"n": str(number)})
+        flights.create_branch("fix", "main~1").put("staged", b"")
+        flights.create_branch("secret", "main~2", hidden=True)
+        flights.branch("main").merge("fix", allow_empty=True)
+        flights.create_tag("v1", "main~1")
+        flights.set(Retention(7, {"main": 30}))
+        flights.alter(metadata={"a": "ü"}, read_only=True)
+        log, chunks = list(main.log()), list(flights.dump())
+        assert (
+            raised(Conflict, lambda: pond.repositories.restore(flights.name, chunks, force=True)).kind
+            == "repository_used"
+        )
+        other = f"other-{pond.clock.random_id()}"
+        assert raised(Conflict, lambda: pond.repositories.restore(other, chunks)).kind == "repository_lives"
+        pond.repositories.delete(flights.name)
+        restored = pond.repositories.restore(flights.name, chunks)
+        assert (restored.commits, restored.branches, restored.tags) == (len(log), 3, 1)
+        found = pond.repository(flights.name)
+        assert found.record == flights.record
+        assert list(found.branch("main").log()) == log
+        assert found.branch("main").get("a") == b"\x02"
+        assert found.tag("v1") == log[1].id
+        assert not found.branch("fix").diff().results
+        assert [named.name for named in found.branches().results] == ["fix", "main"]  # type: ignore[union-attr]
+        assert len(found.branches(hidden=True).results) == 3
+        assert found.setting(Retention)[0] == Retention(7, {"main": 30})
+        assert list(found.dump()) == chunks
+
+    def test_a_damaged_dump_restores_nothing(self, pond: PondLike, flights: RepositoryLike) -> None:
+        flights.branch("main").commit("one", allow_empty=True)
+        flights.create_tag("v1", "main")
+        flights.set(CompactionRules(1, 2, 3))
+        dump = b"".join(flights.dump())
+        pond.repositories.delete(flights.name)
+        lines = dump.splitlines(keepends=True)
+        wrong = [
+            b"",
+            b"{}",
+            b"no dump",
+            b"\xff\n",
+            dump[:-20],
+            dump + b"x",
+            *(dump.replace(line, b"") for line in lines),
+        ]
+        wrong += [dump[:at] + bytes([dump[at] ^ 1]) + dump[at + 1 :] for at in range(0, len(dump), 37)]
+        wrong.append(lines[0].replace(b'"format":1', b'"format":2') + b"".join(lines[1:]))
+        for damaged in wrong:
+            error = raised(MillpondError, partial(pond.repositories.restore, flights.name, [damaged]))
+            assert error.kind in ("dump_damaged", "dump_format", "dump_incomplete"), damaged
+            assert raised(NotFound, lambda: pond.repository(flights.name)).kind == "repository_not_found"
+        pond.repositories.restore(flights.name, (dump[at : at + 5] for at in range(0, len(dump), 5)))
+        assert b"".join(pond.repository(flights.name).dump()) == dump
 
     def test_garbage_is_counted(self, flights: RepositoryLike) -> None:
         main = flights.branch("main")

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from millpond.kernel.keys import Prefix
     from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("Commit", "commit_not_found", "find_commit", "get_commit", "put_commit", "read_commits", "starting_with")
+__all__ = (
+    "Commit", "commit_form", "commit_not_found", "find_commit", "get_commit", "is_sound", "put_commit", "read_commits",
+    "starting_with", "store_commit",
+)  # fmt: skip
 
 _SCHEME = b"millpond commit 1"
 _LONG = struct.Struct("<q")
@@ -65,7 +68,8 @@ class Commit:
         return len(self.parents) > 1
 
 
-_FORM = JsonForm(Commit)
+commit_form = JsonForm(Commit)
+"""The JSON form of a commit."""
 
 
 def _commit_id(
@@ -96,7 +100,20 @@ def put_commit(tx: Transaction, commits: Prefix, commit: Commit) -> None:
     key = commits.pack(commit.id)
     if tx.get(key) is None:
         assert all(tx.get(commits.pack(parent)) is not None for parent in commit.parents), "parents come first"
-        tx.put(key, _FORM.encode(commit))
+        tx.put(key, commit_form.encode(commit))
+
+
+def is_sound(commit: Commit) -> bool:
+    """True when a commit's id is that of its content."""
+    return commit.generation > 0 and commit.id == _commit_id(
+        commit.tree, commit.parents, commit.committer, commit.message, commit.created, commit.metadata
+    )
+
+
+def store_commit(tx: Transaction, commits: Prefix, commit: Commit) -> None:
+    """Store a commit that may come before its parents: they are checked when all are there."""
+    assert is_sound(commit), "a commit is named by its content"
+    tx.put(commits.pack(commit.id), commit_form.encode(commit))
 
 
 def find_commit(tx: ReadTransaction, commits: Prefix, id_: str) -> Commit | None:
@@ -145,7 +162,7 @@ def read_commits(tx: ReadTransaction, commits: Prefix) -> Iterator[Commit]:
 
 def _decode(row: bytes, id_: str) -> Commit:
     try:
-        commit = _FORM.decode(row)
+        commit = commit_form.decode(row)
     except FormError as error:
         raise Corrupt("a commit cannot be read", kind="commit_damaged", commit=id_) from error
     if commit.id != id_:

@@ -21,7 +21,7 @@ from millpond.json_forms import FormError, parse_object
 from millpond.server.lakefs.addresses import checked_column
 from millpond.server.lakefs.errors import ApiError, json_answer
 from millpond.server.lakefs.routes.objects import ARROW
-from millpond.server.lakefs.streaming import BodyFile, BodyStream
+from millpond.server.lakefs.streaming import BodyFile, BodyStream, read_to_its_end
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, metadata_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ async def _stage(call: Call) -> Response:
         branch = call.branch
         sources = call.node.settings.versions_sources
         batches = _arrow_batches(file) if kind == ARROW else _line_batches(file)
-        count = branch.staging.stage((_checked(branch.site, sources, batch) for batch in batches), force=force)
+        with read_to_its_end(chunks):
+            count = branch.staging.stage((_checked(branch.site, sources, batch) for batch in batches), force=force)
         call.note(staged=count)
         return json_answer({"staged": count})
 
