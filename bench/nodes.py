@@ -3,6 +3,8 @@
 * **merging**: one node is sent sealed parts, each a load of its own, for 1, 4 and 16 maps. *A backlog*: they came while
   merging was held, and only merging is timed. *As they come*: from the first byte until all is merged. *In this
   process*: the same parts committed and merged one after another by a pond in a folder, without any network;
+* **small loads**: four writers send parts of a thousand rows to one node, each a load of its own, into one map.
+  *Entered*: until the last is acknowledged. *Merged*: until all can be read. With the processor time of a load;
 * **uploads**: parts sent to a node, which checks every byte and has them on disk when it answers, and the same bytes
   PUT to an nginx, which does neither; and PUT to that nginx, then summed and synced by who sent them, each file as soon
   as it is there;
@@ -118,6 +120,42 @@ def _merged(pond: Any, sealed: list[PartFile]) -> float:
         _send(pond, sealed)
         pond.merge()
     return time.perf_counter() - began
+
+
+# -- small loads --------------------------------------------------------------------------------------
+
+
+def bench_small(folder: Path, loads: int, quick: bool) -> list[str]:
+    """Small loads of four writers: a second, entered and merged, and the milliseconds of the processor for each."""
+    found = []
+    for number in rounds(quick):
+        with ExitStack() as stack:
+            cluster = stack.enter_context(Cluster(folder / f"small{number}", 1, armed=False))
+            pond: Any = stack.enter_context(millpond.open(cluster.url))
+            few, sealed = (_sealed_into(pond, count, first) for count, first in ((20, 1_000_000), (loads, 0)))
+            _send(pond, few)
+            pond.merge()
+            process = cluster.nodes[0].process
+            assert process is not None
+            began, node, own = time.perf_counter(), _processor_seconds(process.pid), time.process_time()
+            _send(pond, sealed)
+            entered = time.perf_counter() - began
+            pond.merge()
+            merged = time.perf_counter() - began
+            node, own = _processor_seconds(process.pid) - node, time.process_time() - own
+            found.append((loads / entered, loads / merged, 1000 * node / loads, 1000 * own / loads))
+    entered, merged, node, own = (float(np.median(column)) for column in zip(*found, strict=True))
+    return [f"{loads} × 1,000", f"{entered:.0f}/s", f"{merged:.0f}/s", f"{node:.1f} ms", f"{own:.1f} ms"]
+
+
+def _sealed_into(pond: Any, parts: int, first_seed: int) -> list[PartFile]:
+    pond.create_map("m", kind="state", value="long", exist_ok=True)
+    return [seal(pond, "m", 1_000, first_seed + number) for number in range(parts)]
+
+
+def _processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # -- uploads ------------------------------------------------------------------------------------------
@@ -241,7 +279,7 @@ def table(head: list[str], lines: list[list[str]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of it, three rounds")
-    parser.add_argument("--only", choices=("merging", "uploads", "snapshots"))
+    parser.add_argument("--only", choices=("merging", "small", "uploads", "snapshots"))
     arguments = parser.parse_args()
     scale = 10 if arguments.quick else 1
     root = Path(tempfile.mkdtemp(prefix="millpond-nodes-", dir=os.environ.get("BENCH_DIR")))
@@ -254,6 +292,9 @@ def main() -> None:
             ]  # fmt: skip
             ways = ("a backlog", "as they come", "in this process")
             table(["maps", "parts × rows", *(f"{way}, {of}/s" for way in ways for of in ("parts", "rows"))], lines)
+        if arguments.only in (None, "small"):
+            line = bench_small(root / "small", 400 // (4 if arguments.quick else 1), arguments.quick)
+            table(["loads × rows", "entered", "merged", "the node's processor", "the writers'"], [line])
         if arguments.only in (None, "uploads"):
             sizes = ((1_000_000, 16), (20_000, 200))
             fewer = 4 if arguments.quick else 1

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from millpond.clock import ManualClock
 from millpond.kernel.steps import listening
+from millpond.maps.loads.load import seal_data
+from millpond.maps.parts.stream import PartStream, split_streams
+from millpond.nodes.tokens import ANYBODY
+from millpond.nodes.uploads.commit import LoadCommit
+from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import open_pond
+from millpond.settings import load_settings
 from millpond.stores.shared_sync import SharedSync
 from millpond.testing import power_cut
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from millpond.maps.model.definition import MapDefinition
     from millpond.testing.power_cut import PowerCut
 
 BEFORE, AFTER = {"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}
@@ -62,6 +68,49 @@ def test_a_load_is_there_as_a_whole_or_not_at_all_after_a_power_cut(
     assert len(outcomes) == 4 + 1 + 3 + 1, (
         "at each sync of the part, of its folder and of three commits, and at the end"
     )
+
+
+@pytest.mark.parametrize("names_survive", [False, True], ids=["nothing-more", "names-survive"])
+def test_a_load_with_its_parts_is_there_as_a_whole_or_not_at_all_after_a_power_cut(
+    tmp_path: Path, names_survive: bool
+) -> None:
+    """Its files are synced at the same time, in any order, and before the load is entered."""
+    restored: list[tuple[Path, bool]] = []
+    committed: list[str] = []
+
+    def cut(image: PowerCut) -> None:
+        place = image.restore(tmp_path / f"restored-{len(restored)}", names_survive=names_survive)
+        restored.append((place, bool(committed)))
+
+    def note(step: str) -> None:
+        if step == "load.committed":
+            committed.append(step)
+
+    with open_pond(tmp_path / "pond", clock=ManualClock(), serve=True, part_retention="7d") as pond:
+        definition = pond.create_map("m", kind="state", value="long").definition
+        commit = LoadCommit(pond, Receiver(pond, load_settings(), ManualClock(), decides=lambda: True))
+        bodies = [body_of(definition, tmp_path / str(n), rows) for n, rows in enumerate((BEFORE, {"b": 3, "c": 4}))]
+        bring(commit, "before", bodies[0])
+        pond.merge()
+        with power_cut.watched(tmp_path / "pond", cut) as image, listening(note):
+            bring(commit, "after", bodies[1])
+        cut(image)
+    outcomes = [rows_of(place) for place, _ in restored]
+    assert outcomes[0] == BEFORE
+    assert outcomes[-1] == AFTER
+    for outcome, (_, was_committed) in zip(outcomes, restored, strict=True):
+        assert outcome == AFTER if was_committed else outcome in (BEFORE, AFTER)
+    assert len(outcomes) == 4 + 1 + 1 + 1, "at each sync of files and folders, of the commit, and at the end"
+
+
+def body_of(definition: MapDefinition, folder: Path, rows: dict[str, int]) -> memoryview:
+    """The stream of a part of these rows."""
+    [part], _ = seal_data(definition, {"key": list(rows), "value": list(rows.values())}, folder)
+    return memoryview(b"".join(PartStream(Path(part.folder)).chunks()))
+
+
+def bring(commit: LoadCommit, load: str, body: memoryview) -> None:
+    commit.bring(load, split_streams(body), source="", rejected=0, stream=None, caller=ANYBODY)
 
 
 def test_a_sync_that_is_left_out_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,12 @@ BUSY = {
     "pond_busy", "request_memory_full", "upload_busy",
 }  # fmt: skip
 """Errors of status 503 that a request may bring about, or meet."""
-BINARY = ("application/vnd.apache.arrow.stream", "application/vnd.millpond.part", "application/octet-stream")
+BINARY = (
+    "application/vnd.apache.arrow.stream",
+    "application/vnd.millpond.part",
+    "application/vnd.millpond.parts",
+    "application/octet-stream",
+)
 WAITS = ("wait", "timeout")
 PATIENT = ("/digest", "/shard", "/log/replication")
 """Routes that wait when they are not told for how long."""

@@ -58,7 +58,9 @@ def guarded(serve: Callable[..., Served]) -> Served:
 
 def path_of(template: str, map: str) -> str:
     name = "merge" if template.startswith("/v1/jobs") else map
-    return template.replace("{name}", name).replace("{part_id}", NO_PART).replace("{file:path}", "a/b.range")
+    for field, value in (("{name}", name), ("{part_id}", NO_PART), ("{load_id}", "load"), ("{file:path}", "a/b.range")):
+        template = template.replace(field, value)
+    return template
 
 
 def variants(method: str, template: str, needs: RouteNeeds, map: str) -> Iterator[tuple[str, dict[str, str], Any]]:
@@ -68,6 +70,7 @@ def variants(method: str, template: str, needs: RouteNeeds, map: str) -> Iterato
     if needs.on is On.BODY_MAPS:
         body = {
             "/v1/maps": {"name": map, "kind": "state", "value": "long", "exist_ok": True},
+            "/v1/loads/{load_id}": b"",
             "/v1/loads": {"load_id": f"load-{map}", "parts": [NO_PART]},
             "/v1/log/replication": {"position": 0, "maps": [map]},
         }[template]
@@ -96,7 +99,7 @@ def allowed(bearer: Bearer, needs: RouteNeeds, map: str, path: str) -> bool:
     match needs.on:
         case On.POND:
             return bearer.may(needs.right, None)
-        case On.BODY_MAPS if path == "/v1/loads":
+        case On.BODY_MAPS if path.startswith("/v1/loads"):
             return somewhere  # of other maps' parts it says that they are absent
         case On.MAP | On.HEADER_MAP | On.BODY_MAPS:
             return on_map

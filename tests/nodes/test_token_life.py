@@ -196,7 +196,7 @@ def test_every_change_is_a_line_with_the_name_of_its_token(serve: Callable[..., 
     found = lines(node.pond.folder)
     assert [(line["token"], line["method"], line["path"], line["status"]) for line in found] == [
         ("reader", "POST", "/v1/maps", 403), (None, "POST", "/v1/maps", 401), ("boss", "POST", "/v1/maps", 200),
-        ("boss", "POST", "/v1/loads", 200), ("boss", "DELETE", "/v1/maps/m\n{}", 404),
+        ("boss", "PUT", f"/v1/loads/{result.load}", 200), ("boss", "DELETE", "/v1/maps/m\n{}", 404),
     ]  # fmt: skip
     assert found[2]["map"] == "m"
     assert (found[3]["load"], found[3]["rows"]) == (result.load, {"m": 1})

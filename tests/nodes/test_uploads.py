@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -28,9 +24,8 @@ from millpond.nodes.uploads.session import UploadOffer
 from millpond.nodes.uploads.whole import take_whole
 from millpond.server import small_uploads
 from millpond.server.routes import uploads
-from millpond.testing.faults import KILL_AT, STEPS_LOG, flip_byte, occurrences
+from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
-from tests.nodes import uploading
 from tests.nodes.conftest import Answer, ClusterHere, Served
 
 
@@ -459,34 +454,6 @@ def test_only_the_primary_enters_loads(cluster: ClusterHere, tmp_path: Path) -> 
     replica.pond.log.wait_applied(position)
     assert replica.pond.map("m").get("k00007") == 7
     assert list((replica.pond.folder / "uploads").glob("*")) == [], "it took its own upload"
-
-
-# -- killed at every step -----------------------------------------------------------------------------
-
-
-def run_child(folder: Path, log: Path, kill: str | None = None, *, zipped: bool = False) -> int:
-    env = {**os.environ, STEPS_LOG: str(log)}
-    if kill is not None:
-        env[KILL_AT] = kill
-    command = [sys.executable, uploading.__file__, str(folder), *(["zipped"] if zipped else [])]
-    return subprocess.run(command, env=env, check=False, timeout=120).returncode
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_a_crash_at_any_step_leaves_what_can_be_continued(tmp_path: Path, zipped: bool) -> None:
-    assert run_child(tmp_path / "whole", tmp_path / "steps", zipped=zipped) == 0
-    steps = [step for step in occurrences(tmp_path / "steps") if step.startswith(("receive.", "upload."))]
-    names = {step.partition(":")[0] for step in steps}
-    assert {"receive.began", "receive.written", "receive.whole", "receive.sealed", "receive.here"} <= names
-    assert ("receive.unpacked" in names) == zipped
-    for number, step in enumerate(steps):
-        folder = tmp_path / f"killed{number}"
-        assert run_child(folder, tmp_path / f"steps{number}", step, zipped=zipped) == -signal.SIGKILL, step
-        uploading.main(folder, zipped=zipped)
-        report = json.loads((folder / "report.json").read_text())
-        assert report["state"] == "known", step
-        assert report["values"] == [0, 1999], step
-        assert report["left"] == [], step
 
 
 def test_errors_keep_their_class_on_the_way(writer: Writer) -> None:

@@ -12,7 +12,8 @@ from millpond.clock import SystemClock
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
-from millpond.maps.parts.stream import PartStream
+from millpond.maps.parts.stream import PartStream, split_streams
+from millpond.nodes.tokens import ANYBODY
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.session import UploadOffer
@@ -56,27 +57,40 @@ def _send_zipped(receiver: Receiver, part: PartFile) -> None:
     take_whole(receiver, offer, [data], 0)
 
 
-def main(folder: Path, *, zipped: bool = False) -> None:
-    """Receive, enter, merge, and tell how it stands."""
+def _enter(commit: LoadCommit, receiver: Receiver, part: PartFile, *, zipped: bool) -> None:
+    (_send_zipped if zipped else _send)(receiver, part)
+    assert receiver.state(part.manifest.id).state in ("here", "known")
+    commit.enter("load", [part.manifest.id], source="", rejected=0, stream=None, may=lambda _: True)
+
+
+def _bring(commit: LoadCommit, part: PartFile) -> None:
+    stream = PartStream(Path(part.folder))
+    data = memoryview(b"".join(stream.chunks()))
+    commit.bring("load", split_streams(data), source="", rejected=0, stream=None, caller=ANYBODY)
+
+
+def main(folder: Path, way: str) -> None:
+    """Receive, enter, merge, and tell how it stands. `way`: `parts`, `zipped`, or `whole`, with the load itself."""
     clock = SystemClock()
     with open_pond(folder / "pond", serve=True, clock=clock) as pond:
         definition = pond.create_map("m", kind="state", value="long", exist_ok=True).definition
         part = _sealed(definition, folder)
         receiver = Receiver(pond, load_settings(), clock, decides=lambda: True)
         with arm():
-            (_send_zipped if zipped else _send)(receiver, part)
-            assert receiver.state(part.manifest.id).state in ("here", "known")
-            LoadCommit(pond, receiver).enter(
-                "load", [part.manifest.id], source="", rejected=0, stream=None, may=lambda _: True
-            )
+            commit = LoadCommit(pond, receiver)
+            if way == "whole":
+                _bring(commit, part)
+            else:
+                _enter(commit, receiver, part, zipped=way == "zipped")
         pond.merge()
         report = {
             "state": receiver.state(part.manifest.id).state,
             "values": [pond.map("m").get("k00000"), pond.map("m").get("k01999")],
             "left": [str(path) for path in receiver.folder.rglob("*") if path.is_file()],
+            "loads": [entry.body["load"] for entry in pond.log.entries(0) if entry.kind == "load"],
         }
         (folder / "report.json").write_text(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), zipped=sys.argv[2:] == ["zipped"])
+    main(Path(sys.argv[1]), sys.argv[2])

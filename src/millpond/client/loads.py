@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.client.transport import Nodes
-from millpond.client.upload import Advance, enter_load, upload_parts
+from millpond.client.upload import Advance, confirming, enter_load, upload_parts
+from millpond.client.whole_load import send_whole
 from millpond.clock import Clock
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.zones import time_form
@@ -69,10 +70,15 @@ class RemoteLoading:
             return LoadResult(
                 load=load, rows=0, rejected=rejected, parts=0, duplicate_parts=0, maps={}, seconds=0.0
             )  # fmt: skip
-        upload_parts(self.nodes, parts, advance=advance)
+        with confirming(load):
+            answer = send_whole(
+                self.nodes, parts, load_id=load, source=source, rejected=rejected, stream=stream, advance=advance
+            )
+        if answer is None:
+            upload_parts(self.nodes, parts, advance=advance)
         result = enter_load(
             self.nodes, parts, load_id=load, clock=self.clock, source=source, rejected=rejected, stream=stream,
-            synchronise=self.settings.synchronise if wait is None else wait,
+            synchronise=self.settings.synchronise if wait is None else wait, answer=answer,
         )  # fmt: skip
         self.changed(*result.maps)
         return replace(result, seconds=self.clock.monotonic() - began)

@@ -317,7 +317,7 @@ class Nodes:
         self.connections = [self._connection(url) for url in named]
         self._avoided: dict[str, float] = {}
         self.majority = settings.write_to == "majority"
-        self.epoch = 0
+        self.epoch, self.take_whole_loads = 0, True
 
     def _connection(self, url: str) -> Connection:
         named = may_have_token(url, self._named)

@@ -1,5 +1,7 @@
 """A load over the network: parts to every node, then one entry at the primary, then every node at that entry.
 
+A small load to a pond of one node is one request: see `whole_load.py`.
+
 1. `upload_parts`: the stream of each part goes to all nodes at once, from its folder, several parts at a time. A small
    part is one request. Of a larger one the head goes first: a node that has the part, does not want it or has no room
    says so before the rest is sent. After a lost connection the part goes on where the node stopped receiving. When one
@@ -16,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,7 +32,9 @@ from millpond.maps.parts.part import PartFile
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.retry import retry
 
-__all__ = ("Advance", "come_up_to", "discard_parts", "enter_load", "upload_parts")
+__all__ = (
+    "Advance", "come_up_to", "confirming", "discard_parts", "enter_load", "not_everywhere", "upload_parts",
+)  # fmt: skip
 
 Advance: TypeAlias = Callable[[int, int], None]
 """A callback for progress: the bytes sent since the last time, and all that are to be sent."""
@@ -106,7 +110,7 @@ def _upload_parts(nodes: Nodes, parts: Sequence[PartFile], advance: Advance | No
 
     outcomes = nodes.all(bring, stop=stop)
     if any(outcome.error is not None for outcome in outcomes) and not _enough(nodes, outcomes):
-        raise _not_everywhere(outcomes)
+        raise not_everywhere(outcomes)
     step("upload.everywhere")
 
 
@@ -169,7 +173,7 @@ def _bring_up(nodes: Nodes, node: Connection) -> None:
     node.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
 
 
-def _not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
+def not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
     """The error for some failures. A refusal by the primary, or by all nodes, is no fault of a single node."""
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     first = outcomes[0].error or next(outcome.error for outcome in failed)
@@ -279,9 +283,11 @@ class _Upload:
 
 def enter_load(
     nodes: Nodes, parts: Sequence[PartFile], *, load_id: str, clock: Clock, source: str = "", rejected: int = 0,
-    stream: tuple[str, int] | None = None, synchronise: bool = False,
+    stream: tuple[str, int] | None = None, synchronise: bool = False, answer: Response | None = None,
 ) -> LoadResult:  # fmt: skip
     """Enter uploaded parts as one load; their folders need not be there any more.
+
+    `answer`: that of the primary, when it has entered the load.
 
     Raises:
         Uncertain: kind `load_unconfirmed` when the primary's answer was lost. It may be repeated.
@@ -294,16 +300,9 @@ def enter_load(
         "load_id": load_id, "parts": [part.manifest.id for part in parts], "source": source, "rejected": rejected,
         "stream": None if stream is None else list(stream),
     }  # fmt: skip
-    try:
-        answer = _entered(nodes, body)
-    except Unavailable as error:
-        if error.kind != "node_unreachable":
-            raise
-        raise Uncertain(
-            "the primary did not say whether the load is entered", kind="load_unconfirmed", load=load_id,
-            node=error.values.get("node"), reason=error.values.get("reason"),
-            hint="load the same data again: what is entered is not entered twice",
-        ) from error  # fmt: skip
+    if answer is None:
+        with confirming(load_id):
+            answer = _entered(nodes, body)
     step("upload.entered")
     response = answer.json()
     maps: dict[str, int] = {}
@@ -317,6 +316,24 @@ def enter_load(
     )  # fmt: skip
 
 
+@contextmanager
+def confirming(load: str) -> Iterator[None]:
+    """Say of a load whose answer is lost that it may be entered.
+
+    Raises: `Uncertain`, kind `load_unconfirmed`.
+    """
+    try:
+        yield
+    except Unavailable as error:
+        if error.kind != "node_unreachable":
+            raise
+        raise Uncertain(
+            "the primary did not say whether the load is entered", kind="load_unconfirmed", load=load,
+            node=error.values.get("node"), reason=error.values.get("reason"),
+            hint="load the same data again: what is entered is not entered twice",
+        ) from error  # fmt: skip
+
+
 def _entered(nodes: Nodes, body: dict[str, Any]) -> Response:
     """The primary's answer to a load, for the list of nodes that it has."""
 
@@ -324,13 +341,14 @@ def _entered(nodes: Nodes, body: dict[str, Any]) -> Response:
         # A node of an earlier release knows of no epoch, and its list has none.
         return node.request("POST", "/v1/loads", json=body | ({"epoch": nodes.epoch} if nodes.epoch else {}))
 
-    for _ in range(LISTS_MAX):
+    changes = 0
+    while True:
         try:
             return nodes.on_primary(post, repeatable=True)
         except Conflict as error:
-            if error.kind != "nodes_changed" or not nodes.relearn():
+            changes += 1
+            if error.kind != "nodes_changed" or changes > LISTS_MAX or not nodes.relearn():
                 raise
-    return nodes.on_primary(post, repeatable=True)
 
 
 def _everywhere(

@@ -41,6 +41,7 @@ from millpond.server.small_loads import taking_small_loads
 from millpond.server.small_uploads import taking_small_uploads
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.server.unread_bodies import announce_close
+from millpond.server.whole_loads import taking_whole_loads
 from millpond.settings import Settings
 from millpond.versions.place import VersionsPlace
 
@@ -121,7 +122,8 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
-        routed = before_routing(app.state.versions_api, app, taking_small_loads(app, self.node))
+        loads = taking_whole_loads(taking_small_loads(app, self.node), app, self.node)
+        routed = before_routing(app.state.versions_api, app, loads)
         audited = auditing(routed, self.node)
         quick = taking_small_uploads(answering_at_once(audited, self.node), app, self.node)
         counted = self.metrics.counting(checking_origin(quick, self.node, self.metrics), self.node.clock)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.nodes.tokens import Caller
 
-__all__ = ("taking_small_loads",)
+__all__ = ("body_of", "heard_again", "taking_small_loads")
 
 _PATH = "/v1/loads"
 _NEEDS = needs_of("POST", _PATH)
@@ -71,10 +71,10 @@ def taking_small_loads(app: FastAPI, node: Node) -> ASGIApp:
         except MillpondError:
             await app(scope, receive, send)  # the route finds it again, and reports it
             return
-        messages = await _body(receive, silence)
+        messages = await body_of(receive, silence)
         order = _order(messages)
         if order is None:
-            await app(scope, _again(messages, receive), send)
+            await app(scope, heard_again(messages, receive), send)
             return
         scope["route"] = _ROUTE
         count_work(request)
@@ -92,7 +92,7 @@ def _is_small(scope: Scope) -> bool:
     return length.isdigit() and int(length) <= SMALL_BYTES and headers.get(b"content-type") == b"application/json"
 
 
-async def _body(receive: Receive, silence: float) -> list[Message]:
+async def body_of(receive: Receive, silence: float) -> list[Message]:
     """The messages of the socket, to the end of the body; less of a sender who is gone or silent."""
     messages: list[Message] = []
     try:
@@ -104,7 +104,7 @@ async def _body(receive: Receive, silence: float) -> list[Message]:
     return messages
 
 
-def _again(messages: list[Message], receive: Receive) -> Receive:
+def heard_again(messages: list[Message], receive: Receive) -> Receive:
     """The messages that were received, once more, and those after them."""
     left = iter(messages)
 

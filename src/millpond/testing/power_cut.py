@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,12 +78,14 @@ def watched(folder: Path, seen: Callable[[PowerCut], None] | None = None) -> Ite
     """Keep the durable image of a folder; `seen` is called after each sync of this process."""
     image = PowerCut(folder)
     fsync, attempt = os.fsync, Environment._attempt  # noqa: SLF001
+    one_at_a_time = threading.Lock()
 
     def durable(place: Path) -> None:
-        if place.is_relative_to(folder) and place.exists():
-            image.synced(place)
-            if seen is not None:
-                seen(image)
+        with one_at_a_time:
+            if place.is_relative_to(folder) and place.exists():
+                image.synced(place)
+                if seen is not None:
+                    seen(image)
 
     def synced(handle: int) -> None:
         fsync(handle)

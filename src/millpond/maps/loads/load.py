@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,9 +98,11 @@ def writer_folder(folder: Path, clock: Clock, pid: int | None = None) -> Path:
 
 def commit_load(
     loading: Loading, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
-    stream: tuple[str, int] | None = None, wait: bool = True,
+    stream: tuple[str, int] | None = None, wait: bool = True, unsynced: AbstractSet[str] = frozenset(),
 ) -> LoadResult:  # fmt: skip
     """Adopt all parts as one load or none, then merge them, unless not to `wait` for that.
+
+    `unsynced`: the parts whose files are not on the disk yet, but in the system's memory.
 
     A load id, or an epoch of a stream, that was entered before is answered as then, and nothing is entered.
 
@@ -110,7 +113,9 @@ def commit_load(
     """
     began = loading.clock.monotonic()
     with loading.writing():
-        committed = loading.loads.commit(parts, source, rejected=rejected, load_id=load_id, stream=stream)
+        committed = loading.loads.commit(
+            parts, source, rejected=rejected, load_id=load_id, stream=stream, unsynced=unsynced
+        )
         if wait:
             _wait_merged(loading, committed)
         if not loading.served:

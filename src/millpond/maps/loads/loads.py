@@ -9,8 +9,8 @@ its folder meanwhile. One write of the space appends the load to the log and que
 the load is visible, after it nothing of it can be lost. A folder in `parts/` without a row belongs to nothing.
 
 Invariants:
-* a part that is queued, or retained, lies whole in one of its places (`PartFolders.of`), and nowhere else: its folder
-  is durable before its row is, and goes after its last row went;
+* a part that is queued, or retained, lies whole in one of its places (`PartFolders.of`), and nowhere else: its files
+  and its folder are durable before its row is, and go after its last row went;
 * a load id, or an epoch of a stream, is entered once: a repetition returns the first result and changes nothing;
 * parts whose load may have been entered are never taken back: when the space cannot say, they stay in `parts/` until
   it can, for the same load to come again or for `recover`. What lay in `parts/` before a load came stays there as well;
@@ -31,6 +31,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,10 +52,11 @@ from millpond.maps.log.remembered import RememberedLoad, check_epoch, remembered
 from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.accepted import AcceptedParts
-from millpond.maps.parts.part import PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
-from millpond.stores.files import move, remove_tree, sweep_leftovers, write_file_atomically
+from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
+from millpond.stores.files import disk_errors, move, remove_tree, sweep_leftovers, sync, write_file_atomically
 from millpond.stores.locks import alone, together
 from millpond.stores.shared_sync import SharedSync
+from millpond.stores.sync_threads import sync_all
 
 __all__ = ("FOLDERS", "NUMBER", "Loads", "Quarantined", "Queued", "series_of", "sweep_pond")
 
@@ -124,9 +126,11 @@ class Loads:
 
     def commit(
         self, parts: Sequence[PartFile], source: str, *, rejected: int = 0, load_id: str | None = None,
-        stream: tuple[str, int] | None = None,
+        stream: tuple[str, int] | None = None, unsynced: AbstractSet[str] = frozenset(),
     ) -> Committed:  # fmt: skip
         """Enter all parts as one load, or none. Their folders are taken: moved, or removed when they are known.
+
+        `unsynced`: the parts whose files are not durable yet; they are made so before the load is entered.
 
         Raises:
             Corrupt: a part is damaged, or holds what its map cannot have.
@@ -158,7 +162,7 @@ class Loads:
 
         with self._together(places.keys()):
             maps = {manifest.id: manifest.map for manifest in manifests}
-            committed = self._adopted(load, places, maps, enter, entered)
+            committed = self._adopted(load, places, maps, enter, entered, unsynced)
         self.announce()
         return committed
 
@@ -188,19 +192,25 @@ class Loads:
 
     def _adopted(
         self, load: str, places: Mapping[str, Path], maps: Mapping[str, str], enter: Callable[[Transaction], T],
-        entered: Callable[[ReadTransaction], T | None],
+        entered: Callable[[ReadTransaction], T | None], unsynced: AbstractSet[str] = frozenset(),
     ) -> T:  # fmt: skip
         """Move parts to `parts/` and enter them; when they are not entered, move them back."""
         moved: list[tuple[Path, Path]] = []
+        loose: list[Path] = []
         try:
             for part, place in places.items():
                 target = self.places.part(part)
-                if not self._is_here(part, maps[part]):
+                if self._has_row(part, maps[part]):
+                    continue
+                left = self._is_whole(part, maps[part])
+                if not left:
                     remove_tree(target)
                     place.rename(target)
                     moved.append((place, target))
-            if moved:
-                self._parts_sync.run()
+                if left or part in unsynced:
+                    loose.append(target)
+            if moved or loose:
+                self._make_durable(loose)
             step("load.received")
             result = self._certainly(load, enter, entered)
         except Uncertain:
@@ -216,14 +226,25 @@ class Loads:
         _remove_parts(list(places.values()), self.folder)
         return result
 
-    def _is_here(self, part: str, name: str) -> bool:
-        """True when a part lies in `parts/`: it has a row, or is what an attempt left whose outcome is not known."""
+    def _make_durable(self, folders: Sequence[Path]) -> None:
+        """Sync `parts/`, and at the same time the files in folders of parts."""
+        files = [place for folder in folders for place in (*(folder / name for name in PART_FILES), folder)]
+        with disk_errors(self.folder):
+            sync_all([*(partial(sync, file) for file in files), self._parts_sync.run])
+
+    def _has_row(self, part: str, name: str) -> bool:
+        """True when a part lies in `parts/` and is queued or retained."""
+        if not self.places.part(part).exists():
+            return False
+        with self.space.read() as tx:
+            return queued_part(tx, name, part) is not None or tx.get(RETAINED.pack(part)) is not None
+
+    def _is_whole(self, part: str, name: str) -> bool:
+        """True when a part lies in `parts/`, left by an attempt whose outcome is not known; it may not be synced."""
         place = self.places.part(part)
         if not place.exists():
             return False
         with self.space.read() as tx:
-            if queued_part(tx, name, part) is not None or tx.get(RETAINED.pack(part)) is not None:
-                return True
             definition = known_map(tx, name)
         with suppress(Corrupt):
             return definition is not None and self.accepted.verify(place, definition).id == part

@@ -36,9 +36,10 @@ LOOK_AGAIN_SECONDS = 1.0
 """The interval of looking at the queue when nobody nudges."""
 TRY_AGAIN_SECONDS = 10.0
 """So long a map rests after an error: a full disk is not helped by trying at once."""
-REST_SECONDS_MAX = 0.05
-"""A map rests as long as its last merge took, at most so long: so small loads that come one after another share
-transactions and their syncs."""
+RESTS = 4
+REST_SECONDS_MAX = 0.3
+"""A map rests `RESTS` times as long as its last merge took, at most so long: so small loads that come one after another
+share transactions, their syncs, and the pages that they change. A map that somebody waits for does not rest."""
 REPORTS_MAX = 1000
 
 
@@ -209,7 +210,7 @@ class Merger:
             if merged.rows or merged.maintenance:
                 progress.merged_rows = sum(merged.rows.values())
                 progress.merged_ms, progress.merge_took_ms = clock.now_ms(), round(1000 * (clock.monotonic() - began))
-                progress.rests_until = clock.monotonic() + min(clock.monotonic() - began, REST_SECONDS_MAX)
+                progress.rests_until = clock.monotonic() + min(RESTS * (clock.monotonic() - began), REST_SECONDS_MAX)
             progress.rows_total += sum(merged.rows.values())
             progress.parts_total += sum(merged.parts.values())
             progress.error = "" if error is None else str(error) or repr(error)

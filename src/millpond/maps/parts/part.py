@@ -38,6 +38,7 @@ from millpond.stores.files import checksum_file, disk_errors, remove_tree, write
 
 __all__ = (
     "MANIFEST",
+    "PART_FILES",
     "PART_FORMAT",
     "UNSALTED_FORMAT",
     "PartFile",
@@ -51,6 +52,8 @@ __all__ = (
 )
 
 MANIFEST = "manifest.json"
+PART_FILES = ("data.mdb", "touched.arrow", MANIFEST)
+"""The largest first."""
 PART_FORMAT = 3
 """The files of a part, and so of the bundle that a part travels in."""
 UNSALTED_FORMAT = 2

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,6 +28,7 @@ from millpond.errors import Corrupt, Invalid
 from millpond.maps.parts.part import MANIFEST, PartManifest
 from millpond.maps.parts.stream import Head, head_of, parse_head
 from millpond.stores.files import disk_errors, remove_tree, sync
+from millpond.stores.sync_threads import sync_all
 
 __all__ = ("PartialPart",)
 
@@ -96,15 +98,15 @@ class PartialPart:
     @classmethod
     def left(cls, folder: Path) -> PartialPart | None:
         """The part that an earlier process received some of; None when that is of no use."""
-        partial = cls(folder)
+        begun = cls(folder)
         try:
             text = (folder / MANIFEST).read_bytes()
-            for file in (partial._touched, partial._data):
+            for file in (begun._touched, begun._data):
                 file.size, file.summed = file.path.stat().st_size, None
-            partial.head = head_of(text, partial._touched.size, folder)
+            begun.head = head_of(text, begun._touched.size, folder)
         except (OSError, Corrupt):
             return None
-        return partial
+        return begun
 
     @property
     def size(self) -> int:
@@ -129,7 +131,7 @@ class PartialPart:
         self._data.resume()
         return True
 
-    def write(self, chunks: Sequence[bytes]) -> None:
+    def write(self, chunks: Sequence[bytes | memoryview]) -> None:
         """Take the next bytes of the stream.
 
         Raises: `Corrupt` or `Invalid` when they are no part; what `admit` raises; `Unavailable` when the disk is full.
@@ -142,7 +144,7 @@ class PartialPart:
                 if pieces:
                     file.append(pieces)
 
-    def _take_head(self, chunks: Sequence[bytes]) -> Sequence[_Bytes]:
+    def _take_head(self, chunks: Sequence[bytes | memoryview]) -> Sequence[_Bytes]:
         """Take bytes until the head is whole; those that come after it."""
         for number, chunk in enumerate(chunks):
             before = len(self._begun)
@@ -193,6 +195,22 @@ class PartialPart:
     def seal(self) -> PartManifest:
         """Check the part and make it durable under the name it has now; only its own name is left to be synced.
 
+        Raises: as `check`.
+        """
+        manifest = self.check()
+        with disk_errors(self.folder):
+            # The largest first: while it is written, the others are on their way.
+            handles = [file.handle for file in (self._data, self._touched)] + [self._manifest] * (self._manifest >= 0)
+            syncs: list[Callable[[], object]] = [partial(os.fsync, handle) for handle in handles]
+            if self._manifest < 0:
+                syncs.append(partial(sync, self.folder / MANIFEST))
+            sync_all([*syncs, partial(sync, self.folder)])
+        self.close()
+        return manifest
+
+    def check(self) -> PartManifest:
+        """Compare the part with its checksums; nothing is durable yet.
+
         Raises: `Corrupt`, kind `upload_damaged`, when bytes changed on their way.
         """
         head = self.head
@@ -208,16 +226,6 @@ class PartialPart:
                     "the part was damaged on its way", kind="upload_damaged", part=head.manifest.id,
                     file=file.path.name, found=found, wanted=wanted, hint="send it again",
                 )  # fmt: skip
-        with disk_errors(self.folder):
-            # The largest first: while it is written, the others are on their way.
-            for file in (self._data, self._touched):
-                os.fsync(file.handle)
-            if self._manifest >= 0:
-                os.fsync(self._manifest)
-            else:
-                sync(self.folder / MANIFEST)
-            sync(self.folder)
-        self.close()
         return head.manifest
 
     def close(self) -> None:

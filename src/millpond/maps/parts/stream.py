@@ -32,12 +32,16 @@ __all__ = (
     "MANIFEST_BYTES_MAX",
     "MEDIA_TYPE",
     "Head",
+    "SEVERAL_MEDIA_TYPE",
     "PartStream",
     "head_of",
     "parse_head",
+    "split_streams",
 )
 
 MEDIA_TYPE = "application/vnd.millpond.part"
+SEVERAL_MEDIA_TYPE = "application/vnd.millpond.parts"
+"""Streams one after another."""
 MANIFEST_BYTES_MAX = 4 << 20
 """A manifest is a page of text; a larger one is none."""
 _MAGIC = b"MPPART\1\0"
@@ -72,7 +76,7 @@ class Head:
         return self.data_start + self.manifest.data_bytes
 
 
-def parse_head(data: bytes | bytearray, folder: Path | str) -> Head | None:
+def parse_head(data: bytes | bytearray | memoryview, folder: Path | str) -> Head | None:
     """The head with which a stream begins; None while too few bytes of it have come. Errors name the folder.
 
     Raises: `Corrupt` when it is no stream of a part, `Invalid` when its manifest is too large.
@@ -98,6 +102,23 @@ def parse_head(data: bytes | bytearray, folder: Path | str) -> Head | None:
             found=data_bytes, wanted=head.manifest.data_bytes,
         )  # fmt: skip
     return head
+
+
+def split_streams(body: memoryview) -> list[tuple[Head, memoryview]]:
+    """The streams of which a body consists, one after another: the head of each, and its bytes.
+
+    Raises: as `parse_head`; `Corrupt` when there is none, the last one ends early, or a part comes twice.
+    """
+    streams: dict[str, tuple[Head, memoryview]] = {}
+    while body or not streams:
+        head = parse_head(body, "")
+        if head is None or len(body) < head.total:
+            raise Corrupt("the part ends early", kind="part_stream", bytes=len(body), hint="send its whole stream")
+        if head.manifest.id in streams:
+            raise Corrupt("the same part comes twice", kind="part_stream", part=head.manifest.id, hint="send it once")
+        streams[head.manifest.id] = head, body[: head.total]
+        body = body[head.total :]
+    return list(streams.values())
 
 
 def head_of(text: bytes, touched_bytes: int, folder: Path | str) -> Head:

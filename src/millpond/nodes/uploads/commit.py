@@ -1,4 +1,4 @@
-"""The commit of uploaded parts as loads, at the primary.
+"""The commit of parts as loads, at the primary: of parts that were uploaded, or that come with the load.
 
 Loads are committed at the same time, but for those with a part, an id or a stream in common, which follow one another.
 
@@ -9,20 +9,31 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from millpond.errors import Conflict, NotFound
-from millpond.maps.loads.load import LoadResult
+from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.log.log import entry_at
 from millpond.maps.log.remembered import maps_of_load, maps_of_stream, remembered, scoped_query
 from millpond.maps.parts.part import PartFile, read_manifest
+from millpond.maps.parts.stream import Head
+from millpond.nodes.tokens import Caller
 from millpond.nodes.uploads.receiver import Receiver
+from millpond.nodes.uploads.session import UploadOffer
+from millpond.nodes.uploads.whole import bring_whole
 from millpond.pond import Pond
 from millpond.stores.locks import Names
 
 __all__ = ("LoadCommit",)
+
+
+def _names(load: str, parts: Sequence[str], stream: tuple[str, int] | None) -> set[str]:
+    """The names that loads hold while they are entered: those with one in common follow one another."""
+    return {*parts, f"load {load}", *(() if stream is None else (f"stream {stream[0]}",))}
 
 
 class LoadCommit:
@@ -44,16 +55,46 @@ class LoadCommit:
             NotFound: kind `part_not_uploaded`, a part is neither here nor known, or is for a map of others.
             Conflict: kind `load_taken`, the id belongs to a load of maps of others.
         """
-        names = {*parts, f"load {load}", *(() if stream is None else (f"stream {stream[0]}",))}
-        with self._names.hold(names):
-            here, known, maps = self._find(parts, may)
-            self._check_owned(load, may)
-            stream = None if stream is None else self._scoped(stream, maps, may)
-            with self._pond.space.read() as tx:
-                entered = remembered(tx, load, stream) is not None
-            result = self._pond.commit_load(
-                here, source=source, rejected=rejected, load_id=load, stream=stream, wait=False
-            )
+        with self._names.hold(_names(load, parts, stream)):
+            return self._enter(load, parts, {}, source, rejected, stream, may)
+
+    def bring(
+        self, load: str, streams: Sequence[tuple[Head, memoryview]], *, source: str, rejected: int,
+        stream: tuple[str, int] | None, caller: Caller,
+    ) -> LoadResult:  # fmt: skip
+        """Enter a load with the streams of all its parts; a repetition returns the first result again.
+
+        The parts become durable together, in `parts/`, before the load is entered: what came of them before is of no
+        use. Another writer of one of the parts is not waited for.
+
+        Raises: `Denied` for a map that the caller may not write to; as `enter`, and as `Receiver.begin`.
+        """
+        parts = [head.manifest.id for head, _ in streams]
+        with self._names.hold(_names(load, parts, stream)), ExitStack() as held:
+            for name in {head.manifest.map: None for head, _ in streams}:
+                caller.need("write", name)
+            brought = {}
+            for head, data in streams:
+                offer = UploadOffer(head.manifest.id, head.manifest.map, head.total, head.checksum)
+                part = held.enter_context(bring_whole(self._receiver, offer, [data]))
+                if part is not None:
+                    brought[part.manifest.id] = part
+            may = partial(caller.may, "write")
+            return self._enter(load, parts, brought, source, rejected, stream, may)
+
+    def _enter(
+        self, load: str, parts: Sequence[str], brought: Mapping[str, PartFile], source: str, rejected: int,
+        stream: tuple[str, int] | None, may: Callable[[str], bool],
+    ) -> LoadResult:  # fmt: skip
+        here, known, maps = self._find(parts, brought, may)
+        self._check_owned(load, may)
+        stream = None if stream is None else self._scoped(stream, maps, may)
+        with self._pond.space.read() as tx:
+            entered = remembered(tx, load, stream) is not None
+        result = commit_load(
+            self._pond.loading, here, source=source, rejected=rejected, load_id=load, stream=stream, wait=False,
+            unsynced=brought.keys(),
+        )  # fmt: skip
         return result if entered else replace(result, duplicate_parts=result.duplicate_parts + known)
 
     def chain_at(self, position: int) -> str:
@@ -85,15 +126,17 @@ class LoadCommit:
             return stream
         return scoped_query(query, maps), epoch
 
-    def _find(self, parts: Sequence[str], may: Callable[[str], bool]) -> tuple[list[PartFile], int, set[str]]:
-        """Those that are here, in their order, how many are known, and the maps of all."""
-        here: dict[str, PartFile] = {}
+    def _find(
+        self, parts: Sequence[str], brought: Mapping[str, PartFile], may: Callable[[str], bool]
+    ) -> tuple[list[PartFile], int, set[str]]:
+        """Those that are here, or brought, in their order, how many are known, and the maps of all."""
+        here: dict[str, PartFile] = dict(brought)
         maps: set[str] = set()
         known = 0
         for part in parts:
-            folder = self._receiver.uploaded(part)
-            name = self._receiver.map_of(part) if folder is None else None
-            file = None if folder is None else here.get(part) or PartFile(str(folder), read_manifest(folder))
+            folder = None if part in brought else self._receiver.uploaded(part)
+            file = here.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
+            name = self._receiver.map_of(part) if file is None else None
             if file is not None and may(file.manifest.map):
                 here[part] = file
                 maps.add(file.manifest.map)

@@ -239,10 +239,15 @@ class Receiver:
     ) -> UploadSession:
         settled = False
 
-        def settle(manifest: PartManifest) -> None:
+        def accept(manifest: PartManifest) -> None:
+            self._accept(manifest, received.folder, offer)
+
+        def settle() -> None:
             nonlocal settled
-            self._settle(manifest, received.folder, place, offer)
+            received.folder.rename(place)
+            self._names_sync.run()
             settled = True
+            step("receive.here")
 
         def over(keep: bool) -> None:
             self._give_room_back(offer.part)
@@ -254,7 +259,7 @@ class Receiver:
             self._touch(offer.part)
             turn.release()
 
-        session = UploadSession(received, offer, settle=settle, over=over)
+        session = UploadSession(received, offer, accept=accept, settle=settle, over=over)
         with self._lock:
             self._coming[offer.part] = lambda: session.missing
             if isinstance(received, PartialPart):
@@ -350,8 +355,8 @@ class Receiver:
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _settle(self, manifest: PartManifest, folder: Path, place: Path, offer: UploadOffer) -> None:
-        """Let a part that came whole, and is durable, be here.
+    def _accept(self, manifest: PartManifest, folder: Path, offer: UploadOffer) -> None:
+        """Validate a part that came whole.
 
         Raises: `Corrupt` when it holds what its map cannot have; for a zip, as `_admit`.
         """
@@ -362,9 +367,6 @@ class Receiver:
         # A node that follows another may learn of the map later: it validates the part before it merges it.
         if definition is not None and definition.incarnation == manifest.incarnation:
             self._pond.loads.accepted.accept(folder, manifest, definition)
-        folder.rename(place)
-        self._names_sync.run()
-        step("receive.here")
 
     # -- letting go -----------------------------------------------------------------------------------
 

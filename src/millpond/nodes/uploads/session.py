@@ -9,7 +9,7 @@ from typing import Protocol
 
 from millpond.errors import Conflict, Invalid, MillpondError
 from millpond.kernel.steps import step
-from millpond.maps.parts.part import PartManifest
+from millpond.maps.parts.part import PartFile, PartManifest
 
 __all__ = ("ReceivedPart", "UploadOffer", "UploadSession")
 
@@ -39,11 +39,14 @@ class ReceivedPart(Protocol):
     def size(self) -> int:
         """The number of bytes received."""
 
-    def write(self, chunks: Sequence[bytes]) -> None:
+    def write(self, chunks: Sequence[bytes | memoryview]) -> None:
         """Take the next bytes."""
 
     def seal(self) -> PartManifest:
         """Check the whole, which is durable in `folder` then."""
+
+    def check(self) -> PartManifest:
+        """Check the whole in `folder`; nothing of it need be durable."""
 
     def close(self) -> None:
         """Close the files."""
@@ -53,16 +56,17 @@ class UploadSession:
     """The one who sends a part now. Its methods may be called from any thread, but one after another."""
 
     def __init__(
-        self, received: ReceivedPart, offer: UploadOffer, *, settle: Callable[[PartManifest], None],
-        over: Callable[[bool], None],
+        self, received: ReceivedPart, offer: UploadOffer, *, accept: Callable[[PartManifest], None],
+        settle: Callable[[], None], over: Callable[[bool], None],
     ) -> None:  # fmt: skip
-        """`settle` takes the part when it is whole; `over` learns at the end if the received bytes are worth keeping.
+        """`accept` validates the part when it is whole, and `settle` takes it; `over` learns at the end if the received
+        bytes are worth keeping.
 
         Raises: `Conflict`, kind `upload_offset`.
         """
         self._received, self._offer = received, offer
-        self._settle, self._over = settle, over
-        self._left = False
+        self._accept, self._settle, self._over = accept, settle, over
+        self._left = self._handed_over = False
         if offer.offset not in (None, received.size):
             raise Conflict(
                 "the part is to be continued elsewhere", kind="upload_offset", part=offer.part, offset=received.size,
@@ -80,7 +84,7 @@ class UploadSession:
         """The number of bytes still to come."""
         return self._offer.length - self.offset
 
-    def write(self, chunks: Sequence[bytes]) -> None:
+    def write(self, chunks: Sequence[bytes | memoryview]) -> None:
         """Take the next bytes.
 
         Raises: `Invalid` when there are more than was said; `Unavailable` when the disk is full; what the node has
@@ -104,11 +108,26 @@ class UploadSession:
         step("receive.whole")
         manifest = self._received.seal()
         step("receive.sealed")
-        self._settle(manifest)
+        self._accept(manifest)
+        self._settle()
         return True
 
+    def hand_over(self) -> PartFile:
+        """The part, whole and validated, but not synced: whoever takes it does that before it counts.
+
+        Raises: `Corrupt` when it is not what was offered.
+        """
+        assert not self.missing, "all bytes have come"
+        step("receive.whole")
+        manifest = self._received.check()
+        self._accept(manifest)
+        self._handed_over = True
+        step("receive.checked")
+        return PartFile(str(self._received.folder), manifest)
+
     def leave(self, error: BaseException | None = None) -> None:
-        """Let go: bytes are kept for whoever continues, unless an error of ours says that they are of no use.
+        """Let go: bytes are kept for whoever continues, unless an error of ours says that they are of no use, or the
+        part was handed over: what was not taken of it then is removed.
 
         To leave twice is harmless.
         """
@@ -116,4 +135,4 @@ class UploadSession:
             return
         self._left = True
         self._received.close()
-        self._over(not isinstance(error, MillpondError))
+        self._over(not (self._handed_over or isinstance(error, MillpondError)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from millpond.maps.parts.part import PartFile
 from millpond.nodes.uploads.receiver import Receiver, UploadState
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
 
-__all__ = ("finished", "leaving", "take_whole")
+__all__ = ("bring_whole", "finished", "leaving", "take_whole")
 
 
 def take_whole(receiver: Receiver, offer: UploadOffer, chunks: Sequence[bytes], patience: float) -> UploadState:
@@ -22,6 +23,25 @@ def take_whole(receiver: Receiver, offer: UploadOffer, chunks: Sequence[bytes], 
     with leaving(session):
         session.write(chunks)
         return finished(session)
+
+
+@contextmanager
+def bring_whole(
+    receiver: Receiver, offer: UploadOffer, chunks: Sequence[bytes | memoryview]
+) -> Iterator[PartFile | None]:
+    """The part of a request that brings all of it, validated but not synced; None when it is here or known already.
+
+    Nobody else may send the part meanwhile. Afterwards nothing is left of it where it was received.
+
+    Raises: as `Receiver.begin` and `UploadSession`; `Unavailable`, kind `upload_busy`, when somebody else sends it now.
+    """
+    session = receiver.begin(offer, patience=0.0)
+    if session is None:
+        yield None
+        return
+    with leaving(session):
+        session.write(chunks)
+        yield session.hand_over()
 
 
 def finished(session: UploadSession) -> UploadState:

@@ -36,7 +36,7 @@ class ZippedPart:
         with disk_errors(folder):
             self._sink = self._file.open("wb", buffering=0)
 
-    def write(self, chunks: Sequence[bytes]) -> None:
+    def write(self, chunks: Sequence[bytes | memoryview]) -> None:
         """Take the next bytes.
 
         Raises: `Unavailable` when the disk is full.
@@ -48,6 +48,10 @@ class ZippedPart:
                     rest = rest[os.write(self._sink.fileno(), rest) :]
                 self._summed.update(chunk)
                 self.size += len(chunk)
+
+    def check(self) -> PartManifest:
+        """As `seal`: what is unpacked is synced in any case."""
+        return self.seal()
 
     def seal(self) -> PartManifest:
         """Unpack the part and check it; only its own name is left to be synced.

@@ -20,6 +20,7 @@ __all__ = (
     "JSON_BYTES_MAX",
     "LOOKUP_BYTES_MAX",
     "ORDER_BYTES_MAX",
+    "WHOLE_LOAD_BYTES_MAX",
     "ROUTES",
     "On",
     "RouteNeeds",
@@ -42,7 +43,10 @@ ORDER_BYTES_MAX = 1 << 20
 """An order to the node (a map's settings, an act of maintenance, a repair), or the key of one value."""
 WORKS = "millpond.work"
 """The key of a scope whose request is counted as work: what to call when the request has ended."""
+WHOLE_LOAD_BYTES_MAX = 4 << 20
+"""The largest load that comes with its parts in one request, which is held in memory."""
 _LESS = "send less at once"
+_UPLOAD = "upload the parts one by one, then enter them"
 
 
 class On(StrEnum):
@@ -169,6 +173,9 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ),
     ("PUT", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.HEADER_MAP, Work.UPLOAD, None),
     ("DELETE", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD, audited=True),
+    ("PUT", "/v1/loads/{load_id}"): RouteNeeds(
+        "write", On.BODY_MAPS, Work.UPLOAD, WHOLE_LOAD_BYTES_MAX, _UPLOAD, audited=True
+    ),
     ("POST", "/v1/loads"): RouteNeeds("write", On.BODY_MAPS, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
     # -- the log
     ("GET", "/v1/log"): RouteNeeds("read", On.QUERY_MAP_OR_POND, Work.ADMINISTRATION),

@@ -17,13 +17,13 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.json_forms import plain
-from millpond.maps.parts.stream import MEDIA_TYPE
+from millpond.maps.parts.stream import MEDIA_TYPE, SEVERAL_MEDIA_TYPE
 from millpond.nodes.node import Node
 from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver, UploadState
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
@@ -32,6 +32,7 @@ from millpond.server.access import RequestCaller, note_change
 from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
+from millpond.server.whole_loads import LoadOrder, bring_load
 from millpond.server.wire import RequestBody, RequestError, reporting_damage
 
 __all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
@@ -53,6 +54,9 @@ _HEAD: dict[str, Any] = {"requestBody": {"required": True, "content": {MEDIA_TYP
 _BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY, "application/zip": _BINARY}}
 }
+
+
+_PARTS: dict[str, Any] = {"requestBody": {"required": True, "content": {SEVERAL_MEDIA_TYPE: _BINARY}}}
 
 
 class Upload(BaseModel):
@@ -123,6 +127,35 @@ def routes(node: Node) -> APIRouter:
             )  # fmt: skip
         note_change(request, load=result.load, position=result.position, rows=result.maps)
         return plain(result) | {"chain": node.load_commit.chain_at(result.position)}
+
+    @router.put(
+        "/loads/{load_id}", summary="Send the parts of a small load, and enter it", response_model=Entered,
+        openapi_extra=_PARTS,
+    )  # fmt: skip
+    async def whole_load(
+        request: Request,
+        load_id: str,
+        caller: RequestCaller,
+        source: str = "",
+        rejected: Annotated[int, Query(ge=0, description="rows that were left out")] = 0,
+        stream: Annotated[
+            str | None, Query(description="the query of a stream, each epoch of which is entered once")
+        ] = None,
+        stream_epoch: Annotated[int, Query(ge=0)] = 0,
+        epoch: Annotated[int, Query(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0,
+    ) -> dict[str, Any]:
+        """The body is the streams of its parts, one after another, in the order in which they are to be merged.
+
+        For a pond of one node: with more, the parts must be on the others before. Asked twice, it is entered once.
+        """
+        if node.drain.active:
+            raise node.drain.refusal()
+        order = LoadOrder(source, rejected, stream, stream_epoch, epoch)
+        body = await request.body()
+        request.app.state.metrics.upload_bytes.inc(len(body))
+        result: dict[str, Any] = await in_thread(request, bring_load, node, load_id, order, body, caller)
+        note_change(request, load=result["load"], position=result["position"], rows=result["maps"])
+        return result
 
     return router
 
