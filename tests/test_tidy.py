@@ -181,6 +181,15 @@ def test_importing_millpond_stays_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_pond_on_nodes_is_opened_without_pandas() -> None:
+    """`pyarrow` imports it with the first list that becomes an array; a module must not make one."""
+    import subprocess
+
+    code = "import sys, millpond.client.pond; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 @pytest.mark.parametrize("name", ["millpond.errors", "millpond.clock", "millpond.cli.main"])
 def test_modules_can_be_found(name: str) -> None:
     assert importlib.util.find_spec(name) is not None

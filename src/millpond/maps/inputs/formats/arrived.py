@@ -21,7 +21,7 @@ __all__ = ("Arrived", "NOTHING_REJECTED", "Positions", "rejects_of")
 Positions = int | Sequence[int] | npt.NDArray[np.int64]
 """The position of the first of consecutive rows, or of each."""
 
-NOTHING_REJECTED = pa.RecordBatch.from_pylist([], schema=REJECTED)
+NOTHING_REJECTED = pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in REJECTED], schema=REJECTED)
 
 
 @dataclass(frozen=True, slots=True)
