@@ -56,6 +56,16 @@ def test_no_error_names_a_place_on_the_disk(node: Served) -> None:
     assert folder not in answer.body
 
 
+def test_the_name_of_a_folder_that_is_a_word_changes_no_message(
+    serve: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is `./map`, as the settings say it."""
+    monkeypatch.chdir(tmp_path)
+    answer = serve(data="map").get("/v1/maps/mapped").json()
+    assert answer["values"]["map"] == "mapped"
+    assert "map" in answer["message"].split()
+
+
 ROUTES = (
     "/v1/jobs", "/v1/jobs/merge", "/v1/jobs/verify", "/v1/jobs/cleanup", "/v1/repair", "/v1/parts", "/readyz",
     "/v1/node",

@@ -104,7 +104,11 @@ class Service:
             _check_certificate(settings)
             versions = VersionsPlace(settings.versions_space, settings.versions_objects, settings.bucket_config)
             self._pond = open_pond(
-                Path(settings.data), clock=clock, serve=True, part_retention=settings.part_retention, versions=versions
+                Path(settings.data).absolute(),
+                clock=clock,
+                serve=True,
+                part_retention=settings.part_retention,
+                versions=versions,
             )
             try:
                 self.node = Node(self._pond, settings, clock)

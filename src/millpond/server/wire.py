@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -157,6 +158,8 @@ def relative(value: Any, folder: Path) -> Any:
 
     >>> relative(["cannot read '/srv/pond/parts/1'", Path("/etc/passwd")], Path("/srv/pond"))
     ["cannot read 'parts/1'", 'passwd']
+    >>> relative("/srv/pond has no /srv/ponds", Path("/srv/pond"))
+    '. has no /srv/ponds'
     """
     if isinstance(value, dict):
         return {name: relative(inner, folder) for name, inner in value.items()}
@@ -165,7 +168,11 @@ def relative(value: Any, folder: Path) -> Any:
     if isinstance(value, Path) and not value.is_relative_to(folder):
         return value.name
     if isinstance(value, str | Path | BaseException):
-        return str(value).replace(f"{folder}/", "").replace(str(folder), ".")
+        return re.sub(
+            rf"(?<![\w.-]){re.escape(str(folder))}(/(?=.)|(?![\w.-]))",
+            lambda found: "" if found[1] else ".",
+            str(value),
+        )
     return value
 
 
