@@ -27,7 +27,7 @@ ConfigFile = Annotated[
     ),
 ]  # fmt: skip
 DataFolder = Annotated[
-    str | None, typer.Option("--data", metavar="FOLDER", help="The pond's folder.", show_default="./pond")
+    str | None, typer.Option("--data", "--pond", metavar="FOLDER", help="The pond's folder.", show_default="./pond")
 ]
 Others = Annotated[
     list[str] | None,
