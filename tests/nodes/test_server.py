@@ -21,6 +21,7 @@ from millpond import errors
 from millpond.client.wire_errors import from_wire, to_wire
 from millpond.errors import Conflict, Invalid, MillpondError, Unavailable
 from millpond.server.app import make_app
+from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.pages import in_older_words
 from millpond.server.routes.table import JSON_BYTES_MAX
 from millpond.server.wire import RETRY_SECONDS, error_answer, status_of, understood
@@ -217,6 +218,17 @@ def test_every_route_is_described(node: Served) -> None:
     schemas = document["components"]["schemas"]
     assert set(schemas["ErrorResponse"]["properties"]) == {"error", "kind", "message", "hint", "values"}
     assert "null" not in {schema.get("type") for schema in _within(document) if isinstance(schema.get("type"), str)}
+
+
+def test_every_route_of_versions_is_described(node: Served) -> None:
+    document = node.get("/openapi-versions.json").json()
+    described = {(verb.upper(), path) for path, verbs in document["paths"].items() for verb in verbs}
+    assert described == {(method, PREFIX + path) for method, path in ROWS}
+    operations = [operation for verbs in document["paths"].values() for operation in verbs.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    assert all(operation["summary"] and "Needs" in operation["description"] for operation in operations)
+    assert "/openapi-versions.json" in node.get("/docs/versions").body.decode()
+    assert "/docs/versions" in node.get("/openapi.json").json()["info"]["description"]
 
 
 def _within(document: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""The page that shows a node's routes, from files of its own: it works without the internet.
+"""The pages that show a node's routes, from files of their own: they work without the internet.
 
-The page's assets (`swagger_ui_bundle`) read OpenAPI 3.0. What FastAPI writes is 3.1, so the few words that differ are
+Their assets (`swagger_ui_bundle`) read OpenAPI 3.0. What FastAPI writes is 3.1, so the few words that differ are
 put in the older way; what they mean stays.
 """
 
@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 from swagger_ui_bundle import swagger_ui_path
 
+from millpond.server.lakefs.description import described as described_versions
 from millpond.server.limits import GuardedRoute
 from millpond.server.routes.table import ROUTES
 
@@ -26,7 +27,7 @@ _ASSETS = "/docs/assets"
 _ABOUT = (
     "Commands, `millpond.open`, Spark and the nodes themselves use these routes. Where tokens are on, each request "
     "carries one: `Authorization: Bearer …`. Errors are JSON objects with a stable `kind`, what it is about, and the "
-    "way out."
+    "way out. Repositories of objects have [a page of their own](/docs/versions)."
 )
 _TAGS = [
     {"name": "maps", "description": "What there is, and making, altering and dropping it."},
@@ -41,7 +42,7 @@ _TAGS = [
 
 
 def routes(app: FastAPI) -> APIRouter:
-    """`/docs` with its files, and `/openapi.json`, which the page shows."""
+    """`/docs` and `/docs/versions` with their files, and the documents that they show."""
     router = APIRouter(route_class=GuardedRoute)
     assets = StaticFiles(directory=str(swagger_ui_path))
 
@@ -68,13 +69,24 @@ def routes(app: FastAPI) -> APIRouter:
     async def asset(request: Request, file: str) -> Response:
         return await assets.get_response(file, request.scope)
 
-    @router.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
+    @router.get("/openapi-versions.json", include_in_schema=False)
+    async def versions() -> JSONResponse:
+        return JSONResponse(described_versions(app.state.versions_api, OPENAPI))
+
+    def shown(url: str) -> HTMLResponse:
         return get_swagger_ui_html(
-            openapi_url="/openapi.json", title=app.title, swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
+            openapi_url=url, title=app.title, swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
             swagger_css_url=f"{_ASSETS}/swagger-ui.css", swagger_favicon_url=f"{_ASSETS}/favicon-32x32.png",
             swagger_ui_parameters={"defaultModelsExpandDepth": 0, "displayRequestDuration": True},
         )  # fmt: skip
+
+    @router.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return shown("/openapi.json")
+
+    @router.get("/docs/versions", include_in_schema=False)
+    async def docs_of_versions() -> HTMLResponse:
+        return shown("/openapi-versions.json")
 
     @router.get("/", include_in_schema=False)
     async def front() -> RedirectResponse:

@@ -45,6 +45,7 @@ from millpond.server.lakefs.routes import (
     merges,
     object_writes,
     objects,
+    plumbing,
     repositories,
     resets,
     settings,
@@ -63,7 +64,7 @@ __all__ = ("Api", "ApiRoute", "before_routing")
 
 _MODULES = (
     installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, dumps,
-    objects, object_writes, links, imports, bulk, signed,
+    objects, object_writes, links, imports, bulk, signed, plumbing,
 )  # fmt: skip
 _AT_ONCE = objects.AT_ONCE | branches.AT_ONCE | commits.AT_ONCE | repositories.AT_ONCE
 """Handlers that are quick, and are tried where the request is read; what would wait is done again in a thread."""

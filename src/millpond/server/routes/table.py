@@ -131,7 +131,9 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/"): _everybody(),
     ("GET", "/docs"): _everybody(),
     ("GET", "/docs/assets/{file:path}"): _everybody(),
+    ("GET", "/docs/versions"): _everybody(),
     ("GET", "/openapi.json"): _everybody(),
+    ("GET", "/openapi-versions.json"): _everybody(),
     # -- maps
     ("GET", "/v1/maps"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
     ("POST", "/v1/maps"): RouteNeeds("admin", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True),

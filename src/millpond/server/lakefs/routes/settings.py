@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ("HANDLERS",)
 
 _SETTINGS = "/repositories/{repository}/settings"
+_OLD = "/repositories/{repository}/gc"
+"""The path of the rules of retention in older clients."""
 T = TypeVar("T")
 
 
@@ -120,7 +122,17 @@ def _delete_compaction(call: Call) -> Response:
     return Response(status_code=204)
 
 
+def _may_set(call: Call) -> Response:
+    """204 for a caller who may change the settings: the route needs that right."""
+    call.check_repository()
+    return Response(status_code=204)
+
+
 HANDLERS = {
+    ("GET", f"{_OLD}/rules"): _get_retention,
+    ("POST", f"{_OLD}/rules"): _set_retention,
+    ("DELETE", f"{_OLD}/rules"): _delete_retention,
+    ("GET", f"{_OLD}/rules/set_allowed"): _may_set,
     ("GET", f"{_SETTINGS}/branch_protection"): _get_protection,
     ("PUT", f"{_SETTINGS}/branch_protection"): _set_protection,
     ("DELETE", f"{_SETTINGS}/branch_protection"): _delete_protection,
