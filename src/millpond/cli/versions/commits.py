@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,11 +87,30 @@ def _conflicts_shown(hint: str, *, quiet: bool) -> Iterator[None]:
         raise
 
 
-def _tell(made: Commit, where: str, verb: str, *, as_json: bool) -> None:
-    if as_json:
-        console.print_json(commit_object(made))
-    else:
-        console.say(f"{verb} {where}: {short(made.id)} {headline(made.message)}".rstrip())
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A command that moves the head of a branch: what it says while it works and at its end, and of a conflict."""
+
+    working: str
+    done: str = "committed to"
+    hint: str = _CHANGED_SINCE
+
+    def run(self, pond: str, name: str, branch: str, act: Callable[[BranchLike], Commit], *, as_json: bool) -> None:
+        """Move the head by an act, and tell where it is."""
+        with (
+            repository(pond, name) as found,
+            _conflicts_shown(self.hint, quiet=as_json),
+            console.working(self.working, quiet=as_json),
+        ):
+            made = act(found.branch(branch))
+        if as_json:
+            console.print_json(commit_object(made))
+        else:
+            console.say(f"{self.done} {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip())
+
+
+_COMMIT, _REVERT, _PICK = _Move("committing"), _Move("reverting"), _Move("picking")
+_MERGE = _Move("merging", "merged into", _RESOLVE)
 
 
 def commit(
@@ -107,12 +127,11 @@ def commit(
 ) -> None:  # fmt: skip
     """Commit what is staged on a branch."""
     where = parse_place(place, path=False)
-    with repository(pond, where.repository) as found, console.working("committing", quiet=json):
-        made = found.branch(where.ref).commit(
-            message, committer=committer_or_user(committer), metadata=items(meta), allow_empty=allow_empty,
-            prefixes=only or None,
-        )  # fmt: skip
-    _tell(made, str(where), "committed to", as_json=json)
+    options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta)}
+    _COMMIT.run(
+        pond, where.repository, where.ref, as_json=json,
+        act=lambda branch: branch.commit(message, allow_empty=allow_empty, prefixes=only or None, **options),
+    )  # fmt: skip
 
 
 def merge(
@@ -139,14 +158,13 @@ def merge(
     """Merge a ref into a branch, path by path. Where both sides changed one path differently, it is refused."""
     name, ref, branch = parse_pair(source, target)
     resolutions = [_resolution(text) for text in take or ()]
-    with (
-        repository(pond, name) as found, _conflicts_shown(_RESOLVE, quiet=json), console.working("merging", quiet=json)
-    ):  # fmt: skip
-        made = found.branch(branch).merge(
-            ref, message or "", committer=committer_or_user(committer), metadata=items(meta), strategy=strategy or "",
-            resolutions=resolutions, squash=squash, allow_empty=allow_empty,
-        )  # fmt: skip
-    _tell(made, f"{name}/{branch}", "merged into", as_json=json)
+    options: dict[str, Any] = {
+        "committer": committer_or_user(committer), "metadata": items(meta), "strategy": strategy or "",
+        "resolutions": resolutions, "squash": squash, "allow_empty": allow_empty,
+    }  # fmt: skip
+    _MERGE.run(
+        pond, name, branch, as_json=json, act=lambda into: into.merge(ref, message or "", **options)
+    )  # fmt: skip
 
 
 def _resolution(text: str) -> Resolution:
@@ -184,16 +202,13 @@ def revert(
 ) -> None:
     """Undo a commit by a new one on a branch. Of a merge, say with --parent which side stays."""
     name, branch, commit_ref = parse_pair(place, ref)
-    with (
-        repository(pond, name) as found,
-        _conflicts_shown(_CHANGED_SINCE, quiet=json),
-        console.working("reverting", quiet=json),
-    ):
-        made = found.branch(branch).revert(
-            commit_ref, parent_number=parent, committer=committer_or_user(committer), message=message or "",
-            metadata=items(meta), allow_empty=allow_empty,
-        )  # fmt: skip
-    _tell(made, f"{name}/{branch}", "committed to", as_json=json)
+    options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta)}
+    _REVERT.run(
+        pond, name, branch, as_json=json,
+        act=lambda on: on.revert(
+            commit_ref, parent_number=parent, message=message or "", allow_empty=allow_empty, **options
+        ),
+    )  # fmt: skip
 
 
 def cherry_pick(
@@ -208,16 +223,11 @@ def cherry_pick(
 ) -> None:
     """Make the changes of one commit again on another branch."""
     name, ref, branch = parse_pair(source, target)
-    with (
-        repository(pond, name) as found,
-        _conflicts_shown(_CHANGED_SINCE, quiet=json),
-        console.working("picking", quiet=json),
-    ):
-        made = found.branch(branch).cherry_pick(
-            ref, parent_number=parent, committer=committer_or_user(committer), message=message,
-            metadata=items(meta) or None,
-        )  # fmt: skip
-    _tell(made, f"{name}/{branch}", "committed to", as_json=json)
+    options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta) or None}
+    _PICK.run(
+        pond, name, branch, as_json=json,
+        act=lambda on: on.cherry_pick(ref, parent_number=parent, message=message, **options),
+    )  # fmt: skip
 
 
 def reset(
