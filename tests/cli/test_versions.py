@@ -145,6 +145,15 @@ def test_no_path_leads_out_of_the_folder(flights: Shell, tmp_path: Path) -> None
     assert not list(Path("out").rglob("*.partial"))
 
 
+def test_linked_files_are_put_and_linked_folders_are_not(flights: Shell) -> None:
+    Path("data/link").symlink_to(Path("data/01.csv").absolute())
+    Path("data/folder").symlink_to(Path("data").absolute())
+    Path("data/nowhere").symlink_to("nothing")
+    flights("fs", "put", "-r", "data", "flights/main/linked")
+    rows = flights("fs", "ls", "flights/main/linked/", "-r", "--json").objects
+    assert [row["path"] for row in rows] == ["linked/01.csv", "linked/link", "linked/sub/02.csv"]
+
+
 def test_tags_settings_compaction_and_garbage(flights: Shell) -> None:
     flights("tag", "create", "flights/v1", "main")
     assert flights("tag", "list", "flights", "--json").object["tag"] == "v1"

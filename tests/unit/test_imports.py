@@ -99,10 +99,30 @@ def test_a_folder_is_walked_in_the_order_of_whole_names(tmp_path: Path) -> None:
 
 
 def test_an_address_stays_in_its_place(tmp_path: Path) -> None:
-    for wrong in ("", "a/b", "http://x/y", "s3://", "local:///a/../b", "local://./x", "s3://b/a/./c", "local:///a\0"):
+    for wrong in ("", "a/b", "http://x/y", "s3://", "local:///a/../b", "local://./x", "s3://b/a/./c", "local:///a\0",
+                  "local:////a", "local:///a//b", "local://a//b", "file:///a/b//"):  # fmt: skip
         assert kind_of(lambda wrong=wrong: split_address(wrong)) == "address_invalid"
     assert kind_of(lambda: open_source("local://")) == "address_invalid", "no folder stands for it here"
     assert FolderSource("local://", tmp_path).where == open_source("local://", tmp_path).where
+
+
+def test_links_are_left_out_wherever_they_lead(repository: Repository, tmp_path: Path) -> None:
+    where = make_files(tmp_path / "in", "a", "b/c")
+    make_files(tmp_path / "elsewhere", "secret")
+    (tmp_path / "in/file").symlink_to(tmp_path / "elsewhere/secret")
+    (tmp_path / "in/folder").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in/b/circle").symlink_to(tmp_path / "in")
+    (tmp_path / "in/nowhere").symlink_to(tmp_path / "nothing")
+    main = repository.branch("main")
+    assert main.imports.commit([PrefixLocation(f"{where}/")]).entries == 2
+    assert paths(repository) == ["a", "b/c"]
+    for name in ("file", "nowhere"):
+        one = ObjectLocation(f"{where}/{name}", "x")
+        assert kind_of(lambda one=one: main.imports.commit([one])) in ("object_not_found", "objects_unavailable")
+    (tmp_path / "door").symlink_to(tmp_path / "in")
+    main.imports.commit([PrefixLocation(f"local://{tmp_path}/door/", "by/")])
+    assert paths(repository) == ["a", "b/c", "by/a", "by/b/c"]
+    assert main.get("by/a") == b"a"
 
 
 folders = st.sampled_from(["", "a/", "a-b/", "a/b/"])

@@ -21,8 +21,8 @@ _NAMES = re.compile(r"\{(\w+)\}")
 _ODD = re.compile(r"\W+")
 _ABOUT = (
     "Repositories of objects: branches, staging, commits, merges. The clients of lakeFS use these routes as they are, "
-    "and `millpond.open` those besides. Where tokens are on, each request carries an access key and its secret, or a token "
-    "with `admin` on everything. [The routes of maps and nodes](/docs)."
+    "and `millpond.open` those besides. Where tokens are on, each request carries an access key and its secret, or a "
+    "token with `admin` on everything. [The routes of maps and nodes](/docs)."
 )
 _ERROR = {
     "description": "an error",
@@ -55,8 +55,9 @@ def _room(route: ApiRoute) -> str:
 
 def _operation(route: ApiRoute) -> dict[str, Any]:
     name = route.handler.__name__.lstrip("_")
+    unique = _ODD.sub("_", f"{route.method.lower()}{route.path_format.removeprefix(PREFIX)}").strip("_")
     operation: dict[str, Any] = {
-        "tags": [_room(route)], "operationId": _ODD.sub("_", f"{route.method.lower()}{route.path_format.removeprefix(PREFIX)}").strip("_"),
+        "tags": [_room(route)], "operationId": unique,
         "summary": name.replace("_", " ").capitalize(), "description": _description(route),
         "parameters": [
             {"name": found, "in": "path", "required": True, "schema": {"type": "string"}}

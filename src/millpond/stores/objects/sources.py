@@ -9,8 +9,10 @@ never writes.
 
 Invariants:
 * A walk is ascending by the bytes of the names, in blocks, and takes memory for the entries of the open folders.
-* A name never leaves its root: it has no `.` and no `..` among its parts.
-* Of a folder only plain files are seen: links, sockets and devices are not.
+* A name never leaves its root: it has no `.` and no `..` among its parts. That of a file has no `//`, so a file has one
+  name; in a bucket `a//b` is the name of an object like any other.
+* Of a folder only plain files are seen: links, to files or to folders, sockets and devices are not. The folder that an
+  address itself names may be reached through links.
 * The checksum of a file is the MD5 of its bytes; of an object in a bucket it is the tag that the bucket gives.
 """
 
@@ -102,7 +104,7 @@ def split_address(address: str) -> tuple[str, str]:
     (('s3://bucket', 'a/b'), ('local:///', 'data/x'), ('local://', 'repo/x'))
     """
     scheme, colon, rest = address.partition("://")
-    if scheme in ("local", "file") and colon:
+    if scheme in ("local", "file") and colon and "//" not in rest:
         root = f"{scheme}:///" if rest.startswith("/") else f"{scheme}://"
         name = rest.removeprefix("/")
     elif scheme == "s3" and colon:

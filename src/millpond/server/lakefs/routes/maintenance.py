@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import Response
 
+from millpond.errors import Invalid
 from millpond.server.lakefs.errors import ApiError, json_answer
 from millpond.versions.collect import GRACE_MS
 
@@ -34,7 +35,10 @@ def _compact(call: Call) -> Response:
 def _collect(call: Call) -> Response:
     wanted = call.json(_Collection) if call.body.strip() else _Collection()
     if wanted.grace_ms < GRACE_MS:
-        raise ApiError(400, f"argument grace_ms: at least {GRACE_MS}: validation error")
+        raise ApiError(400, f"argument grace_ms: at least {GRACE_MS}: validation error") from Invalid(
+            "the grace time of a node is a day or more: uploads may be on their way", kind="grace_short",
+            grace_ms=wanted.grace_ms, hint="leave it at its default, a day; a folder that no node serves takes any",
+        )  # fmt: skip
     return json_answer(call.repository.collect(grace_ms=wanted.grace_ms, dry_run=wanted.dry_run))
 
 
