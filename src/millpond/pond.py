@@ -22,8 +22,8 @@ import pyarrow as pa
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.events.embedded.check import check_streams
-from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.events import Events
+from millpond.events.place import open_streams
 from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.maps.loads.load import Loading, LoadResult, commit_load, host_name, writer_folder
 from millpond.maps.loads.loads import FOLDERS, Loads, sweep_pond
@@ -62,14 +62,15 @@ _OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its
 def open_pond(
     folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
     part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
-    versions: VersionsPlace | None = None,
+    versions: VersionsPlace | None = None, events_store: str = "",
 ) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
 
     `serve`: be the node that serves it: nobody else may change it, and merging is left to a `Merger`. `part_retention`:
     how long merged parts are kept (`7d`, or milliseconds; `off` or 0: not at all), written down for whoever opens it
     next. `versions_space` and `versions_objects`: the place of its repositories, as in `docs/versions.md`, where it is
-    not the folder; written down too. `versions` is the same as a value.
+    not the folder; written down too. `versions` is the same as a value. `events_store`: the Redis of its streams, as in
+    `docs/events.md`; written down, but for the password.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
     are in another place; `Conflict` when it is to be served and is already.
@@ -83,6 +84,7 @@ def open_pond(
         serve=serve,
         retention_ms=retention_ms,
         versions=place,
+        events_store=events_store,
     )
 
 
@@ -96,7 +98,7 @@ class Pond:
 
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None,
-        open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None,
+        open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
@@ -126,7 +128,7 @@ class Pond:
                 namespace=place.namespace,
             )  # fmt: skip
             opened.callback(self.repositories.close)
-            streams = EmbeddedStore(self.space, clock)
+            streams = open_streams(self.space, clock, events_store)
             self.events = Events(streams, clock)
             opened.callback(self.events.close)
             self._recover()

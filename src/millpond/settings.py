@@ -38,10 +38,10 @@ __all__ = (
 
 CONFIG = "MILLPOND_CONFIG"
 """The environment variable that names the file."""
-SECRET_NAMES = frozenset(("token", "versions_secret_key", "versions_space"))
+SECRET_NAMES = frozenset(("token", "versions_secret_key", "versions_space", "events_store"))
 """Settings that are never shown."""
 _HERE = Path("millpond.toml")
-_OTHER_NAMES = frozenset((CONFIG, "MILLPOND_POND", "MILLPOND_TRACEBACK"))
+_OTHER_NAMES = frozenset((CONFIG, "MILLPOND_POND", "MILLPOND_TRACEBACK", "MILLPOND_REDIS_PASSWORD"))
 _FOR_TESTS = frozenset(("MILLPOND_STEPS_LOG", "MILLPOND_KILL_AT", "MILLPOND_KILL_FILE", "MILLPOND_CLOCK_FILE"))
 _CREDENTIALS = frozenset(("access_key", "access_key_id", "secret_access_key", "secret_key", "session_token"))
 _MASK = "********"
@@ -296,6 +296,12 @@ class Settings(BaseSettings):
     versions_sources: Names = Field(
         ("s3://",), description="beginnings of the addresses that clients may import or link: s3://bucket/, "
         "local:///folder/; objects are read there with the node's own rights"
+    )  # fmt: skip
+
+    # -- events ---------------------------------------------------------------------------------------
+    events_store: str = Field(
+        "", repr=False, description="Redis for streams of events, for several servers: redis://user@host:6379/0#pond; "
+        "by default the pond's folder. It is written down in the pond; MILLPOND_REDIS_PASSWORD has the password"
     )  # fmt: skip
 
     @model_validator(mode="after")

@@ -24,9 +24,14 @@ import xxhash
 from millpond.errors import Corrupt, Invalid
 from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event
 
-__all__ = ("BATCH_PLAIN_BYTES", "Codec", "Header", "decode", "encode", "pack", "read_header", "size_of")
+__all__ = (
+    "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "pack",
+    "read_header", "size_of", "sizes_of",
+)  # fmt: skip
 
 BATCH_PLAIN_BYTES = 4 * 1024 * 1024
+ROW_BYTES = 64 * 1024
+"""Events that are appended together share a row up to so many bytes: a page of a reader is cut between rows."""
 VERSION = 1
 ZSTD_LEVEL = 3
 PLAIN_BYTES_MAX = 2 * EVENT_BYTES_MAX + (1 << 20)
@@ -60,6 +65,62 @@ def size_of(event: Event) -> int:
     for name, text in event.headers.items():
         size += len(name.encode()) + len(text.encode())
     return size
+
+
+def sizes_of(payloads: Sequence[bytes], headers: Sequence[Mapping[str, str]]) -> list[int]:
+    """The bytes of each event, as an index counts them."""
+    sizes = [len(payload) for payload in payloads]
+    if any(headers):
+        sizes = [
+            size + sum(len(name.encode()) + len(text.encode()) for name, text in some.items())
+            for size, some in zip(sizes, headers, strict=True)
+        ]  # fmt: skip
+    return sizes
+
+
+def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The beginnings and ends of rows: whole events, up to `ROW_BYTES`, at least one."""
+    if sum(sizes) <= ROW_BYTES:
+        yield 0, len(sizes)
+        return
+    start, before = 0, 0
+    for place, total in enumerate(accumulate(sizes)):
+        if total - before > ROW_BYTES and place > start:
+            yield start, place
+            start, before = place, total - sizes[place]
+    yield start, len(sizes)
+
+
+class Continuity:
+    """Batches that hold all events of some days, as far as their headers tell."""
+
+    def __init__(self, first_id: int, last_id: int, count: int) -> None:
+        self._first_id, self._last_id, self._left = first_id, last_id, count
+        self._after = 0
+
+    def add(self, header: Header) -> None:
+        """Take the next batch.
+
+        Raises:
+            Invalid: it does not follow the one before.
+        """
+        if (header.first_id != self._first_id) if self._after == 0 else (header.first_id <= self._after):
+            raise _other_events()
+        self._after = header.last_id
+        self._left -= header.events
+
+    def end(self) -> None:
+        """Check that nothing is missing.
+
+        Raises:
+            Invalid: the last event is another one, or some between are missing.
+        """
+        if self._after != self._last_id or self._left != 0:
+            raise _other_events()
+
+
+def _other_events() -> Invalid:
+    return Invalid("the batches do not hold the events of the days", kind="event_switch", hint="read the days again")
 
 
 def encode(events: Sequence[Event], codec: Codec = Codec.NONE) -> bytes:
@@ -122,27 +183,29 @@ def read_header(data: bytes) -> Header:
     return Header(Codec(codec), flags, count, plain_bytes, first_id, last_id)
 
 
-def decode(data: bytes, after: int = 0) -> list[Event]:
+def decode(data: bytes, after: int = 0, base: int = 0) -> list[Event]:
     """The events of a batch whose ids are greater than `after`.
+
+    `base` is added to the ids in the batch: a backend that assigns ids after the batch was made stores them elsewhere.
 
     Raises:
         Corrupt: the bytes are not what `encode` wrote.
         Invalid: another version wrote it.
     """
     header = read_header(data)
-    if header.last_id <= after:
+    if base + header.last_id <= after:
         return []
     head = (VERSION, header.codec, header.flags, header.events, header.plain_bytes, header.first_id, header.last_id)
     stored = memoryview(data)[_HEAD.size :]
     if _HEAD.unpack_from(data)[-1] != _checksum(head, stored):
         raise _damaged("its checksum differs", data)
     try:
-        events = list(_unpacked(header, _plain(header, stored)))
+        events = list(_unpacked(header, _plain(header, stored), base))
     except (struct.error, ValueError, IndexError, pa.ArrowException, msgspec.MsgspecError) as error:
         raise _damaged("its columns are not understood", data) from error
-    if events[0].number != header.first_id or events[-1].number != header.last_id:
+    if events[0].number != base + header.first_id or events[-1].number != base + header.last_id:
         raise _damaged("its ids differ from its header", data)
-    if header.first_id <= after:
+    if base + header.first_id <= after:
         events = [event for event in events if event.number > after]
     return events
 
@@ -157,9 +220,9 @@ def _plain(header: Header, stored: memoryview) -> bytes:
     return plain
 
 
-def _unpacked(header: Header, plain: bytes) -> Iterator[Event]:
+def _unpacked(header: Header, plain: bytes, base: int) -> Iterator[Event]:
     count, at = header.events, 0
-    ids = accumulate(struct.unpack_from(f"<{count - 1}q", plain, at), initial=header.first_id)
+    ids = accumulate(struct.unpack_from(f"<{count - 1}q", plain, at), initial=base + header.first_id)
     at += 8 * (count - 1)
     times = accumulate(struct.unpack_from(f"<{count}q", plain, at))
     at += 8 * count

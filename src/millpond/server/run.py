@@ -109,6 +109,7 @@ class Service:
                 serve=True,
                 part_retention=settings.part_retention,
                 versions=versions,
+                events_store=settings.events_store,
             )
             try:
                 self.node = Node(self._pond, settings, clock)

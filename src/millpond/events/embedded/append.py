@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import replace
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
-from millpond.events.codec import pack
+from millpond.events.codec import cuts, pack, sizes_of
 from millpond.events.days import DAY_MAX, day_of, runs_of
 from millpond.events.embedded.registry import put_head
 from millpond.events.embedded.rows import NO_DAY, Head, adopt_segment, keys_of
@@ -19,7 +18,7 @@ from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from millpond.events.embedded.rows import Keys
     from millpond.events.event import EventBatch, NewEvent
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ("append_events", "close_open_day")
 
-ROW_BYTES = 64 * 1024
-"""Events of one batch share a row up to so many bytes: a page of a reader is cut between rows."""
 _POSITION_BYTES = 16
 
 
@@ -93,14 +90,9 @@ def _floor_day(head: Head, now_ms: int) -> int:
 def _put_events(tx: Transaction, keys: Keys, head: Head, events: Sequence[NewEvent], first: int) -> Head:
     """Put the rows of events that belong to the last day; the head with them."""
     times, payloads, kinds, headers = zip(*events, strict=True)
-    sizes = [len(payload) for payload in payloads]
-    if any(headers):
-        sizes = [
-            size + sum(len(name.encode()) + len(text.encode()) for name, text in some.items())
-            for size, some in zip(sizes, headers, strict=True)
-        ]  # fmt: skip
+    sizes = sizes_of(payloads, headers)
     rows: list[tuple[bytes, bytes]] = []
-    for start, stop in _cuts(sizes):
+    for start, stop in cuts(sizes):
         ids = range(first + start, first + stop)
         row = pack(ids, times[start:stop], payloads[start:stop], kinds[start:stop], headers[start:stop])
         rows.append((keys.batches.pack(ids[-1]), row))
@@ -109,16 +101,3 @@ def _put_events(tx: Transaction, keys: Keys, head: Head, events: Sequence[NewEve
     opened = Day(head.last_day, first, last, len(events), size) if head.open is None else None
     grown = opened or (head.open and head.open.grown(last, len(events), size))
     return replace(head, open=grown, open_stored=head.open_stored + sum(len(row) for _, row in rows), last_id=last)
-
-
-def _cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The beginnings and ends of rows: whole events, up to `ROW_BYTES`, at least one."""
-    if sum(sizes) <= ROW_BYTES:
-        yield 0, len(sizes)
-        return
-    start, before = 0, 0
-    for place, total in enumerate(accumulate(sizes)):
-        if total - before > ROW_BYTES and place > start:
-            yield start, place
-            start, before = place, total - sizes[place]
-    yield start, len(sizes)

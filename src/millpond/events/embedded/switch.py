@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import Fenced, Invalid
-from millpond.events.codec import Header, decode, encode, read_header
+from millpond.events.codec import Continuity, Header, decode, encode, read_header
 from millpond.events.embedded.registry import put_head
 from millpond.events.embedded.rows import NO_DAY, Head, keys_of, to_listed, to_segment
 from millpond.events.index import DaySegment, State
@@ -41,7 +41,7 @@ def switch_segments(
         raise Invalid("only closed and compressed days are switched", kind="event_switch", segments=len(seen))
     keys = keys_of(stream)
     days = tuple(day for segment in seen for day in segment.days)
-    check = _Continuity(seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
+    check = Continuity(seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
     stored, pending = 0, None
     try:
         for data in batches:
@@ -61,28 +61,6 @@ def switch_segments(
     space.write(partial(_finish, keys=keys, seen=seen, data=pending, output=output))
     step("events.segment_switched")
     return output
-
-
-class _Continuity:
-    """Batches that hold all events of the segments, as far as their headers tell."""
-
-    def __init__(self, first_id: int, last_id: int, count: int) -> None:
-        self._first_id, self._last_id, self._left = first_id, last_id, count
-        self._after = 0
-
-    def add(self, header: Header) -> None:
-        if (header.first_id != self._first_id) if self._after == 0 else (header.first_id <= self._after):
-            raise _other_events()
-        self._after = header.last_id
-        self._left -= header.events
-
-    def end(self) -> None:
-        if self._after != self._last_id or self._left != 0:
-            raise _other_events()
-
-
-def _other_events() -> Invalid:
-    return Invalid("the batches do not hold the events of the days", kind="event_switch", hint="read the days again")
 
 
 def _replace_rows(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data: bytes) -> None:

@@ -1,0 +1,65 @@
+"""The place of a pond's streams: its own space, or Redis.
+
+The place is written down in the pond, without its password, so that every process which opens the folder finds the same
+streams. A place that is given is written over it; streams that are elsewhere are not moved.
+
+Invariants:
+* a pond with streams in its own space takes no other place: they would seem to be gone;
+* a password is never written down: it is given each time, or stands in `MILLPOND_REDIS_PASSWORD`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt, Invalid
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.keyspaces import HEAD, PLACE
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.events.protocol import StreamRules, StreamStore
+    from millpond.kernel.space import Space
+
+__all__ = ("PASSWORD", "open_streams")
+
+PASSWORD = "MILLPOND_REDIS_PASSWORD"
+"""The environment variable with the password of Redis."""
+
+
+def open_streams(space: Space, clock: Clock, given: str = "", rules: StreamRules | None = None) -> StreamStore:
+    """The streams of a pond, whose space this is; `given` is the URL of a Redis.
+
+    Raises:
+        Invalid: this is no URL of Redis, or the pond has streams already.
+    """
+    with space.read() as tx:
+        row, here = tx.get(PLACE.packed), next(tx.keys(HEAD.range()), None) is not None
+    if not given and row is None:
+        return EmbeddedStore(space, clock, rules)
+    if given and row is None and here:
+        raise Invalid(
+            "the pond has its streams of events in its own folder", kind="events_place",
+            hint="leave events_store out, or make a new pond for Redis",
+        )  # fmt: skip
+    return _redis_store(space, clock, given, row, rules)
+
+
+def _redis_store(space: Space, clock: Clock, given: str, row: bytes | None, rules: StreamRules | None) -> StreamStore:
+    try:
+        from millpond.events.redis.store import RedisStore
+    except ImportError as error:
+        raise Invalid(
+            "streams in Redis need redis-py",
+            kind="extra_missing",
+            hint="install the extra: pip install 'millpond[redis]'",
+        ) from error
+    try:
+        store = RedisStore(given or (row or b"").decode(), clock, rules, password=os.environ.get(PASSWORD))
+    except UnicodeDecodeError as error:
+        raise Corrupt("the place of the streams cannot be read", kind="events_damaged") from error
+    noted = store.location.encode()
+    if noted != row:
+        space.write(lambda tx: tx.put(PLACE.packed, noted))
+    return store

@@ -1,0 +1,78 @@
+"""URLs of Redis: `redis://user@host:6379/0#place`, `rediss://…` with TLS, several hosts of a cluster with commas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from redis.connection import parse_url
+
+from millpond.errors import Invalid
+
+__all__ = ("PLACE", "Address", "Location", "parse_location")
+
+PLACE = "millpond"
+"""The place of a URL that names none."""
+_PORT = 6379
+_HINT = "such as redis://host:6379/0#place, or redis://host1,host2,host3 for a cluster"
+
+
+class Address(NamedTuple):
+    """A server."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A URL in parts. `shown` is the URL without its password."""
+
+    shown: str
+    place: str
+    seeds: tuple[Address, ...]
+    options: Mapping[str, Any]
+
+
+def parse_location(url: str, password: str | None = None) -> Location:
+    """The parts of a URL; a password that it does not have may come beside it.
+
+    Raises:
+        Invalid: this is no URL of Redis.
+    """
+    location, _, place = url.partition("#")
+    try:
+        parts = urlsplit(location)
+        user, _, hosts = parts.netloc.rpartition("@")
+        seeds = tuple(_seed(host) for host in hosts.split(","))
+        query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        first = hosts.split(",")[0]
+        one_host = parts._replace(netloc=f"{user}@{first}" if user else first).geturl()
+        options = dict(parse_url(one_host))
+    except (ValueError, TypeError) as error:
+        raise _no_url() from error
+    if parts.scheme not in ("redis", "rediss") or not all(name.startswith("ssl_") for name in query):
+        raise _no_url()
+    for name in ("host", "port"):
+        options.pop(name, None)
+    if password is not None and "password" not in options:
+        options["password"] = password
+    shown_user = user.partition(":")[0]
+    shown = f"{parts.scheme}://{shown_user + '@' if shown_user else ''}{hosts}{parts.path}#{place or PLACE}"
+    return Location(shown, place or PLACE, seeds, options)
+
+
+def _seed(host: str) -> Address:
+    parts = urlsplit(f"//{host}")
+    if not parts.hostname:
+        raise _no_url()
+    return Address(parts.hostname, parts.port or _PORT)
+
+
+def _no_url() -> Invalid:
+    return Invalid("this is no URL of Redis", kind="redis_url", hint=_HINT)

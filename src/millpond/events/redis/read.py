@@ -1,0 +1,60 @@
+"""Reading: pages and indexes, each as it stands at one moment, by one script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt
+from millpond.events.codec import decode, read_header
+from millpond.events.event import Page
+from millpond.events.redis.rows import Head, Listed, id_bytes, parse_segment
+from millpond.events.redis.scripts import INDEX, READ
+from millpond.events.redis.servers import script_call
+
+if TYPE_CHECKING:
+    from millpond.events.event import Event
+    from millpond.events.redis.keys import StreamKeys
+    from millpond.events.redis.servers import Servers
+
+__all__ = ("read_index", "read_page")
+
+
+def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) -> Page:
+    """As `StreamStore.read`."""
+    call = script_call(READ, keys.shard, (keys.head, keys.index, keys.raw), (id_bytes(after), bytes_max, keys.batches))
+    (reply,) = servers.run([call], repeat=True)
+    if not reply:
+        return Page([], after)
+    head = Head.decode(reply[0])
+    if head.last_id <= after:
+        return Page([], after)
+    cursor = max(after, head.dropped_id)
+    events: list[Event] = []
+    for id_, row in zip(reply[2::2], reply[3::2], strict=True):
+        events += decode(row, cursor, _base(id_, row))
+        if events:
+            cursor = events[-1].number
+    return Page(events, cursor, bool(reply[1]), 0 < after < head.dropped_id)
+
+
+def _base(id_: bytes, row: bytes) -> int:
+    """The number to add to the ids of a row: those of raw entries count from 1, and the entry has that of the last."""
+    if not id_:
+        return 0
+    ms, _, counter = id_.partition(b"-")
+    header = read_header(row)
+    base = (int(ms) << 20 | int(counter)) - header.events
+    if base < 0 or header.first_id != 1:
+        raise Corrupt(
+            "an entry of a stream is not what was appended", kind="events_damaged",
+            entry=id_.decode("ascii", "replace"), hint="restore the streams from a copy of Redis",
+        )  # fmt: skip
+    return base
+
+
+def read_index(servers: Servers, keys: StreamKeys) -> tuple[Head, list[Listed]] | None:
+    """The head and the segments of a stream; None when there is no such stream."""
+    (reply,) = servers.run([script_call(INDEX, keys.shard, (keys.head, keys.index), ())], repeat=True)
+    if not reply:
+        return None
+    return Head.decode(reply[0]), [parse_segment(row) for row in reply[1]]

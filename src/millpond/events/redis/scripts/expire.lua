@@ -1,0 +1,57 @@
+-- Drops the segments whose days are all due, and forgets a stream that had no events for long.
+--
+-- KEYS  head, index, raw, sources, due (compress, expire, forget), names, batches of compressed segments
+-- ARGV  day, forget_day, name, then the last day of each of these segments
+-- Gives the number of events dropped, and `done`, `again` (a compressed segment is due that was not named), or `trim`
+-- with the segment, of which only some days are due.
+
+local head = read_head(KEYS[1])
+if not head then
+    return { 0, 'done', '' }
+end
+local day, name, before = tonumber(ARGV[1]), ARGV[3], work_of(head)
+local batches = {}
+for place = 4, #ARGV do
+    batches[tonumber(ARGV[place])] = KEYS[5 + place]
+end
+local changed = head.open == 1 and head.day <= day
+if changed then
+    close_day(KEYS[2], head)
+end
+
+local count, outcome, trimmed = 0, 'done', ''
+while true do
+    local member = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+    local segment = member and parse_segment(member)
+    if not segment or segment.first_day > day then
+        break
+    end
+    if segment.last_day > day then
+        outcome, trimmed = 'trim', member
+        break
+    end
+    if segment.state == COMPRESSED then
+        if not batches[segment.last_day] then
+            outcome = 'again'
+            break
+        end
+        redis.call('UNLINK', batches[segment.last_day])
+    end
+    redis.call('ZREM', KEYS[2], member)
+    count, changed = count + count_of(segment), true
+    head.dropped_ms, head.dropped_counter = segment.ms, segment.counter
+end
+if changed then
+    settle(KEYS[2], KEYS[3], head)
+end
+
+local due = { KEYS[5], KEYS[6], KEYS[7] }
+if head.expire == NO_DAY and forget_day(head) <= tonumber(ARGV[2]) then
+    put_work(due, name, before, { NO_DAY, NO_DAY, NO_DAY })
+    redis.call('ZREM', KEYS[8], name)
+    redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+elseif changed then
+    put_head(KEYS[1], head)
+    put_work(due, name, before, work_of(head))
+end
+return { count, outcome, trimmed }

@@ -1,0 +1,90 @@
+-- Reads the rows of a page, segment by segment, as they stand at one moment.
+--
+-- KEYS  head, index, raw
+-- ARGV  after (8 bytes), the greatest number of bytes, the beginning of the keys of batches
+-- Gives nothing for a stream that is not there; else: the head, 1 where more follows, then for each row its id (raw
+-- entries only) and its bytes.
+
+local row = redis.call('GET', KEYS[1])
+if not row then
+    return {}
+end
+local head = parse_head(row)
+local ms, counter = id_from(ARGV[1])
+if is_after(head.dropped_ms, head.dropped_counter, ms, counter) then
+    ms, counter = head.dropped_ms, head.dropped_counter
+end
+local reply = { row, 0 }
+if not is_after(head.ms, head.counter, ms, counter) then
+    return reply
+end
+
+local bytes_max, size, rows = tonumber(ARGV[2]), 0, 0
+
+-- False when the row is more than the page may hold; its size is that before compression.
+local function add(id, batch)
+    size = size + (#batch >= 12 and struct.unpack('<I4', batch, 9) or #batch)
+    if rows > 0 and size > bytes_max then
+        reply[2] = 1
+        return false
+    end
+    rows = rows + 1
+    reply[#reply + 1] = id
+    reply[#reply + 1] = batch
+    return true
+end
+
+local function add_segment(segment)
+    local key = ARGV[3] .. segment.last_day
+    local at = SEGMENT_BYTES + 1 + segment.days * DAY_BYTES
+    local batches = struct.unpack('>I4', segment.member, at)
+    for place = 1, batches do
+        local last_ms, last_counter = id_from(segment.member, at + 4 + 8 * (place - 1))
+        if is_after(last_ms, last_counter, ms, counter) then
+            local batch = redis.call('LINDEX', key, place - 1)
+            if not batch then
+                error('MILLPOND_DAMAGED a batch is missing: ' .. key)
+            end
+            if not add('', batch) then
+                return false
+            end
+        end
+    end
+    return true
+end
+
+-- False when the page is full. A raw entry has the id of its last event, and belongs to one day.
+local function add_raw(stop)
+    local start, count = '(' .. id_text(ms, counter), 1
+    while true do
+        local entries = redis.call('XRANGE', KEYS[3], start, stop, 'COUNT', count)
+        for _, entry in ipairs(entries) do
+            if not add(entry[1], entry[2][2]) then
+                return false
+            end
+            start = '(' .. entry[1]
+        end
+        if #entries < count then
+            return true
+        end
+        count = math.max(1, math.min(512, math.floor((bytes_max - size) * rows / math.max(size, 1))))
+    end
+end
+
+while true do
+    local start = id_bytes(advanced(ms, counter, 1))
+    local member = redis.call('ZRANGEBYLEX', KEYS[2], '[' .. start, '+', 'LIMIT', 0, 1)[1]
+    local segment = member and parse_segment(member)
+    local going
+    if not segment then
+        going = add_raw('+')
+    elseif segment.state == COMPRESSED then
+        going = add_segment(segment)
+    else
+        going = add_raw(id_text(segment.ms, segment.counter))
+    end
+    if not segment or not going then
+        return reply
+    end
+    ms, counter = segment.ms, segment.counter
+end

@@ -1,0 +1,363 @@
+"""Redis servers: one, or the primaries of a cluster; their connections, and calls that find their server.
+
+Calls are made here and not by redis-py's own clients, for these send a call again when its answer is lost, and an
+append without a source would be there twice.
+
+Invariants:
+* a call that may have reached a server is sent again only when it may be repeated; else the loss is `Uncertain`;
+* a call that a server declined without a deed (moved, starting, unknown script) is sent again, to its server by then;
+* a server that evicts keys is not used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import redis
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+
+from millpond.errors import Closed, Invalid, MillpondError, Unavailable, Uncertain
+from millpond.events.redis.address import Address, Location
+from millpond.events.redis.errors import is_passing, translated
+from millpond.kernel.steps import step
+
+if TYPE_CHECKING:
+    from redis.connection import Connection, ConnectionPool
+
+    from millpond.clock import Clock
+    from millpond.events.redis.keys import Place
+    from millpond.events.redis.scripts import Script
+
+__all__ = ("Call", "Servers", "script_call")
+
+CONNECT_SECONDS = 5
+SILENCE_SECONDS = 30
+"""A server that answers nothing for so long counts as lost."""
+PATIENCE_SECONDS = 10.0
+"""For how long a cluster may be without a primary for a key, or a server may be starting, before a call fails."""
+PAUSE_SECONDS = 0.1
+FLIGHT_CALLS = 500
+"""Calls that are sent before their answers are read."""
+REDIS_MAJOR = 7
+
+Argument = bytes | int | str
+_NETWORK = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
+
+
+class Call(NamedTuple):
+    """A command about keys of one shard; the script that it runs, if it does."""
+
+    shard: int
+    command: tuple[Argument, ...]
+    script: Script | None = None
+
+
+def script_call(script: Script, shard: int, keys: Sequence[bytes], arguments: Sequence[Argument]) -> Call:
+    """A call of a script."""
+    return Call(shard, (b"EVALSHA", script.sha, len(keys), *keys, *arguments), script)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """The outcome of sending calls once: which of them to send again, at once or later, and what went wrong."""
+
+    again: list[int] = field(default_factory=list)
+    waits: bool = False
+    moved: bool = False
+    lost: Exception | None = None
+    failed: Exception | None = None
+    reason: Exception | None = None
+
+
+class Servers:
+    """The servers behind a URL, reached with the first call; safe to share between threads."""
+
+    def __init__(self, location: Location, place: Place, clock: Clock) -> None:
+        self.location = location
+        self._place = place
+        self._clock = clock
+        self._slots = [key_slot(tag.encode()) for tag in place.tags]
+        self._lock = threading.Lock()
+        self._pools: dict[Address, ConnectionPool] = {}
+        self._checked: set[Address] = set()
+        self._routes: list[Address | None] = [None] * len(self._slots)
+        self._is_known = False
+        self._is_cluster = False
+        self.closed = threading.Event()
+
+    def address_of(self, shard: int) -> Address | None:
+        """The server of a shard, as far as it is known."""
+        return self._routes[shard]
+
+    def pool(self, address: Address) -> ConnectionPool:
+        """The connections to a server."""
+        with self._lock:
+            self._check_open()
+            if address not in self._pools:
+                self._pools[address] = redis.ConnectionPool(
+                    **self.location.options, host=address.host, port=address.port, socket_timeout=SILENCE_SECONDS,
+                    socket_connect_timeout=CONNECT_SECONDS, retry=Retry(NoBackoff(), 0), protocol=2,
+                    client_name="millpond",
+                )  # fmt: skip
+            return self._pools[address]
+
+    def run(self, calls: Sequence[Call], *, repeat: bool) -> list[Any]:
+        """The answers to calls, in their order; calls to one shard are made in their order.
+
+        Raises:
+            Unavailable: no call was made. `Uncertain`: some were, or may have been; never with `repeat`.
+            Corrupt, Invalid: a script found damage, or rows of another version; a server evicts keys, or is too old.
+        """
+        replies: dict[int, Any] = {}
+        self.discover()
+        for start in range(0, len(calls), FLIGHT_CALLS):
+            try:
+                self._run_flight(calls, range(start, min(start + FLIGHT_CALLS, len(calls))), replies, repeat=repeat)
+            except Unavailable as error:
+                if repeat or not replies or isinstance(error, Uncertain):
+                    raise
+                raise self._uncertain() from error
+        return [replies[place] for place in range(len(calls))]
+
+    def run_quietly(self, call: Call) -> None:
+        """Make a call that tidies up; it does not matter much when it fails."""
+        with suppress(MillpondError):
+            self.run([call], repeat=True)
+
+    def _run_flight(self, calls: Sequence[Call], flight: range, replies: dict[int, Any], *, repeat: bool) -> None:
+        pending, due = list(flight), self._clock.monotonic() + PATIENCE_SECONDS
+        while pending:
+            attempt = self._attempt(calls, pending, replies)
+            if attempt.failed is not None:
+                raise translated(attempt.failed, self.location.shown) from attempt.failed
+            if attempt.lost is not None and not repeat:
+                raise self._uncertain() from attempt.lost
+            pending = attempt.again
+            if attempt.waits:
+                assert attempt.reason is not None
+                if self._clock.monotonic() >= due or not (self._is_cluster or is_passing(attempt.reason)):
+                    raise translated(attempt.reason, self.location.shown) from attempt.reason
+                self._clock.wait(self.closed, self._clock.monotonic() + PAUSE_SECONDS)
+            if attempt.moved or attempt.waits:
+                self._refresh_quietly()
+
+    def _uncertain(self) -> Uncertain:
+        return Uncertain(
+            "the answer of Redis was lost", kind="uncertain", place=self.location.shown,
+            hint="deliver the events again: with a source, those that are stored are left out",
+        )  # fmt: skip
+
+    def _attempt(self, calls: Sequence[Call], pending: Sequence[int], replies: dict[int, Any]) -> _Attempt:
+        attempt = _Attempt()
+        groups: dict[Address, list[int]] = {}
+        for place in pending:
+            if (address := self._routes[calls[place].shard]) is None:
+                _later(attempt, [place], redis.exceptions.ClusterDownError("no server has the slot"))
+            else:
+                groups.setdefault(address, []).append(place)
+        sent = [
+            (address, pool, connection, members) for address, members in groups.items()
+            if (connection := self._send(pool := self.pool(address), calls, members, attempt)) is not None
+        ]  # fmt: skip
+        step("events.redis_sent")
+        for address, pool, connection, members in sent:
+            try:
+                self._receive(connection, address, calls, members, attempt, replies)
+            finally:
+                self._give_back(pool, connection)
+        return attempt
+
+    def _send(
+        self, pool: ConnectionPool, calls: Sequence[Call], members: list[int], attempt: _Attempt
+    ) -> Connection | None:
+        """Send calls to a server; None when they did not all go."""
+        try:
+            connection = pool.get_connection()
+        except _NETWORK as error:
+            if isinstance(error, redis.exceptions.AuthenticationError):
+                attempt.failed = error
+            _later(attempt, members, error)
+            return None
+        try:
+            connection.send_packed_command(connection.pack_commands([calls[place].command for place in members]))
+        except _NETWORK as error:
+            self._give_back(pool, connection)
+            attempt.lost = error
+            _later(attempt, members, error)
+            return None
+        return connection
+
+    def _give_back(self, pool: ConnectionPool, connection: Connection) -> None:
+        if self.closed.is_set():
+            connection.disconnect()
+        pool.release(connection)
+
+    def _receive(
+        self, connection: Connection, address: Address, calls: Sequence[Call], members: list[int], attempt: _Attempt,
+        replies: dict[int, Any],
+    ) -> None:  # fmt: skip
+        unknown: dict[bytes, Script] = {}
+        for at, place in enumerate(members):
+            try:
+                replies[place] = connection.read_response()
+            except redis.exceptions.NoScriptError:
+                script = calls[place].script
+                assert script is not None
+                unknown[script.sha] = script
+                attempt.again.append(place)
+            except redis.exceptions.MovedError:
+                attempt.again.append(place)
+                attempt.moved = True
+            except redis.exceptions.AskError as error:
+                self._ask(Address(error.host, error.port), calls, place, attempt, replies)
+            except redis.exceptions.ResponseError as error:
+                if is_passing(error):
+                    _later(attempt, [place], error)
+                else:
+                    attempt.failed = error
+            except _NETWORK as error:
+                connection.disconnect()
+                if not is_passing(error):
+                    attempt.lost = error
+                _later(attempt, members[at:], error)
+                return
+        for script in unknown.values():
+            with suppress(redis.exceptions.RedisError, OSError):  # whoever fails here fails again, when it is called
+                connection.send_command("SCRIPT", "LOAD", script.source)
+                connection.read_response()
+
+    def _ask(
+        self, address: Address, calls: Sequence[Call], place: int, attempt: _Attempt, replies: dict[int, Any]
+    ) -> None:
+        """Make a call at the server that a slot is being moved to."""
+        call = calls[place]
+        pool = self.pool(address)
+        try:
+            connection = pool.get_connection()
+        except _NETWORK as error:
+            _later(attempt, [place], error)
+            return
+        try:
+            if call.script is not None:
+                connection.send_command("SCRIPT", "LOAD", call.script.source)
+                connection.read_response()
+            connection.send_packed_command(connection.pack_commands([("ASKING",), call.command]))
+            connection.read_response()
+            replies[place] = connection.read_response()
+        except redis.exceptions.ResponseError as error:
+            if is_passing(error) or isinstance(error, redis.exceptions.AskError):
+                _later(attempt, [place], error)
+            else:
+                attempt.failed = error
+        except _NETWORK as error:
+            connection.disconnect()
+            attempt.lost = error
+            _later(attempt, [place], error)
+        finally:
+            self._give_back(pool, connection)
+
+    # --- which server has what
+
+    def discover(self) -> None:
+        """Find the servers, when that has not been done.
+
+        Raises: as `refresh`.
+        """
+        if not self._is_known:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Find out which server has which shard.
+
+        Raises:
+            Unavailable: no server can be reached, or it does not let the user in.
+            Invalid: a server evicts keys, or is too old.
+        """
+        error: Exception | None = None
+        known = [address for address in dict.fromkeys(self._routes) if address is not None]
+        for address in dict.fromkeys([*known, *self.location.seeds]):
+            try:
+                routes = self._routes_by(address)
+            except (redis.exceptions.RedisError, OSError) as failure:
+                error = failure
+                continue
+            self._routes, self._is_known = routes, True
+            return
+        assert error is not None
+        raise translated(error, self.location.shown) from error
+
+    def _refresh_quietly(self) -> None:
+        with suppress(MillpondError):
+            self.refresh()
+
+    def _routes_by(self, address: Address) -> list[Address | None]:
+        about = self._check(address)
+        self._is_cluster = about.get("redis_mode") == "cluster"
+        if not self._is_cluster:
+            return [address] * len(self._slots)
+        owners: dict[int, Address] = {}
+        for first, last, (host, port, *_), *_ in self._command(address, "CLUSTER", "SLOTS"):
+            owner = Address(host.decode() or address.host, port)
+            owners |= {slot: owner for slot in self._slots if first <= slot <= last}
+        for owner in set(owners.values()):
+            if owner not in self._checked:
+                with suppress(redis.exceptions.RedisError, OSError):
+                    self._check(owner)
+        return [owners.get(slot) for slot in self._slots]
+
+    def _check(self, address: Address) -> dict[str, str]:
+        """The server's own account of itself.
+
+        Raises:
+            Invalid: it cannot be used.
+        """
+        lines = self._command(address, "INFO").decode("utf-8", "replace").splitlines()
+        about = dict(line.split(":", 1) for line in lines if ":" in line)
+        policy, version = about.get("maxmemory_policy", "noeviction"), about.get("redis_version", "0")
+        if policy != "noeviction":
+            raise Invalid(
+                "Redis is set to evict keys when its memory is full, and events would vanish", kind="redis_evicts",
+                server=str(address), maxmemory_policy=policy, hint="set its maxmemory-policy to noeviction",
+            )  # fmt: skip
+        if int(version.split(".")[0]) < REDIS_MAJOR:
+            raise Invalid(
+                "this Redis is too old", kind="redis_version", server=str(address), version=version,
+                hint=f"use Redis {REDIS_MAJOR} or later",
+            )  # fmt: skip
+        self._checked.add(address)
+        return about
+
+    def _command(self, address: Address, *command: str) -> Any:
+        pool = self.pool(address)
+        connection = pool.get_connection()
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        except _NETWORK:
+            connection.disconnect()
+            raise
+        finally:
+            self._give_back(pool, connection)
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            self.closed.set()
+            pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            pool.disconnect(inuse_connections=False)  # threads end what they are at, and close their own
+
+    def _check_open(self) -> None:
+        if self.closed.is_set():
+            raise Closed("the streams are closed", kind="events_closed")
+
+
+def _later(attempt: _Attempt, places: Sequence[int], reason: Exception) -> None:
+    attempt.again.extend(places)
+    attempt.waits, attempt.reason = True, reason

@@ -1,0 +1,109 @@
+"""The backend in Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from millpond.events.days import latest_due_day
+from millpond.events.protocol import PAGE_BYTES, StreamRules, never
+from millpond.events.redis.address import parse_location
+from millpond.events.redis.append import append_batches
+from millpond.events.redis.follow import Followers
+from millpond.events.redis.keys import Place
+from millpond.events.redis.read import read_index, read_page
+from millpond.events.redis.registry import due_streams, list_streams
+from millpond.events.redis.rows import index_of
+from millpond.events.redis.scripts import CLOSE
+from millpond.events.redis.servers import Servers, script_call
+from millpond.events.redis.switch import expire_days, switch_segments
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.events.event import Appended, EventBatch, Page
+    from millpond.events.index import DaySegment, StreamIndex
+    from millpond.events.names import StreamName
+    from millpond.events.protocol import Due, Work
+
+__all__ = ("RedisStore",)
+
+
+class RedisStore:
+    """A `StreamStore` in Redis: `redis://host:6379/0#place`, one server or a cluster.
+
+    A password may stand in the URL or come beside it. The server is reached with the first call, which raises `Invalid`
+    for one that evicts keys, or is older than Redis 7. `location` is the URL without its password.
+
+    Raises:
+        Invalid: this is no URL of Redis.
+    """
+
+    def __init__(
+        self, url: str, clock: Clock, rules: StreamRules | None = None, *, password: str | None = None
+    ) -> None:
+        location = parse_location(url, password)
+        self.location = location.shown
+        self._clock = clock
+        self._rules = rules or StreamRules()
+        self._place = Place(location.place)
+        self._servers = Servers(location, self._place, clock)
+        self._followers = Followers(self._servers, self._place, clock)
+
+    def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
+        """See `StreamStore.append`; each batch is stored wholly or not at all."""
+        checked = [batch.check() for batch in batches]
+        return append_batches(self._servers, self._place, checked, self._clock.now_ms(), self._rules)
+
+    def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
+        """See `StreamStore.read`."""
+        return read_page(self._servers, self._place.keys_of(stream), after, bytes_max)
+
+    def follow(
+        self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool] = never
+    ) -> set[StreamName]:
+        """See `StreamStore.follow`.
+
+        Raises:
+            Closed: the store was closed meanwhile.
+            Unavailable: Redis cannot be reached; what is lost later is waited for.
+        """
+        return self._followers.follow(cursors, due, interrupted)
+
+    def wake(self) -> None:
+        """See `StreamStore.wake`."""
+        self._followers.wake()
+
+    def index(self, stream: StreamName) -> StreamIndex | None:
+        """See `StreamStore.index`."""
+        found = read_index(self._servers, self._place.keys_of(stream))
+        return None if found is None else index_of(stream, *found)
+
+    def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]:
+        """See `StreamStore.streams`."""
+        return list_streams(self._servers, self._place, queue, after, limit)
+
+    def due(self, work: Work, day: int, after: Due | None = None, *, limit: int) -> list[Due]:
+        """See `StreamStore.due`."""
+        return due_streams(self._servers, self._place, work, day, after, limit)
+
+    def close_day(self, stream: StreamName, day: int) -> bool:
+        """See `StreamStore.close_day`."""
+        keys = self._place.keys_of(stream)
+        call = script_call(CLOSE, keys.shard, (keys.head, keys.index), (day,))
+        return bool(self._servers.run([call], repeat=False)[0])
+
+    def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
+        """See `StreamStore.switch`; the batches are staged beside the stream, and then put in its place at once."""
+        keys = self._place.keys_of(stream)
+        return switch_segments(self._servers, keys, seen, batches, self._clock.random_id())
+
+    def expire(self, stream: StreamName, day: int) -> int:
+        """See `StreamStore.expire`."""
+        forget_day = latest_due_day(self._clock.now_ms(), self._rules.forget_ms)
+        keys = self._place.keys_of(stream)
+        return expire_days(self._servers, keys, day, forget_day, self._clock.random_id())
+
+    def close(self) -> None:
+        """Let followers go, and close the connections."""
+        self._followers.close()
+        self._servers.close()

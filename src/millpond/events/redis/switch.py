@@ -1,0 +1,167 @@
+"""Switching segments to a compressed one, and dropping days.
+
+Batches are staged under a key of their own that expires, and one script puts them in the place of what was seen. A
+crash before it leaves the stream as it was; the staged batches vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt, Fenced, Invalid, Unavailable
+from millpond.events.codec import Codec, Continuity, decode, encode, read_header
+from millpond.events.index import DaySegment, State
+from millpond.events.redis.read import read_index
+from millpond.events.redis.rows import id_bytes, pack_segment
+from millpond.events.redis.scripts import EXPIRE, SWITCH
+from millpond.events.redis.servers import Call, script_call
+from millpond.kernel.steps import step
+
+if TYPE_CHECKING:
+    from millpond.events.redis.keys import StreamKeys
+    from millpond.events.redis.rows import Listed
+    from millpond.events.redis.servers import Servers
+
+__all__ = ("expire_days", "switch_segments")
+
+STAGED_MS = 3_600_000
+"""The life of staged batches after the last of them came."""
+
+
+def switch_segments(
+    servers: Servers, keys: StreamKeys, seen: Sequence[DaySegment], batches: Iterable[bytes], token: str
+) -> DaySegment:
+    """As `StreamStore.switch`; `token` names what is staged."""
+    if not seen or any(segment.state not in (State.CLOSED, State.COMPRESSED) for segment in seen):
+        raise Invalid("only closed and compressed days are switched", kind="event_switch", segments=len(seen))
+    days = tuple(day for segment in seen for day in segment.days)
+    check = Continuity(seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
+    staged, last_ids, size = keys.staged + token.encode(), [], 0
+    try:
+        for data in batches:
+            header = read_header(data)
+            check.add(header)
+            servers.run(
+                [Call(keys.shard, (b"RPUSH", staged, data)), Call(keys.shard, (b"PEXPIRE", staged, STAGED_MS))],
+                repeat=False,
+            )
+            last_ids.append(header.last_id)
+            size += len(data)
+            step("events.batch_staged")
+        check.end()
+        output = DaySegment(State.COMPRESSED, days, size)
+        _replace(servers, keys, _listed(servers, keys, seen), output, last_ids, staged)
+    except Invalid:
+        # Days that were dropped meanwhile do not read as they were listed.
+        servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
+        _listed(servers, keys, seen)
+        raise
+    except BaseException:
+        servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
+        raise
+    step("events.segment_switched")
+    return output
+
+
+def _listed(servers: Servers, keys: StreamKeys, seen: Sequence[DaySegment]) -> list[Listed]:
+    """The segments as the index lists them, with their rows, if they are what was seen."""
+    found = read_index(servers, keys)
+    listed = {one.segment: one for one in found[1]} if found else {}
+    if any(segment not in listed for segment in seen):
+        raise _moved(keys)
+    return [listed[segment] for segment in seen]
+
+
+def _moved(keys: StreamKeys) -> Fenced:
+    return Fenced(
+        "the days are no longer what they were", kind="segments_moved", stream=keys.stream,
+        hint="drop what was made of them, and begin anew",
+    )  # fmt: skip
+
+
+def _replace(
+    servers: Servers, keys: StreamKeys, listed: Sequence[Listed], output: DaySegment, last_ids: Sequence[int],
+    staged: bytes, dropped_id: int = 0,
+) -> None:  # fmt: skip
+    old = [keys.batches_of(one.segment.days[-1].day) for one in listed if one.segment.state is State.COMPRESSED]
+    target = keys.batches_of(output.days[-1].day)
+    row = pack_segment(output, last_ids)
+    dropped = id_bytes(dropped_id) if dropped_id else b""
+    call = script_call(
+        SWITCH, keys.shard, (keys.head, keys.index, keys.raw, staged, target, *keys.due, *old),
+        (keys.name, len(last_ids), dropped, row, *(one.row for one in listed)),
+    )  # fmt: skip
+    (outcome,) = servers.run([call], repeat=False)
+    if outcome == b"fenced":
+        raise _moved(keys)
+    if outcome == b"lost":
+        raise Unavailable(
+            "the staged batches are not all there: it took too long, or Redis lost some", kind="redis_staged",
+            stream=keys.stream, hint="begin anew",
+        )  # fmt: skip
+
+
+def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int, token: str) -> int:
+    """As `StreamStore.expire`."""
+    total = 0
+    while True:
+        found = read_index(servers, keys)
+        if found is None:
+            return total
+        due = [
+            one.segment.days[-1].day for one in found[1]
+            if one.segment.state is State.COMPRESSED and one.segment.days[-1].day <= day
+        ]  # fmt: skip
+        keys_used = (keys.head, keys.index, keys.raw, keys.sources, *keys.due, keys.names)
+        call = script_call(
+            EXPIRE, keys.shard, (*keys_used, *map(keys.batches_of, due)), (day, forget_day, keys.name, *due)
+        )
+        ((count, outcome, row),) = servers.run([call], repeat=False)
+        total += count
+        step("events.days_dropped")
+        if outcome == b"done":
+            return total
+        if outcome == b"trim":
+            partly_due = next((one for one in found[1] if one.row == row), None)
+            if partly_due is not None:
+                total += _trim(servers, keys, partly_due, day, token)
+
+
+def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int, token: str) -> int:
+    """Rewrite a segment of small days without those that are due; the number of events dropped."""
+    segment = listed.segment
+    days = tuple(later for later in segment.days if later.day > day)
+    rows = servers.run([Call(keys.shard, (b"LRANGE", keys.batches_of(segment.days[-1].day), 0, -1))], repeat=True)[0]
+    events = [event for row in rows for event in decode(row, days[0].first_id - 1)]
+    if len(events) != sum(later.count for later in days):
+        return _changed_meanwhile(servers, keys, listed)
+    data = encode(events, Codec.ZSTD)
+    staged = keys.staged + token.encode()
+    servers.run(
+        [
+            Call(keys.shard, (b"UNLINK", staged)), Call(keys.shard, (b"RPUSH", staged, data)),
+            Call(keys.shard, (b"PEXPIRE", staged, STAGED_MS)),
+        ],
+        repeat=False,
+    )  # fmt: skip
+    step("events.batch_staged")
+    output = DaySegment(State.COMPRESSED, days, len(data))
+    dropped_id = next(later for later in reversed(segment.days) if later.day <= day).last_id
+    try:
+        _replace(servers, keys, [listed], output, [output.last_id], staged, dropped_id)
+    except Fenced:
+        return 0  # somebody else replaced the segment; the caller looks again
+    step("events.segment_trimmed")
+    return segment.count - output.count
+
+
+def _changed_meanwhile(servers: Servers, keys: StreamKeys, listed: Listed) -> int:
+    """Nothing dropped, when a segment was replaced while it was read; else its batches are damaged."""
+    found = read_index(servers, keys)
+    if found is not None and listed in found[1]:
+        raise Corrupt(
+            "the batches of a stream do not hold what its index says", kind="events_damaged", stream=keys.stream,
+            hint="restore the streams from a copy of Redis",
+        )  # fmt: skip
+    return 0
