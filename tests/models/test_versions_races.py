@@ -19,7 +19,7 @@ from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.testing.faulty_space import FaultySpace
 from millpond.versions.branch import Branch
-from millpond.versions.collect import active_commits
+from millpond.versions.collect import GRACE_MS, active_commits
 from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.locations import Location, PrefixLocation
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
@@ -309,7 +309,7 @@ def test_garbage_goes_and_what_is_needed_stays() -> None:
     shown = repository.collect(dry_run=True)
     assert (shown.objects, shown.expired_commits) == (2, 2)
     found = repository.collect()
-    assert (found.objects, found.ranges > 0) == (2, True)
+    assert (found.objects, found.ranges, found.waiting > 0) == (2, 0, True)
     store = repository.site.data
     present = [store.exists(item.address) for item in (held, staged, compacted, young, old, lost)]
     assert present == [True, True, True, True, False, False]
@@ -317,6 +317,9 @@ def test_garbage_goes_and_what_is_needed_stays() -> None:
         repository.ref("main~1").get("expired")
     assert error.value.kind == "data_missing"
     assert repository.collect().objects == 0
+    clock.advance(GRACE_MS)
+    assert repository.collect().ranges > 0
+    assert repository.collect().waiting == 0
     main.commit("three")
     assert listed(repository, "main@") == ["compacted", "held", "later", "lost", "staged"]
 

@@ -9,8 +9,8 @@ commits, and, while they are young, commits without children are active. Without
 Invariants:
 * An object younger than the grace time stays: its entry may not be staged yet. Its name tells its time.
 * What was named when the collection began stays, whatever moves meanwhile. Of ranges, also what becomes needed while
-  it runs (`staging/publishing.py`). While an import runs, ranges and
-  indexes stay: those that it writes are named by no row yet.
+  it runs (`staging/publishing.py`), and what a reader may still read who took a state before another took its place
+  (`unneeded.py`). While an import runs, ranges and indexes stay: those that it writes are named by no row yet.
 * The object and the parts of a multipart upload that is open stay. One that is over loses its row, then its parts.
 * Objects outside of `data/`, or with names that tell no time, are never deleted. Nor is anything by a dry run.
 * Memory: eight bytes for each needed object.
@@ -40,6 +40,7 @@ from millpond.versions.staging.branches import BranchRecord, parse_branch
 from millpond.versions.staging.frozen import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
 from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting
+from millpond.versions.unneeded import Unneeded
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -72,6 +73,8 @@ class Garbage:
     object_bytes: int = 0
     ranges: int = 0
     indexes: int = 0
+    waiting: int = 0
+    """Ranges and indexes that nothing needs, and that stay for those who may be reading them."""
     scratch: int = 0
     """Files that jobs on other machines were given, and did not remove."""
     names: list[str] = field(default_factory=list)
@@ -165,8 +168,11 @@ class Work(Protocol):
         """
 
 
-def collect(site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False, work: Work | None = None) -> Garbage:
-    """Delete what nothing needs, or count it.
+def collect(
+    site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False, work: Work | None = None,
+    readers_ms: int | None = None,
+) -> Garbage:  # fmt: skip
+    """Delete what nothing needs, or count it. `readers_ms`: the grace time of ranges, if it is another.
 
     Raises: `Conflict` when another collection deletes; `NotFound`, `Corrupt` for ranges: nothing is deleted then.
     """
@@ -182,7 +188,7 @@ def collect(site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False, work
     step("collect.marked")
     work.sweep(before, state.uploads, garbage)
     if not state.importing:
-        _collect_ranges(site, state, garbage)
+        _collect_ranges(site, state, garbage, grace_ms if readers_ms is None else readers_ms)
     _collect_scratch(site, before, garbage)
     return garbage
 
@@ -300,33 +306,46 @@ def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
         yield block
 
 
-def _collect_ranges(site: Site, state: Marked, garbage: Garbage) -> None:
-    """Delete ranges and indexes that no row names; those that were named meanwhile stay."""
+def _collect_ranges(site: Site, state: Marked, garbage: Garbage, grace_ms: int) -> None:
+    """Delete ranges and indexes that no row has named for the grace time; those that were named meanwhile stay."""
     needed = _files(site, state.trees)
-    unneeded = [
-        info.name for folder in ("ranges", "indexes") for info in site.ranges.list(folder) if info.name not in needed
-    ]
-    if garbage.dry_run or not unneeded:
-        _count(garbage, unneeded)
+    found = Unneeded.of(
+        site,
+        (info.name for folder in ("ranges", "indexes") for info in site.ranges.list(folder) if info.name not in needed),
+    )
+    due = found.before(site.clock.now_ms() - grace_ms)
+    garbage.waiting = len(found.since) - len(due)
+    if garbage.dry_run:
+        _count(garbage, due)
         return
+    gone = _delete_ranges(site, state, garbage, due) if due else []
+    found.note(site, gone)
+
+
+def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[str]) -> list[str]:
+    """Delete files, but those that were named meanwhile; the names that need no other look."""
+    gone: list[str] = []
     until: int | None = begin_collecting(site)
     try:
         step("collect.deleting")
         later = Marked.read(site)
         if later.importing:
-            return
+            return gone
         needed = _files(site, later.trees - state.trees)
         for at in range(0, len(unneeded), FILES_A_LEASE):
             until = None if until is None else renew_collecting(site, until)
             if until is None:
                 break  # the next collection goes on
-            names = [name for name in unneeded[at : at + FILES_A_LEASE] if name not in needed]
+            block = unneeded[at : at + FILES_A_LEASE]
+            names = [name for name in block if name not in needed]
             site.ranges.delete(*names)
             _count(garbage, names)
+            gone += block
     finally:
         if until is not None:
             end_collecting(site, until)
     step("collect.deleted")
+    return gone
 
 
 def _collect_scratch(site: Site, before: int, garbage: Garbage) -> None:

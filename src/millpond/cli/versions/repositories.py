@@ -242,7 +242,8 @@ def collect(
     verb = "would delete" if dry_run else "deleted"
     console.say(
         f"{verb} {garbage.objects:,} objects ({console.human_bytes(garbage.object_bytes)}), {garbage.ranges:,} ranges "
-        f"and {garbage.indexes:,} indexes; of the commits {garbage.active_commits:,} are active, "
+        f"and {garbage.indexes:,} indexes, {garbage.waiting:,} more when their readers had time to finish; "
+        f"of the commits {garbage.active_commits:,} are active, "
         f"{garbage.expired_commits:,} expired"
     )
     for path in garbage.names[:20] if dry_run else ():
@@ -254,8 +255,8 @@ def collect(
 def _garbage(name: str, garbage: Garbage) -> dict[str, Any]:
     return {
         "repository": name, "dry_run": garbage.dry_run, "objects": garbage.objects, "bytes": garbage.object_bytes,
-        "ranges": garbage.ranges, "indexes": garbage.indexes, "active_commits": garbage.active_commits,
-        "expired_commits": garbage.expired_commits, "names": garbage.names,
+        "ranges": garbage.ranges, "indexes": garbage.indexes, "waiting": garbage.waiting,
+        "active_commits": garbage.active_commits, "expired_commits": garbage.expired_commits, "names": garbage.names,
     }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from millpond.testing.interleaving.stores import PassingClock, PausingClock, Pau
 from millpond.testing.interleaving.turns import Process, Schedule
 from millpond.testing.interleaving.work import BRANCHES, GRACE_MS, OPERATIONS, Doing
 from millpond.testing.seeded_runs import SeededResult, SeededRuns
+from millpond.versions.collect import collect
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
 
@@ -146,7 +147,7 @@ class _Run:
                     raise
             assert state_of(repository, f"{name}@") == shown == state_of(repository, name)
             self.clock.advance(2 * GRACE_MS)
-            self._fresh().get("lake").collect(grace_ms=GRACE_MS)
+            collect(self._fresh().get("lake").site, grace_ms=GRACE_MS, readers_ms=0)
             self._read_all()
 
     def _read_all(self) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from millpond.errors import Conflict, Invalid, NotFound, Unavailable
 from millpond.testing.interleaving.history import History, Moment, Operation, state_of, three_way
+from millpond.versions.collect import collect
 from millpond.versions.objects.uploads import data_name, upload
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _compact(doing: Doing, branch: Branch) -> None:
 def _collect(doing: Doing, branch: Branch) -> None:
     doing.begin("collect", branch, _nothing)
     try:
-        doing.repository.collect(grace_ms=GRACE_MS)
+        collect(doing.repository.site, grace_ms=GRACE_MS, readers_ms=0)  # so that it meets all who read and build
     except Conflict:
         return  # another one deletes
 

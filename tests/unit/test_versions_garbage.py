@@ -1,0 +1,127 @@
+"""Ranges stay for those who may be reading them, and for builders, for the grace time; then they go."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.errors import NotFound
+from millpond.kernel.keys import KeyRange
+from millpond.kernel.steps import listening
+from millpond.stores.memory import MemorySpace
+from millpond.stores.objects import FolderObjects
+from millpond.testing.interleaving.stores import PassingClock
+from millpond.versions.collect import GRACE_MS
+from millpond.versions.objects.entries import entries_of
+from millpond.versions.repositories import Repositories
+from millpond.versions.repository import Repository
+from millpond.versions.staging.branches import get_branch
+from millpond.versions.staging.frozen import FrozenView, freeze
+from millpond.versions.staging.publishing import collections
+from millpond.versions.staging.reads import at, view_of
+from millpond.versions.unneeded import NOTE
+from tests.version_sites import TINY
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return PassingClock(1_700_000_000_000)
+
+
+@pytest.fixture
+def repository(clock: ManualClock, tmp_path: Path) -> Repository:
+    objects = FolderObjects(tmp_path)
+    return Repositories(MemorySpace(), clock, lambda where: objects, boundaries=TINY).create("garbage")
+
+
+def table(seed: str, count: int = 20) -> pa.Table:
+    return pa.table({"path": [f"{number:03d}" for number in range(count)], "checksum": [seed] * count})
+
+
+def frozen(repository: Repository) -> bytes:
+    """What is staged on `main`, as a job of Spark takes it: read by others, without the space and without a cache."""
+    site = repository.site
+    with site.space.read() as tx:
+        view = freeze(site, at(tx), view_of(site, tx, get_branch(tx, site.uid, "main")))
+    return pickle.dumps(view)
+
+
+def checksums(pickled: bytes) -> list[str]:
+    view: FrozenView = pickle.loads(pickled)
+    return [entry.checksum for batch in view.entries(KeyRange(b"", None)) for entry in entries_of(batch)]
+
+
+def test_a_frozen_state_is_read_for_the_grace_time_whatever_takes_its_place(
+    repository: Repository, clock: ManualClock
+) -> None:
+    main = repository.branch("main")
+    main.staging.stage(table("old"))
+    main.staging.compact()
+    main.staging.push(table("segment", 10).to_batches())
+    clock.advance(5 * GRACE_MS)  # the files are old
+    view = frozen(repository)
+    main.staging.stage(table("new"))
+    main.commit("another state")
+    for _ in range(2):
+        assert (repository.collect().ranges, repository.collect().waiting > 0) == (0, True)
+        assert checksums(view) == ["segment"] * 10 + ["old"] * 10
+        clock.advance(GRACE_MS // 2 - 1)
+    assert repository.collect(dry_run=True).ranges == 0
+    clock.advance(2)
+    expected = repository.collect(dry_run=True)
+    found = repository.collect()
+    assert found.ranges == expected.ranges > 0
+    assert found.waiting == 0
+    with pytest.raises(NotFound):
+        checksums(view)
+    assert [entry.checksum for batch in main.entries() for entry in entries_of(batch)] == ["new"] * 20
+
+
+def test_what_is_needed_again_is_not_deleted_when_its_time_is_over(repository: Repository, clock: ManualClock) -> None:
+    main = repository.branch("main")
+    main.staging.push(table("one").to_batches())
+    main.reset()
+    assert repository.collect().waiting > 0
+    main.staging.push(table("one").to_batches())
+    clock.advance(2 * GRACE_MS)
+    assert repository.collect().ranges == 0
+    assert len(main.list().results) == 20
+    main.reset()
+    assert repository.collect().ranges == 0, "its grace time begins when it is found unneeded again"
+
+
+def test_a_note_that_is_damaged_begins_the_grace_times_again(repository: Repository, clock: ManualClock) -> None:
+    repository.branch("main").staging.push(table("one").to_batches())
+    repository.branch("main").reset()
+    assert repository.collect().waiting > 0
+    repository.site.ranges.put(NOTE, b"{")
+    clock.advance(2 * GRACE_MS)
+    assert (repository.collect().ranges, repository.collect().waiting > 0) == (0, True)
+    clock.advance(GRACE_MS)
+    assert repository.collect().ranges > 0
+
+
+def test_a_push_is_published_though_garbage_is_collected_while_it_is_built(
+    repository: Repository, clock: ManualClock
+) -> None:
+    main, site = repository.branch("main"), repository.site
+    main.staging.push(table("old").to_batches())
+    main.reset()
+    repository.collect()
+    clock.advance(2 * GRACE_MS)
+    ran: list[int] = []
+
+    def collect_now(name: str) -> None:
+        if name == "versions.segment_written" and not ran:
+            ran.append(collections(site))
+            assert repository.collect().ranges > 0
+            ran.append(collections(site))
+
+    with listening(collect_now):
+        assert main.staging.push(table("new").to_batches()) == 20
+    assert ran[0] < ran[1]
+    assert len(main.list().results) == 20
