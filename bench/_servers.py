@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ("bare_server", "nginx_server", "redis_server", "wait_port")
+__all__ = ("bare_server", "nginx_server", "postgres_server", "redis_server", "wait_port")
 
 NGINX = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -87,6 +89,33 @@ def redis_server(port: int) -> Iterator[int | None]:
         [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"], port
     ) as ready:
         yield ready
+
+
+@contextmanager
+def postgres_server() -> Iterator[str | None]:
+    """A PostgreSQL that syncs, with a data folder of its own; its URL, None when there is none to start."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    place = programs[-1] if programs else Path(shutil.which("initdb") or "/nowhere/initdb").resolve().parent
+    if not (place / "initdb").exists():
+        yield None
+        return
+    data, prefix = Path(tempfile.mkdtemp(prefix="millpond-bench-")), list[str]()
+    if data.owner() == "root":  # it refuses to run as root
+        shutil.chown(data, "postgres", "postgres")
+        prefix = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups"]
+    made = [*prefix, str(place / "initdb"), "-D", str(data), "-U", "bench", "--auth", "trust", "--locale", "C"]
+    subprocess.run([*made, "-E", "UTF8"], check=True, capture_output=True, cwd=data)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [*prefix, str(place / "postgres"), "-D", str(data), "-p", str(port), "-c", "unix_socket_directories="]
+    process = subprocess.Popen(command, cwd=data, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_port(port, process)
+        yield f"postgresql://bench@127.0.0.1:{port}/postgres"
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        shutil.rmtree(data)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ import pyarrow as pa
 import millpond
 from _versions_data import entries, path
 from _versions_rivals import bare_lmdb, encoded_rows, merge_by_sql, rewrite_by_sql, sqlite_rows
+from _versions_spaces import Rate, print_spaces, space_rates
 from millpond.errors import MillpondError
 from millpond.versions.branch import Branch
 from millpond.versions.repository import Repository
@@ -84,6 +85,7 @@ class Bench:
         self.folder, self.count, self.rounds = folder, count, rounds
         self.pond = millpond.open(folder / "pond")
         self.rows: list[Row] = []
+        self.spaces: list[Rate] = []
         self._names = itertools.count()
 
     def row(self, task: str, **about: Any) -> Row:
@@ -341,6 +343,11 @@ def merges(bench: Bench) -> None:
             single.merge("tenth")
 
 
+def spaces(bench: Bench) -> None:
+    """The rows of repositories in LMDB, and in PostgreSQL."""
+    bench.spaces += space_rates(bench.pond, bench.scratch(), bench.count // 10)
+
+
 def large(bench: Bench) -> None:
     """A tenth of a tenth staged over ten times as many."""
     made = bench.repository()
@@ -401,7 +408,8 @@ def races(bench: Bench) -> None:
     """Threads that put and commit on one branch; each commit is synced."""
     seconds = 1.0 if bench.rounds == 1 else 4.0
     for threads, theirs in ((1, "34/s"), (4, "37/s, 6 of 267 lost to 500"), (16, "42/s, up to 41 % answer 500")):
-        main = bench.repository().branch("main")
+        made = bench.repository()
+        main = made.branch("main")
         row = bench.row(f"put and commit on one branch, {threads} threads", wanted="rising; none fails", lakefs=theirs)
         counts: list[list[int]] = [[0, 0, 0] for _ in range(threads)]
         until = time.perf_counter() + seconds
@@ -422,8 +430,24 @@ def races(bench: Bench) -> None:
         for worker in workers:
             worker.join()
         done, taken, failed = (sum(column) for column in zip(*counts, strict=True))
+        check_race(made, done, sum(map(sum, counts)))
         row.figure = (
             f"{(done + taken) / seconds:,.0f}/s ({done / seconds:,.0f} commits; others took {taken}); {failed} failed"
+        )
+
+
+def check_race(made: Repository, commits: int, paths: int) -> None:
+    """Compare what a race was told with what there is: each commit in the log once, each path in the head.
+
+    Raises: `RuntimeError` when one was lost.
+    """
+    ids = [commit.id for commit in made.branch("main").log()]
+    entries_there = sum(batch.num_rows for batch in made.ref("main@").entries())
+    logged = len(set(ids)) - 1  # the first commit of the repository
+    if (logged, len(ids), entries_there) != (commits, commits + 1, paths):
+        raise RuntimeError(
+            f"{commits} commits were answered and {logged} are in the log; "
+            f"{paths} paths were put and {entries_there} are there"
         )
 
 
@@ -431,7 +455,7 @@ def races(bench: Bench) -> None:
 
 TASKS: dict[str, Callable[[Bench], None]] = {
     "bulk": bulk, "deletions": deletions, "tombstones": tombstones, "commits": commits, "diff": differences,
-    "merge": merges, "singles": singles, "races": races, "large": large,
+    "merge": merges, "singles": singles, "races": races, "large": large, "spaces": spaces,
 }  # fmt: skip
 
 
@@ -461,6 +485,8 @@ def main() -> None:
         bench.pond.close()
         warm.pond.close()
     print_table(bench.rows)
+    if bench.spaces:
+        print_spaces(bench.spaces)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
     print(f"\npeak memory of this process, with its tables and its rivals: {peak:.2f} GiB")
 

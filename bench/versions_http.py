@@ -189,7 +189,23 @@ def race(port: int, pair: tuple[str, str], repository: str, clients: int, second
     statuses = sum((answers.get() for _ in workers), Counter[str]())
     for worker in workers:
         worker.join()
+    check_race(Connection(port, pair), repository, statuses["201"])
     return (statuses["201"] + statuses["no changes"]) / seconds, statuses
+
+
+def check_race(connection: Connection, repository: str, commits: int) -> None:
+    """Count the commits of a race in the log, behind the repository's first.
+
+    Raises: `RuntimeError` when one that was answered is not there.
+    """
+    found, after, more = set[str](), "", True
+    while more:
+        _, body = connection.ask("GET", f"/repositories/{repository}/refs/main/commits?amount=1000&after={after}")
+        page = json.loads(body)
+        found |= {commit["id"] for commit in page["results"]}
+        after, more = page["pagination"]["next_offset"], page["pagination"]["has_more"]
+    if len(found) - 1 != commits:
+        raise RuntimeError(f"{commits} commits were answered, {len(found) - 1} are in the log")
 
 
 # -- the server -------------------------------------------------------------------------------------------
