@@ -55,9 +55,9 @@ def _space_figures(made: Repository, name: str, small: int) -> list[Rate]:
         for start in range(0, small, 1_000):
             main.staging.delete_many(paths[start : start + 1_000])
 
-    one_each = [Entry(f"one/{number}", f"s3://bucket/{number}", number) for number in range(singles_put)]
+    single_rows = [Entry(f"one/{number}", f"s3://bucket/{number}", number) for number in range(singles_put)]
     paths = table["path"].to_pylist()
-    measured("rows staged, one a call", singles_put, lambda: [main.staging.link(entry) for entry in one_each])
+    measured("rows staged, one a call", singles_put, lambda: [main.staging.link(entry) for entry in single_rows])
     measured("rows staged, 4,000 a call", small, stage)
     measured("entries listed, all staged, as Arrow", small, lambda: [batch.num_rows for batch in main.entries()])
     measured("rows committed", small, lambda: main.commit("rows"))
@@ -68,7 +68,7 @@ def _space_figures(made: Repository, name: str, small: int) -> list[Rate]:
 
 
 def _bare_postgres(url: str, small: int) -> list[Rate]:
-    """What psycopg does with a table of the same keys and values."""
+    """The rates of psycopg with a table of the same keys and values."""
     import psycopg
 
     encoded = encoded_rows(entries(range(small)))

@@ -309,7 +309,7 @@ def test_garbage_goes_and_what_is_needed_stays() -> None:
     shown = repository.collect(dry_run=True)
     assert (shown.objects, shown.expired_commits) == (2, 2)
     found = repository.collect()
-    assert (found.objects, found.ranges, found.waiting > 0) == (2, 0, True)
+    assert (found.objects, found.ranges, found.retained > 0) == (2, 0, True)
     store = repository.site.data
     present = [store.exists(item.address) for item in (held, staged, compacted, young, old, lost)]
     assert present == [True, True, True, True, False, False]
@@ -319,7 +319,7 @@ def test_garbage_goes_and_what_is_needed_stays() -> None:
     assert repository.collect().objects == 0
     clock.advance(GRACE_MS)
     assert repository.collect().ranges > 0
-    assert repository.collect().waiting == 0
+    assert repository.collect().retained == 0
     main.commit("three")
     assert listed(repository, "main@") == ["compacted", "held", "later", "lost", "staged"]
 

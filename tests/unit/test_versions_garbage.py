@@ -43,7 +43,7 @@ def table(seed: str, count: int = 20) -> pa.Table:
 
 
 def frozen(repository: Repository) -> bytes:
-    """What is staged on `main`, as a job of Spark takes it: read by others, without the space and without a cache."""
+    """The state of `main` as a job of Spark takes it: read by others, without the space and without a cache."""
     site = repository.site
     with site.space.read() as tx:
         view = freeze(site, at(tx), view_of(site, tx, get_branch(tx, site.uid, "main")))
@@ -67,7 +67,7 @@ def test_a_frozen_state_is_read_for_the_grace_time_whatever_takes_its_place(
     main.staging.stage(table("new"))
     main.commit("another state")
     for _ in range(2):
-        assert (repository.collect().ranges, repository.collect().waiting > 0) == (0, True)
+        assert (repository.collect().ranges, repository.collect().retained > 0) == (0, True)
         assert checksums(view) == ["segment"] * 10 + ["old"] * 10
         clock.advance(GRACE_MS // 2 - 1)
     assert repository.collect(dry_run=True).ranges == 0
@@ -75,7 +75,7 @@ def test_a_frozen_state_is_read_for_the_grace_time_whatever_takes_its_place(
     expected = repository.collect(dry_run=True)
     found = repository.collect()
     assert found.ranges == expected.ranges > 0
-    assert found.waiting == 0
+    assert found.retained == 0
     with pytest.raises(NotFound):
         checksums(view)
     assert [entry.checksum for batch in main.entries() for entry in entries_of(batch)] == ["new"] * 20
@@ -85,7 +85,7 @@ def test_what_is_needed_again_is_not_deleted_when_its_time_is_over(repository: R
     main = repository.branch("main")
     main.staging.push(table("one").to_batches())
     main.reset()
-    assert repository.collect().waiting > 0
+    assert repository.collect().retained > 0
     main.staging.push(table("one").to_batches())
     clock.advance(2 * GRACE_MS)
     assert repository.collect().ranges == 0
@@ -97,10 +97,10 @@ def test_what_is_needed_again_is_not_deleted_when_its_time_is_over(repository: R
 def test_a_note_that_is_damaged_begins_the_grace_times_again(repository: Repository, clock: ManualClock) -> None:
     repository.branch("main").staging.push(table("one").to_batches())
     repository.branch("main").reset()
-    assert repository.collect().waiting > 0
+    assert repository.collect().retained > 0
     repository.site.ranges.put(NOTE, b"{")
     clock.advance(2 * GRACE_MS)
-    assert (repository.collect().ranges, repository.collect().waiting > 0) == (0, True)
+    assert (repository.collect().ranges, repository.collect().retained > 0) == (0, True)
     clock.advance(GRACE_MS)
     assert repository.collect().ranges > 0
 

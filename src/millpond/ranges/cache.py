@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from millpond.ranges.index import Index
     from millpond.stores.objects import ObjectInfo
 
-__all__ = ("CachedObjects", "HeldObjects")
+__all__ = ("RANGES_BYTES_MAX", "CachedObjects", "HeldObjects")
 
 RANGES_BYTES_MAX = 256 << 20
+"""Bytes of ranges, unpacked, that are held for each place."""
 INDEXES_MAX = 64
 
 

@@ -73,8 +73,8 @@ class Garbage:
     object_bytes: int = 0
     ranges: int = 0
     indexes: int = 0
-    waiting: int = 0
-    """Ranges and indexes that nothing needs, and that stay for those who may be reading them."""
+    retained: int = 0
+    """Ranges and indexes that nothing needs, for those who may be reading them."""
     scratch: int = 0
     """Files that jobs on other machines were given, and did not remove."""
     names: list[str] = field(default_factory=list)
@@ -314,7 +314,7 @@ def _collect_ranges(site: Site, state: Marked, garbage: Garbage, grace_ms: int) 
         (info.name for folder in ("ranges", "indexes") for info in site.ranges.list(folder) if info.name not in needed),
     )
     due = found.before(site.clock.now_ms() - grace_ms)
-    garbage.waiting = len(found.since) - len(due)
+    garbage.retained = len(found.since) - len(due)
     if garbage.dry_run:
         _count(garbage, due)
         return

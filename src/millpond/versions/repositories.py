@@ -22,6 +22,7 @@ from millpond.kernel.keys import KeyRange, starting, text_prefix
 from millpond.kernel.space import WouldBlock
 from millpond.kernel.steps import step
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
+from millpond.ranges.cache import RANGES_BYTES_MAX
 from millpond.stores.objects.sources import open_source
 from millpond.versions.compaction import compact
 from millpond.versions.graph.commits import Commit, put_commit
@@ -93,13 +94,14 @@ class Repositories:
 
     `open_store` opens the place that a namespace names, `open_source` the root of addresses elsewhere, and `namespace`
     names that of a repository which names none. `after` runs maintenance; by default at once. `boundaries` are those of
-    new repositories: they are part of the ids of trees.
+    new repositories: they are part of the ids of trees. `ranges_bytes_max`: what each holds of its ranges in memory.
     """
 
     def __init__(
         self, space: Space, clock: Clock, open_store: Callable[[str], ObjectStore], *,
         open_source: Callable[[str], Source] = open_source, after: Callable[[Callable[[], object]], None] = _quietly,
         boundaries: Boundaries = DEFAULT_BOUNDARIES, namespace: Callable[[str], str] = "local://{}".format,
+        ranges_bytes_max: int = RANGES_BYTES_MAX,
     ) -> None:  # fmt: skip
         self.space = space
         self.clock = clock
@@ -108,6 +110,7 @@ class Repositories:
         self._after = after
         self._boundaries = boundaries
         self._namespace = namespace
+        self._ranges_bytes_max = ranges_bytes_max
         self._turns = Turns(space, clock)
         self.signer = Signer(space, clock)
         self.imports = ImportJobs()
@@ -320,7 +323,10 @@ class Repositories:
         with self._lock:
             if namespace not in self._stores:
                 ranges = self._open_store(f"{namespace.rstrip('/')}/{METADATA_FOLDER}")
-                self._stores[namespace] = self._open_store(namespace), CachedObjects(ranges)
+                self._stores[namespace] = (
+                    self._open_store(namespace),
+                    CachedObjects(ranges, bytes_max=self._ranges_bytes_max),
+                )
             return self._stores[namespace]
 
     def source(self, root: str) -> Source:

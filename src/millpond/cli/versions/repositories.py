@@ -242,7 +242,7 @@ def collect(
     verb = "would delete" if dry_run else "deleted"
     console.say(
         f"{verb} {garbage.objects:,} objects ({console.human_bytes(garbage.object_bytes)}), {garbage.ranges:,} ranges "
-        f"and {garbage.indexes:,} indexes, {garbage.waiting:,} more when their readers had time to finish; "
+        f"and {garbage.indexes:,} indexes, {garbage.retained:,} more when their readers had time to finish; "
         f"of the commits {garbage.active_commits:,} are active, "
         f"{garbage.expired_commits:,} expired"
     )
@@ -255,7 +255,7 @@ def collect(
 def _garbage(name: str, garbage: Garbage) -> dict[str, Any]:
     return {
         "repository": name, "dry_run": garbage.dry_run, "objects": garbage.objects, "bytes": garbage.object_bytes,
-        "ranges": garbage.ranges, "indexes": garbage.indexes, "waiting": garbage.waiting,
+        "ranges": garbage.ranges, "indexes": garbage.indexes, "retained": garbage.retained,
         "active_commits": garbage.active_commits, "expired_commits": garbage.expired_commits, "names": garbage.names,
     }  # fmt: skip
 

@@ -196,7 +196,11 @@ class _Table:
         magic = self._file.peek(8)[:8]
         if magic[:4] == b"PAR1":
             parquet = pq.ParquetFile(self._file)
-            return parquet.schema_arrow, parquet.iter_batches(TABLE_ROWS)
+            # A reader of all groups holds pages of those that it has read: memory would grow with the table.
+            groups = range(parquet.num_row_groups)
+            return parquet.schema_arrow, (
+                batch for group in groups for batch in parquet.iter_batches(TABLE_ROWS, row_groups=[group])
+            )
         if magic[:6] == b"ARROW1":
             file = pa.ipc.open_file(self._file)
             return file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
@@ -207,6 +211,8 @@ class _Table:
         """The rows."""
         try:
             yield from self._rows
+        except MemoryError:
+            raise  # Arrow's too, which is no fault of the table
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(error) from error
 
