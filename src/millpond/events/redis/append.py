@@ -37,7 +37,7 @@ CALL_BYTES = 1 << 20
 """Batches of one stream share a call up to so many packed bytes: while it runs the server does nothing else."""
 FLIGHT_BYTES = 8 << 20
 FLIGHT_STREAMS = 500
-PACKED_BYTES_MIN = 512
+PACKED_BYTES_MIN = 192
 """Smaller rows are not compressed: the gain would not pay for the work."""
 _POSITION_BYTES = 16
 

@@ -38,6 +38,7 @@ def switch_segments(
     days = tuple(day for segment in seen for day in segment.days)
     check = Continuity(seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
     staged, last_ids, size = keys.staged + token.encode(), [], 0
+    servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
     try:
         for data in batches:
             header = read_header(data)

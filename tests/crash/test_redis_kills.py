@@ -1,0 +1,153 @@
+"""Streams in Redis when their client is killed at each step, or the server in the midst of appends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("redis")
+
+from millpond.clock import ManualClock
+from millpond.errors import Unavailable
+from millpond.events.compress import compress_stream
+from millpond.events.days import DAY_MS
+from millpond.events.event import EventBatch, NewEvent
+from millpond.events.index import State
+from millpond.events.names import StreamName
+from millpond.events.protocol import Work
+from millpond.events.redis.store import RedisStore
+from millpond.testing.contracts.stream_site import NOON, RULES, TODAY, everything
+from millpond.testing.faults import occurrences
+from tests.crash.versions_killed import forked, killed_at, logged
+from tests.redis_servers import RedisServer, new_place, server
+
+STREAM = StreamName("crash", "stream")
+LATER = NOON + 4 * DAY_MS
+
+
+def delivered(first: int, count: int, time_ms: int) -> EventBatch:
+    positions = range(first, first + count)
+    events = [NewEvent(time_ms, b"%d" % position + bytes(position * 10_000)) for position in positions]
+    return EventBatch(STREAM, events, "kafka:jobs/0", positions)
+
+
+def prepare(store: RedisStore, clock: ManualClock) -> None:
+    """Three days: two closed and small enough to share a segment with nobody, one open."""
+    for day in range(3):
+        clock.now = NOON + day * DAY_MS
+        store.append([delivered(1 + 10 * day, 10, clock.now)])
+    clock.now = LATER
+
+
+def append(store: RedisStore) -> None:
+    """Events that were stored, late ones, and ones that begin a day; for two streams at once."""
+    other = EventBatch(StreamName("crash", "other"), [NewEvent(LATER, b"x")], "kafka:jobs/0", [1])
+    store.append([delivered(29, 4, NOON), other, delivered(33, 2, LATER)])
+
+
+def compress(store: RedisStore) -> None:
+    compress_stream(store, STREAM, TODAY + 2)
+
+
+def drop(store: RedisStore) -> None:
+    store.expire(STREAM, TODAY + 1)
+
+
+ACTS: dict[str, Callable[[RedisStore], None]] = {"append": append, "compress": compress, "expire": drop}
+
+
+def opened(url: str, act: Callable[[RedisStore], None]) -> None:
+    store = RedisStore(url, ManualClock(now=LATER), RULES)
+    act(store)
+    store.close()
+
+
+def prepared() -> str:
+    url, clock = server().url(new_place()), ManualClock(now=LATER)
+    store = RedisStore(url, clock, RULES)
+    prepare(store, clock)
+    store.close()
+    return url
+
+
+def look(url: str) -> list[bytes]:
+    store = RedisStore(url, ManualClock(now=LATER), RULES)
+    found = [event.payload for event in everything(store, STREAM)]
+    store.close()
+    return found
+
+
+def check(url: str, act: str, before: list[bytes], after: list[bytes]) -> None:
+    """Look at what a killed process left: it is readable, and the act ends when it is done again."""
+    store = RedisStore(url, ManualClock(now=LATER), RULES)
+    found = [event.payload for event in everything(store, STREAM)]
+    assert found in (before, after, before[: len(found)], after[: len(found)]) or act == "expire"
+    assert found == before[len(before) - len(found) :] if act == "expire" else len(found) >= len(before)
+    ACTS[act](store)
+    assert [event.payload for event in everything(store, STREAM)] == after
+    index = store.index(STREAM)
+    assert index is not None
+    if act == "compress":
+        assert [state for _, state in index.days()] == [State.COMPRESSED] * 3
+    due = {"append": TODAY, "compress": None, "expire": TODAY + 2}[act]
+    listed = [entry.day for entry in store.due(Work.COMPRESS, TODAY + 99, limit=9) if entry.stream == STREAM]
+    assert listed == ([due] if due else [])
+    store.append([delivered(36, 1, LATER)])
+    assert len(everything(store, STREAM)) == len(after) + 1
+    store.close()
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_client_that_is_killed_at_any_step_leaves_a_readable_stream(act: str, tmp_path: Path) -> None:
+    opened(prepared(), ACTS[act])  # the server knows the scripts from now on: each run takes the same steps
+    whole, steps = prepared(), tmp_path / "steps"
+    before = look(whole)
+    steps.touch()
+    assert forked(lambda: logged(steps, lambda: opened(whole, ACTS[act]))) == 0
+    after, moments = look(whole), occurrences(steps)
+    assert len(moments) >= 2
+    for moment in moments:
+        left = prepared()
+
+        def die(left: str = left, moment: str = moment) -> None:
+            killed_at(moment, lambda: opened(left, ACTS[act]))
+
+        assert forked(die) == -signal.SIGKILL, moment
+        check(left, act, before, after)
+
+
+def test_a_server_that_is_killed_has_every_batch_that_it_acknowledged() -> None:
+    """Appends go on while a server with `appendfsync always` is killed and started, again and again."""
+    own = RedisServer(("--appendonly", "yes", "--appendfsync", "always"))
+    try:
+        own.start()
+        store = RedisStore(own.url("p"), ManualClock(now=NOON), RULES)
+        for turn in range(4):
+            acknowledged = 100 * turn
+            killer = threading.Timer(0.05 * turn + 0.02, own.kill)
+            killer.start()
+            try:
+                for first in range(100 * turn + 1, 100 * turn + 100, 3):
+                    count = min(3, 100 * turn + 101 - first)
+                    store.append([EventBatch(STREAM, _numbered(first, count), "log", range(first, first + count))])
+                    acknowledged = first + count - 1
+            except Unavailable:
+                pass
+            killer.join()
+            own.start()
+            found = [int(event.payload) for event in everything(store, STREAM)]
+            assert found == list(range(1, len(found) + 1)) and len(found) >= acknowledged
+            rest = range(max(acknowledged - 4, 1), 100 * (turn + 1) + 1)  # from a little earlier on
+            store.append([EventBatch(STREAM, _numbered(rest[0], len(rest)), "log", rest)])
+            assert [int(event.payload) for event in everything(store, STREAM)] == list(range(1, 100 * (turn + 1) + 1))
+        store.close()
+    finally:
+        own.remove()
+
+
+def _numbered(first: int, count: int) -> list[NewEvent]:
+    return [NewEvent(NOON, b"%d" % number) for number in range(first, first + count)]

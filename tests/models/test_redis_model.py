@@ -1,0 +1,34 @@
+"""Streams in Redis against the model, on one server and on a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("redis")
+
+import redis
+
+from millpond.testing.contracts.stream_machine import machine_case
+from tests.contracts.test_redis_streams import RedisSite
+from tests.redis_servers import cluster, new_place, server
+
+
+def _on_a_server() -> RedisSite:
+    return RedisSite(server().url(new_place()), server().client())
+
+
+def _on_a_cluster() -> RedisSite:
+    return RedisSite(cluster().url(new_place()), redis.RedisCluster("127.0.0.1", cluster().nodes[0].port))
+
+
+TestRedisStreams = machine_case(_on_a_server, max_examples=15, stateful_step_count=30)
+
+
+@pytest.mark.slow
+class TestManyRedisStreams(machine_case(_on_a_server, max_examples=300, stateful_step_count=50)):  # type: ignore[misc]
+    """The same at length."""
+
+
+@pytest.mark.slow
+class TestRedisClusterStreams(machine_case(_on_a_cluster, max_examples=50, stateful_step_count=40)):  # type: ignore[misc]
+    """The same on a cluster."""
