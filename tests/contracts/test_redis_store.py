@@ -273,10 +273,14 @@ def test_a_follower_whose_messages_were_lost_is_woken_all_the_same() -> None:
         url = server().url(place, proxy.port)
         with opened(url, SystemClock()) as store, opened(server().url(place)) as other, ThreadPoolExecutor(1) as pool:
             assert store.follow({STREAM: 0}, 0.0) == set()
-            pending = pool.submit(store.follow, {STREAM: 0}, None)
-            with server().client() as client:
-                while not client.pubsub_shardnumsub(Place(place).keys_of(STREAM).head)[0][1]:
-                    threading.Event().wait(0.01)
+            waits = threading.Event()
+
+            def interrupted() -> bool:
+                waits.set()
+                return False
+
+            pending = pool.submit(store.follow, {STREAM: 0}, None, interrupted)
+            waits.wait()
             proxy.cut()
             other.append([delivered(1, 1)])
             proxy.mend()

@@ -88,8 +88,7 @@ class Followers:
         finally:
             with self._news:
                 for one in followed.values():
-                    one.users -= 1
-                    one.left = self._clock.monotonic()
+                    self._leave(one)
 
     def wake(self) -> None:
         """Let followers look whether they are interrupted."""
@@ -112,6 +111,14 @@ class Followers:
             one = self._followed.setdefault(keys.head, _Followed(keys))
             one.users += 1
             return one
+
+    def _leave(self, one: _Followed) -> None:
+        """End one use of a stream; it lingers where a listener is subscribed to it, which forgets it in time."""
+        one.users -= 1
+        one.left = self._clock.monotonic()
+        channel = one.keys.head
+        if one.users == 0 and not any(channel in listener.channels for listener in self._listeners.values()):
+            self._followed.pop(channel, None)
 
     def _note(self, channel: bytes, last_id: int) -> None:
         with self._news:
