@@ -230,7 +230,7 @@ def quantiles(times: list[float]) -> str:
 
 
 def registry(client: redis.Redis, job_sets: int) -> None:
-    """What is due among many job sets, a thousandth of them."""
+    """The first 1,000 job sets are due, of many."""
     client.flushall()
     clock = ManualClock(now=NOON)
     store = opened(client, "p", clock)

@@ -356,3 +356,11 @@ def test_a_pond_has_its_streams_in_redis_and_remembers_that(tmp_path: object) ->
     assert caught.value.kind == "events_place"
     with pytest.raises(Invalid):
         millpond.open(f"{tmp_path}/third", events_store="kafka://x")
+
+
+def test_a_user_without_the_right_to_scripts_has_no_access() -> None:
+    with own_server() as own, own.client() as client:
+        client.execute_command("ACL", "SETUSER", "default", "-script")
+        with opened(own.url("p")) as store, pytest.raises(Unavailable) as caught:
+            store.append([delivered(1, 1)])
+        assert caught.value.kind == "no_access"

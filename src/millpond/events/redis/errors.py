@@ -10,7 +10,7 @@ __all__ = ("is_passing", "translated")
 
 _PASSING = (
     redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.BusyLoadingError,
-    redis.exceptions.ReadOnlyError,
+    redis.exceptions.ReadOnlyError, redis.exceptions.MovedError,
 )  # fmt: skip
 """Errors of a server that did nothing: it starts, gives slots away, or is no primary any more."""
 

@@ -131,7 +131,7 @@ class Servers:
             self.run([call], repeat=True)
 
     def _run_flight(self, calls: Sequence[Call], flight: range, replies: dict[int, Any], *, repeat: bool) -> None:
-        pending, due = list(flight), self._clock.monotonic() + PATIENCE_SECONDS
+        pending, due, moves = list(flight), self._clock.monotonic() + PATIENCE_SECONDS, 0
         while pending:
             attempt = self._attempt(calls, pending, replies)
             if attempt.failed is not None:
@@ -139,7 +139,9 @@ class Servers:
             if attempt.lost is not None and not repeat:
                 raise self._uncertain() from attempt.lost
             pending = attempt.again
-            if attempt.waits:
+            moves += attempt.moved
+            # Servers that disagree who has a slot are given a moment.
+            if attempt.waits or (attempt.moved and moves > 1):
                 assert attempt.reason is not None
                 if self._clock.monotonic() >= due or not (self._is_cluster or is_passing(attempt.reason)):
                     raise translated(attempt.reason, self.location.shown) from attempt.reason
@@ -211,9 +213,9 @@ class Servers:
                 assert script is not None
                 unknown[script.sha] = script
                 attempt.again.append(place)
-            except redis.exceptions.MovedError:
+            except redis.exceptions.MovedError as error:
                 attempt.again.append(place)
-                attempt.moved = True
+                attempt.moved, attempt.reason = True, error
             except redis.exceptions.AskError as error:
                 self._ask(Address(error.host, error.port), calls, place, attempt, replies)
             except redis.exceptions.ResponseError as error:
@@ -228,9 +230,14 @@ class Servers:
                 _later(attempt, members[at:], error)
                 return
         for script in unknown.values():
-            with suppress(redis.exceptions.RedisError, OSError):  # whoever fails here fails again, when it is called
+            try:
                 connection.send_command("SCRIPT", "LOAD", script.source)
                 connection.read_response()
+            except redis.exceptions.ResponseError as error:
+                attempt.failed = error
+            except _NETWORK:
+                connection.disconnect()  # the call fails too, when it is made again
+                return
 
     def _ask(
         self, address: Address, calls: Sequence[Call], place: int, attempt: _Attempt, replies: dict[int, Any]
