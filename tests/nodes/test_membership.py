@@ -143,6 +143,26 @@ def test_a_lost_node_is_removed_because_a_person_says_so(cluster: ClusterHere, s
         assert answer_of(back) is None
 
 
+def test_a_node_whose_lease_is_over_is_removed_although_it_cannot_be_reached(
+    cluster_of: Callable[..., ClusterHere], serve: Serve, clock: ManualClock
+) -> None:
+    """It answers nothing without a lease, so nobody need say that it is lost."""
+    settings = {"write_to": "majority", "lag_limit": "2s"}
+    cluster = cluster_of(**settings)
+    with millpond.open(cluster.url, synchronise=True, send_part_attempts=1) as pond:
+        put(pond, 1)
+        cluster[2].close()
+        position = cluster[0].pond.log.position()[0]
+        due = cluster[0].node.follower.soundness.leases.due(cluster.urls[2], position + 1)
+        assert ordered("remove", cluster.urls[2], "--pond", cluster.url)["nodes"] == cluster.urls[:2]
+        assert clock.monotonic() >= due, "not before the lease was over"
+        put(pond, 2)
+        assert [answer_of(node) for node in cluster.nodes[:2]] == [2, 2]
+        back = served_again(serve, cluster, 2)
+        until(lambda: any("no member" in reason for reason in back.node.reasons()))
+        assert answer_of(back) is None
+
+
 def test_the_primary_is_lost_and_most_nodes_agree_on_another(cluster: ClusterHere, serve: Serve) -> None:
     with millpond.open(cluster.url, synchronise=True, send_part_attempts=1) as pond:
         put(pond, 1)
