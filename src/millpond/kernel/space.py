@@ -42,6 +42,7 @@ __all__ = (
     "WouldBlock",
     "already_writing",
     "check_row",
+    "moment_of",
     "transaction_over",
 )
 
@@ -129,6 +130,14 @@ class Space(Protocol):
 
     def close(self) -> None:
         """Let go of the space; closing twice is harmless."""
+
+
+def moment_of(tx: ReadTransaction) -> int | None:
+    """The number of the last change that a read transaction sees; None in writes, and where changes have no numbers.
+
+    Two transactions of one space with the same number see the same rows.
+    """
+    return getattr(tx, "moment", None)
 
 
 class CountedSpace(Space, Protocol):

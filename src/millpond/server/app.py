@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from importlib.metadata import version
 from typing import Any
 
@@ -38,9 +38,9 @@ def make_app(node: Node) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
         app.state.thread_queue = thread_queue()
-        app.state.staged_together = StagedTogether()
+        app.state.staged_together = staged = StagedTogether()
         app.state.large_threads = CapacityLimiter(node.settings.large_threads)
-        with polling(node) as app.state.long_polls:
+        with polling(node) as app.state.long_polls, closing(staged):
             yield
         node.lookups.close()  # all requests have ended
 

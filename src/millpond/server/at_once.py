@@ -8,6 +8,7 @@ error, which is found again there and described.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
@@ -35,25 +36,35 @@ def answering_at_once(app: ASGIApp, node: Node) -> ASGIApp:
     """The application, called only for what is not cached."""
     cached = FastGet(node.pond, node.clock)
 
-    async def quick(scope: Scope, receive: Receive, send: Send) -> None:
-        plain = scope["type"] == "http" and scope["method"] == "GET" and node.answers
-        body = _answer(scope, node, cached) if plain else None
+    def quick(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        name = _name(scope)
+        body = _answer(name, scope, node, cached) if name and node.answers else None
         if body is None:
-            await app(scope, receive, send)
-            return
+            return app(scope, receive, send)
         scope["route"] = _TEMPLATE
-        headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        return _send(body, send)
 
     return quick
 
 
-def _answer(scope: Scope, node: Node, cached: FastGet) -> bytes | None:
-    path: str = scope["path"]
-    name = path[len(_BEFORE) : -len(_AFTER)]
-    if not path.startswith(_BEFORE) or not path.endswith(_AFTER) or not name or "/" in name:
+async def _send(body: bytes, send: Send) -> None:
+    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _name(scope: Scope) -> str | None:
+    """The map of a question for one value; None for any other request."""
+    if scope["type"] != "http" or scope["method"] != "GET":
         return None
+    path: str = scope["path"]
+    if not path.startswith(_BEFORE) or not path.endswith(_AFTER):
+        return None
+    name = path[len(_BEFORE) : -len(_AFTER)]
+    return None if "/" in name else name
+
+
+def _answer(name: str, scope: Scope, node: Node, cached: FastGet) -> bytes | None:
     try:
         caller = node.tokens.caller(_token(scope))
         caller.need(_RIGHT, name)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio.to_thread import run_sync
 from fastapi import Depends, Request, Response
@@ -30,8 +30,14 @@ from millpond.server.access import BEARER, admit
 from millpond.server.memory import MemoryBudget, put_room, room_of
 from millpond.server.routes.table import WORKS, RouteNeeds, Work, needs_of
 
+if TYPE_CHECKING:
+    from millpond.nodes.drain import Drain
+    from millpond.nodes.node import Node
+
 __all__ = ("GuardedRoute", "admitted", "count_work")
 
+_OF_BODIES = (b"content-length", b"transfer-encoding")
+"""The headers of requests with a body: HTTP knows no other way to announce one."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -72,9 +78,11 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
     decide(request, needs)
     if needs.when_ready or needs.work is Work.UPLOAD:
         count_work(request)
-    if needs.when_ready and not request.app.state.node.answers:
-        await run_sync(request.app.state.node.need_ready)
-    if needs.body_bytes_max is None:
+    if needs.when_ready:
+        node: Node = request.app.state.node
+        if not node.answers:
+            await run_sync(node.need_ready)
+    if needs.body_bytes_max is None or (not needs.memory_bytes and not _brings_body(request)):
         return request
     room = room_of(request)
     bytes_max = min(needs.body_bytes_max, room.budget.bytes_max)
@@ -91,10 +99,16 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
     return Request(request.scope, _counted(request, check))
 
 
+def _brings_body(request: Request) -> bool:
+    """True when a body comes with the request, or may come."""
+    return any(name in _OF_BODIES for name, _ in request.scope["headers"])
+
+
 def count_work(request: Request) -> None:
     """Count the request as work, which a node that is drained finishes; `metrics.py` counts its end."""
-    request.app.state.node.drain.begin_request()
-    request.scope[WORKS] = request.app.state.node.drain.end_request
+    drain: Drain = request.app.state.node.drain
+    drain.begin_request()
+    request.scope[WORKS] = drain.end_request
 
 
 def _check_size(size: int, bytes_max: int, hint: str) -> None:

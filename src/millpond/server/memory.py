@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 from fastapi import Request
 from starlette.types import Scope
@@ -49,14 +49,9 @@ class MemoryBudget:
         """The number of requests that wait for room."""
         return len(self._queue)
 
-    @contextmanager
-    def room(self) -> Iterator[Room]:
-        """Room for one request, given back at the end."""
-        room = Room(self)
-        try:
-            yield room
-        finally:
-            room.keep(0)
+    def room(self) -> Room:
+        """Room for one request; as a context manager it is given back at the end."""
+        return Room(self)
 
     def take(self, size: int, *, queueing: bool = False) -> bool:
         """Take so many bytes, if they are free."""
@@ -121,8 +116,18 @@ class MemoryBudget:
 class Room:
     """The memory of one request. Made by `MemoryBudget.room`."""
 
+    __slots__ = ("budget", "held")
+
     def __init__(self, budget: MemoryBudget) -> None:
         self.budget, self.held = budget, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.keep(0)
 
     async def queue(self, size: int) -> None:
         """Wait for room, before anything is held.

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -30,13 +31,12 @@ def checking_origin(app: ASGIApp, node: Node, metrics: Metrics) -> ASGIApp:
         node.settings.host
     }
 
-    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+    def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         error = _foreign(scope, named) if scope["type"] == "http" else None
         if error is None or node.tokens.wanted():
-            await app(scope, receive, send)
-            return
+            return app(scope, receive, send)
         metrics.refused.labels(error.kind).inc()
-        await error_answer(error)(scope, receive, send)
+        return error_answer(error)(scope, receive, send)
 
     return checked
 

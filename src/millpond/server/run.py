@@ -33,6 +33,7 @@ from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.at_once import answering_at_once
 from millpond.server.connections import ConnectionLimits, Connections
+from millpond.server.forwarded import behind_proxies
 from millpond.server.lakefs.api import before_routing
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
@@ -128,19 +129,22 @@ class Service:
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
         loads = taking_whole_loads(taking_small_loads(app, self.node), app, self.node)
-        routed = before_routing(app.state.versions_api, app, loads)
-        audited = auditing(routed, self.node)
+        audited = auditing(loads, self.node)
         quick = taking_small_uploads(answering_at_once(audited, self.node), app, self.node)
-        counted = self.metrics.counting(checking_origin(quick, self.node, self.metrics), self.node.clock)
+        either = before_routing(app.state.versions_api, app, self.node, quick)
+        checked = checking_origin(either, self.node, self.metrics)
+        counted = announce_close(self.metrics.counting(checked, self.node.clock))
         self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)
         self.metrics.show_connections(self.connections)
-        return uvicorn.Config(
-            announce_close(counted), interface="asgi3", ssl_certfile=settings.tls_cert or None,
-            ssl_keyfile=settings.tls_key or None, loop="uvloop",
+        config = uvicorn.Config(
+            counted, interface="asgi3", ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None, loop="uvloop", proxy_headers=False,
             http=cast(Any, self.connections), ws="none", lifespan="on", log_config=None,
             access_log=settings.access_log, server_header=False, backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
         )  # fmt: skip
+        config.app = cast(Any, behind_proxies(counted, config.forwarded_allow_ips))
+        return config
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
         """Serve until stopped, by `stop` or, in the main thread, by SIGINT or SIGTERM.

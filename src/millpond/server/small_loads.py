@@ -10,6 +10,7 @@ Invariant: what is answered here is answered by the route in the same words.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +61,10 @@ def taking_small_loads(app: FastAPI, node: Node) -> ASGIApp:
     """The application, called for all but small loads."""
     silence = node.settings.read_timeout / 1000
 
-    async def small(scope: Scope, receive: Receive, send: Send) -> None:
-        if not _is_small(scope):
-            await app(scope, receive, send)
-            return
+    def small(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return (taking if _is_small(scope) else app)(scope, receive, send)
+
+    async def taking(scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = app
         request = Request(scope)
         try:

@@ -11,6 +11,7 @@ Invariant: a request is passed on before any of its body is read, or answered he
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from millpond.nodes.uploads.session import UploadOffer
 from millpond.nodes.uploads.whole import take_whole
 from millpond.server.access import admit
 from millpond.server.limits import count_work
-from millpond.server.memory import MemoryBudget
+from millpond.server.memory import MemoryBudget, Room
 from millpond.server.routes.table import needs_of
 from millpond.server.transfers import mark_continuable
 from millpond.server.wire import answer_failure, reporting_damage
@@ -51,19 +52,15 @@ def taking_small_uploads(quick: ASGIApp, app: FastAPI, node: Node) -> ASGIApp:
     """The application `app`, by way of `quick`, which is called for all but small uploads."""
     silence = node.settings.read_timeout / 1000
 
-    async def small(scope: Scope, receive: Receive, send: Send) -> None:
+    def small(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         wanted = scope["type"] == "http" and scope["method"] == "PUT" and not node.drain.active
         offer = _offer(scope, app) if wanted else None
-        if offer is None:
-            await quick(scope, receive, send)
-            return
+        return quick(scope, receive, send) if offer is None else taking(offer, scope, receive, send)
+
+    async def taking(offer: UploadOffer, scope: Scope, receive: Receive, send: Send) -> None:
         memory: MemoryBudget = app.state.memory
         with memory.room() as room:
-            try:
-                room.need(offer.length)
-            except Unavailable:
-                offer = None  # the route needs no room: it writes what comes at once
-            else:
+            if _fits(room, offer.length):
                 scope["route"] = _ROUTE
                 mark_continuable(scope)
                 count_work(Request(scope))
@@ -74,10 +71,18 @@ def taking_small_uploads(quick: ASGIApp, app: FastAPI, node: Node) -> ASGIApp:
                     app.state.metrics.upload_bytes.inc(offer.length)
                     response = await _response(Request(scope), node, offer, chunks)
                     await response(scope, receive, send)
-        if offer is None:
-            await quick(scope, receive, send)
+                return
+        await quick(scope, receive, send)  # the route needs no room: it writes what comes at once
 
     return small
+
+
+def _fits(room: Room, length: int) -> bool:
+    try:
+        room.need(length)
+    except Unavailable:
+        return False
+    return True
 
 
 def _offer(scope: Scope, app: FastAPI) -> UploadOffer | None:

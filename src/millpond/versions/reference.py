@@ -38,10 +38,14 @@ def view_at(site: Site, tx: ReadTransaction, expression: str) -> View:
 
     Raises: `Invalid`, `NotFound`.
     """
-    found = site.graph.resolve(tx, expression)
-    if found.staged and found.branch is not None:
-        return view_of(site, tx, get_branch(tx, site.uid, found.branch))
-    return head_view(get_commit(tx, site.graph.commits, found.commit).tree)
+
+    def read() -> View:
+        found = site.graph.resolve(tx, expression)
+        if found.staged and found.branch is not None:
+            return view_of(site, tx, get_branch(tx, site.uid, found.branch))
+        return head_view(get_commit(tx, site.graph.commits, found.commit).tree)
+
+    return site.views.get(tx, expression, read)
 
 
 class Reference:
@@ -69,8 +73,8 @@ class Reference:
         """
 
         def find() -> Entry | None:
-            with self._reading() as (tx, view):
-                return find_entry(self.site, tx, view, path)
+            with self.site.space.read() as tx:
+                return find_entry(self.site, tx, view_at(self.site, tx, self.expression), path)
 
         found = steadily(find)
         if found is None:

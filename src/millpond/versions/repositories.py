@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import AlreadyExists, Conflict, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.keys import KeyRange, starting, text_prefix
+from millpond.kernel.moments import Moments
 from millpond.kernel.space import WouldBlock
 from millpond.kernel.steps import step
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
@@ -118,6 +119,7 @@ class Repositories:
         self.measures = Measures()
         self._sources: dict[str, Source] = {}
         self._known: dict[str, tuple[bytes, Repository, Repository]] = {}
+        self._current: Moments[tuple[bytes, Repository, Repository]] = Moments()
         self._stores: dict[str, tuple[ObjectStore, CachedObjects]] = {}
         self._compacting: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
@@ -193,7 +195,9 @@ class Repositories:
         if not wait and not hasattr(self.space, "last_change"):
             raise WouldBlock("reads of a database wait", hint="read where waiting is allowed")
         with self.space.read(wait=wait) as tx:
-            row = tx.get(REPOSITORY.pack(name))
+            return self._current.get(tx, name, lambda: self._of_row(name, tx.get(REPOSITORY.pack(name))))
+
+    def _of_row(self, name: str, row: bytes | None) -> tuple[bytes, Repository, Repository]:
         known = self._known.get(name)
         if known is not None and known[0] == row:
             return known

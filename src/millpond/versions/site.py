@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.moments import Moments
 from millpond.kernel.space import WouldBlock
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects, HeldObjects, Index, load_index, write
 from millpond.stores.objects.sources import split_address
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from millpond.stores.objects import ObjectStore
     from millpond.stores.objects.sources import Source
     from millpond.versions.objects.signing import Signer
+    from millpond.versions.staging.reads import View
     from millpond.versions.staging.sensor import Sensor
     from millpond.versions.staging.turns import Turns
 
@@ -209,6 +211,8 @@ class Site:
     """The rule for the ends of ranges."""
     measures: Measures = field(default_factory=Measures)
     """Counts what maintenance costs."""
+    views: Moments[View] = field(default_factory=Moments)
+    """The states of references that were read last."""
 
     def seconds(self) -> int:
         """The time of day in whole seconds."""

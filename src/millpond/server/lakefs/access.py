@@ -55,7 +55,19 @@ def _logged_in(signer: Signer, token: str) -> str | None:
 
 def pair_of(request: Request) -> tuple[str, str] | None:
     """The access key and the secret that a request shows; None when it shows none, or none that can be read."""
-    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    return _pair(*_authorization(request))
+
+
+def _authorization(request: Request) -> tuple[str, str]:
+    """The scheme of the first `Authorization`, and what it carries."""
+    for name, value in request.scope["headers"]:
+        if name == b"authorization":
+            scheme, _, credentials = value.decode("latin-1").partition(" ")
+            return scheme, credentials
+    return "", ""
+
+
+def _pair(scheme: str, credentials: str) -> tuple[str, str] | None:
     if scheme.lower() != "basic":
         return None
     try:
@@ -92,10 +104,10 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
 
 
 def _caller(request: Request, node: Node) -> Caller:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    scheme, credentials = _authorization(request)
     if scheme.lower() == "bearer" and node.tokens.wanted():
-        return _bearer(node, token)
-    access_key, secret = pair_of(request) or (None, "")
+        return _bearer(node, credentials)
+    access_key, secret = _pair(scheme, credentials) or (None, "")
     return node.tokens.caller_of_pair(access_key, secret)
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
@@ -27,7 +26,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.kernel.space import WouldBlock
-from millpond.server.access import caller_in
+from millpond.server.access import auditing, caller_in
 from millpond.server.lakefs.access import admit_call
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.errors import ApiError, failure
@@ -51,6 +50,7 @@ from millpond.server.lakefs.routes import (
     settings,
     signed,
 )
+from millpond.server.lakefs.streaming import whole_body
 from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.limits import admitted
 from millpond.server.memory import MemoryBudget, put_room
@@ -58,6 +58,7 @@ from millpond.server.memory import MemoryBudget, put_room
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from millpond.nodes.node import Node
     from millpond.server.routes.table import RouteNeeds
 
 __all__ = ("Api", "ApiRoute", "before_routing")
@@ -79,22 +80,36 @@ class ApiRoute:
     path_format: str
     needs: RouteNeeds
     handler: Handler
-    segments: tuple[str, ...]
-    """The segments of its template below the prefix."""
+    plain: bool
+    """True when the handler runs in a thread, and its body is read before."""
+    at_once: bool
+    """True when the handler is tried where the request is read."""
+    words: tuple[tuple[int, str], ...]
+    """The segments of its template below the prefix that a path must have, by their places."""
+    names: tuple[tuple[int, str], ...]
+    """The segments that a path may choose."""
+
+    @classmethod
+    def of(cls, method: str, path: str, needs: RouteNeeds, handler: Handler) -> ApiRoute:
+        """The route of a row of the table."""
+        segments = list(enumerate(path.split("/")[1:]))
+        return cls(
+            method, PREFIX + path, needs, handler, not inspect.iscoroutinefunction(handler), handler in _AT_ONCE,
+            tuple((at, segment) for at, segment in segments if segment[0] != "{"),
+            tuple((at, segment[1:-1]) for at, segment in segments if segment[0] == "{"),
+        )  # fmt: skip
 
     @property
-    def plain(self) -> bool:
-        """True when the handler runs in a thread, and its body is read before."""
-        return not inspect.iscoroutinefunction(self.handler)
+    def length(self) -> int:
+        """The number of its segments."""
+        return len(self.words) + len(self.names)
 
     def match(self, segments: list[str]) -> dict[str, str] | None:
-        """The names that a path gives; None when it is none of the template."""
-        names = {}
-        for wanted, found in zip(self.segments, segments, strict=True):
-            if wanted[0] == "{":
-                names[wanted[1:-1]] = unquote(found, errors="replace")
-            elif wanted != found:
+        """The names that a path of that length gives; None when it is none of the template."""
+        for at, word in self.words:
+            if segments[at] != word:
                 return None
+        names = {name: unquote(segments[at], errors="replace") for at, name in self.names}
         return names if all(names.values()) else None
 
 
@@ -105,7 +120,7 @@ class Api(BaseRoute):
         self.routes = tuple(_listed())
         self._by_shape: dict[tuple[str, int], list[ApiRoute]] = {}
         for route in self.routes:
-            self._by_shape.setdefault((route.method, len(route.segments)), []).append(route)
+            self._by_shape.setdefault((route.method, route.length), []).append(route)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Everything below the prefix is ours, also what is no route."""
@@ -127,39 +142,47 @@ class Api(BaseRoute):
             await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        route, names = self._route(request.scope)
-        request.scope["route"], request.scope["path_params"] = route, names
-        counted = await admitted(request, route.needs, admit_call)
-        body = await counted.body() if route.plain and route.needs.body_bytes_max else b""
-        call = Call(counted, route.needs, caller_in(request), body)
-        if route.handler in _AT_ONCE:
-            with suppress(WouldBlock):
-                return _plain(route.handler, Call(counted, route.needs, caller_in(request), at_once=True))
+        route = request.scope.get("route")
+        if not isinstance(route, ApiRoute) and (route := self.find(request.scope)) is None:
+            raise ApiError(404, "invalid API endpoint")
+        needs = route.needs
+        counted = await admitted(request, needs, admit_call)
+        caller = caller_in(request)
+        if route.at_once:
+            try:
+                return _plain(route.handler, Call(counted, needs, caller, at_once=True))
+            except WouldBlock:
+                pass  # in a thread, then
+        body = await whole_body(counted) if route.plain and needs.body_bytes_max else b""
+        call = Call(counted, needs, caller, body)
         if route.plain:
             return await call.in_thread(_plain, route.handler, call)
         response = route.handler(call)
         assert not isinstance(response, Response)
         return await response
 
-    def _route(self, scope: Scope) -> tuple[ApiRoute, dict[str, str]]:
+    def find(self, scope: Scope) -> ApiRoute | None:
+        """The route of a request, which is noted in its scope; None when there is none."""
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         segments = raw.decode("latin-1").removeprefix(PREFIX).split("/")[1:]
         for route in self._by_shape.get((scope["method"], len(segments)), ()):
             names = route.match(segments)
             if names is not None:
-                return route, names
-        raise ApiError(404, "invalid API endpoint")
+                scope["route"], scope["path_params"] = route, names
+                return route
+        return None
 
 
-def before_routing(api: Api, app: FastAPI, rest: ASGIApp) -> ASGIApp:
+def before_routing(api: Api, app: FastAPI, node: Node, rest: ASGIApp) -> ASGIApp:
     """The application `rest`, called for all but the API of versions, which needs no other step on its way."""
+    below, audited = f"{PREFIX}/", auditing(api.handle, node)
 
-    async def quick(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(f"{PREFIX}/"):
-            await rest(scope, receive, send)
-            return
+    def quick(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] != "http" or not scope["path"].startswith(below):
+            return rest(scope, receive, send)
         scope["app"] = app
-        await api.handle(scope, receive, send)
+        route = api.find(scope)
+        return (audited if route is not None and route.needs.audited else api.handle)(scope, receive, send)
 
     return quick
 
@@ -178,7 +201,4 @@ def _listed() -> list[ApiRoute]:
         assert not twice, f"these routes have two handlers: {twice}"
         handlers.update(found)
     assert set(handlers) == set(ROWS), f"rows and handlers differ: {set(handlers) ^ set(ROWS)}"
-    return [
-        ApiRoute(method, PREFIX + path, needs, handlers[method, path], tuple(path.split("/")[1:]))
-        for (method, path), needs in ROWS.items()
-    ]
+    return [ApiRoute.of(method, path, needs, handlers[method, path]) for (method, path), needs in ROWS.items()]

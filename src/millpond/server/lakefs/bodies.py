@@ -13,7 +13,9 @@
 
 Invariants:
 * a field that is not declared is ignored: clients of other versions send more;
-* a field with a default may be null, which is the default.
+* a field with a default may be null, which is the default;
+* most bodies are flat and just as they should be: these are decoded in one step (`_plain_decoder`). Whatever that step
+  does not take is read again field by field, which decides.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from __future__ import annotations
 import dataclasses
 import re
 import types
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from millpond.json_forms import FormError, parse_list, parse_object, to_json
 from millpond.server.lakefs.errors import ApiError
@@ -32,6 +37,12 @@ __all__ = ("OneOf", "Pattern", "parse_body", "parse_items")
 
 T = TypeVar("T")
 _LONG_MAX = 1 << 63
+_Long: TypeAlias = Annotated[int, msgspec.Meta(ge=-_LONG_MAX, le=_LONG_MAX - 1)]
+_NULLABLE = (int | None, str | None)
+_PLAIN: dict[Any, Any] = {
+    str: str, int: _Long, bool: bool, dict[str, str]: dict[str, str], int | None: _Long | None, str | None: str | None,
+}  # fmt: skip
+"""Types of fields that one step can decode, as that step checks them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,11 @@ def parse_body(type_: type[T], data: bytes) -> T:
 
     Raises: `ApiError`.
     """
+    form: type = type_
+    decoder = _plain_decoder(form)
+    if decoder is not None:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return msgspec.convert(decoder.decode(data), type_, from_attributes=True)
     return cast(T, _parsed(type_, _schema(type_), data))
 
 
@@ -106,6 +122,21 @@ def _parsed(type_: Any, schema: str, data: bytes) -> Any:
             400,
             f"request body has an error: doesn't match schema #/components/schemas/{schema}: {where}{wrong.reason}",
         ) from None
+
+
+@cache
+def _plain_decoder(type_: type) -> msgspec.json.Decoder[Any] | None:
+    """A decoder for bodies that need no second look: each field is declared, and of its type; None for other types."""
+    fields: list[tuple[str, Any, Any]] = []
+    for field, hint in _fields(type_):
+        checked = _PLAIN.get(hint)
+        if checked is None or (hint in _NULLABLE and field.default is not None):
+            return None
+        default: Any = msgspec.NODEFAULT if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = msgspec.field(default_factory=field.default_factory)
+        fields.append((field.name, checked, default))
+    return msgspec.json.Decoder(msgspec.defstruct(type_.__name__, fields, kw_only=True, forbid_unknown_fields=True))
 
 
 @cache

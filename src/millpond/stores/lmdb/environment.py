@@ -20,7 +20,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections import Counter
 from collections.abc import Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,7 +88,7 @@ class Environment:
         durable: bool = environment.flags()["sync"]
         self._writers = WriteQueue(self._entry, self._stuck, gathers=durable)
         self._file = FileAhead(path / "data.mdb") if durable else None
-        self._open: Counter[int] = Counter()
+        self._open: dict[int, int] = {}
         self._growers = 0
         self._closed = False
 
@@ -216,7 +215,7 @@ class Environment:
 
     def _stuck(self) -> Unavailable | None:
         """The error of a thread that waits to write, while the map waits for its reader to end."""
-        return self._own_reader_error() if self._growers and self._open[threading.get_ident()] else None
+        return self._own_reader_error() if self._growers and threading.get_ident() in self._open else None
 
     def _attempt(self, act: Callable[[lmdb.Transaction], T]) -> tuple[T] | None:
         """The result of `act`, committed; None when it was undone: the map was full, or one of several failed."""
@@ -271,11 +270,11 @@ class Environment:
             raise self._would_block()
         try:
             # A thread that has a transaction is let in although others wait to move the map: they wait for it.
-            if self._growers and not self._open[thread]:
+            if self._growers and thread not in self._open:
                 self._await_gate(wait)
             if self._closed:
                 raise self._over()
-            self._open[thread] += 1
+            self._open[thread] = self._open.get(thread, 0) + 1
         finally:
             self._entry.release()
 
@@ -296,10 +295,10 @@ class Environment:
     def _leave(self, thread: int | None = None) -> None:
         with self._entry:
             thread = threading.get_ident() if thread is None else thread
-            assert self._open[thread] > 0
-            self._open[thread] -= 1
-            if not self._open[thread]:
-                del self._open[thread]
+            left = self._open.pop(thread) - 1
+            assert left >= 0
+            if left:
+                self._open[thread] = left
             if self._growers:
                 self._gate.notify_all()
         if not self.users:
@@ -309,7 +308,7 @@ class Environment:
     def _quiet(self) -> Iterator[None]:
         """Pause the gate with no transaction open, keeping new ones out while waiting for the old to end."""
         with self._gate:
-            if self._open[threading.get_ident()]:
+            if threading.get_ident() in self._open:
                 raise self._own_reader_error()
             self._growers += 1
             self._writers.wake()  # those whose readers the map waits for will not get their turn to write

@@ -8,7 +8,6 @@ Invariants:
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,11 +15,13 @@ import lmdb
 
 from millpond.errors import Closed, Internal, Unavailable
 from millpond.kernel.space import ReadTransaction, Transaction
-from millpond.stores.lmdb.environment import Environment, Limits
+from millpond.stores.lmdb.environment import Environment, Limits, Reading
 from millpond.stores.lmdb.transaction import LmdbTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import TracebackType
 
 __all__ = ("Limits", "LmdbSpace")
 
@@ -49,14 +50,8 @@ class LmdbSpace:
             self.path, readonly=readonly, durable=durable, limits=limits
         )
 
-    @contextmanager
-    def read(self, *, wait: bool = True) -> Iterator[ReadTransaction]:
-        with self._opened().read(wait=wait) as lmdb_transaction:
-            transaction = LmdbTransaction(lmdb_transaction, self.path)
-            try:
-                yield transaction
-            finally:
-                transaction.over = True
+    def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
+        return _Moment(self._opened().read(wait=wait), self.path)
 
     def last_change(self) -> int:
         """See `kernel.space.CountedSpace`."""
@@ -85,6 +80,26 @@ class LmdbSpace:
         if self._environment is None:
             raise Closed("the space is closed", kind="space_closed", path=self.path)
         return self._environment
+
+
+class _Moment:
+    """A read transaction for the length of a `with`: a class, for a generator costs as much as the read."""
+
+    __slots__ = ("_path", "_reading", "_transaction")
+
+    def __init__(self, reading: Reading, path: Path) -> None:
+        self._reading, self._path = reading, path
+
+    def __enter__(self) -> LmdbTransaction:
+        inner = self._reading.__enter__()
+        self._transaction = LmdbTransaction(inner, self._path, moment=inner.id())
+        return self._transaction
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._transaction.over = True
+        self._reading.__exit__(kind, error, trace)
 
 
 def _run(change: Callable[[Transaction], T], transaction: LmdbTransaction) -> T:

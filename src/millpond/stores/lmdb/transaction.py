@@ -46,12 +46,13 @@ _KEYS_LISTED = 10_000
 class LmdbTransaction:
     """One LMDB transaction; it counts what it writes, so that a scan knows when to search anew."""
 
-    __slots__ = ("_changes", "_path", "_transaction", "map_full", "over")
+    __slots__ = ("_changes", "_path", "_transaction", "map_full", "moment", "over")
 
-    def __init__(self, transaction: lmdb.Transaction, path: Path) -> None:
+    def __init__(self, transaction: lmdb.Transaction, path: Path, *, moment: int | None = None) -> None:
         self._transaction = transaction
         self._path = path
         self._changes = 0
+        self.moment = moment
         self.map_full = False
         self.over = False
 

@@ -33,6 +33,7 @@ from millpond.versions.staging.reads import is_cleared
 from millpond.versions.staging.segments import find_presence, find_rows
 
 if TYPE_CHECKING:
+    from millpond.kernel.keys import Prefix
     from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = (
@@ -188,16 +189,26 @@ def put_together(space: Space, staged: Sequence[StagedEntry]) -> list[MillpondEr
 
     Raises: as `Space.write`; then none of them is staged.
     """
-    return space.write(lambda tx: [_put_one(tx, one) for one in staged])
 
+    def write(tx: Transaction) -> list[MillpondError | None]:
+        # Other threads run between two steps of LMDB, and the writer waits for its turn again: so there are few steps.
+        tokens: dict[tuple[str, str, bool], Prefix] = {}
+        outcomes: list[MillpondError | None] = []
+        rows: list[tuple[bytes, bytes]] = []
+        for one in staged:
+            place = (one.site.uid, one.branch, one.force)
+            try:
+                if place not in tokens:  # what admits one entry to a branch admits the next
+                    tokens[place] = STAGED[_begin(one.site, tx, one.branch, force=one.force).staging_token]
+            except (NotFound, Denied) as error:  # nothing of it was written
+                outcomes.append(error)
+            else:
+                rows.append((tokens[place].pack(one.path), one.value))
+                outcomes.append(None)
+        put_rows(tx, rows)
+        return outcomes
 
-def _put_one(tx: Transaction, staged: StagedEntry) -> MillpondError | None:
-    try:
-        record = _begin(staged.site, tx, staged.branch, force=staged.force)
-    except (NotFound, Denied) as error:  # nothing of it was written
-        return error
-    tx.put(STAGED[record.staging_token].pack(staged.path), staged.value)
-    return None
+    return space.write(write)
 
 
 def put_entries(site: Site, branch: str, batch: pa.RecordBatch, *, force: bool = False) -> None:

@@ -15,7 +15,7 @@ from millpond.server.lakefs.bodies import parse_body
 from millpond.server.lakefs.errors import ApiError, json_answer, wording
 from millpond.server.lakefs.forms import FormContent, boundary_of
 from millpond.server.lakefs.stats import stats_answer
-from millpond.server.lakefs.streaming import BodyStream
+from millpond.server.lakefs.streaming import BodyStream, whole_body
 from millpond.versions.graph.names import check_branch
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.staging.writes import StagedEntry
@@ -134,7 +134,7 @@ def _about(headers: Mapping[str, str]) -> _UploadedEntry:
 
 async def _stage(call: Call) -> Response:
     """An entry whose bytes are there already: below the namespace, or elsewhere."""
-    call.body = await call.request.body()
+    call.body = await whole_body(call.request)
     path, wanted = call.query.needed("path"), call.json(_ObjectStageCreation)
     site = await _site(call)
     address = checked_address(site, call.node.settings.versions_sources, wanted.physical_address)
@@ -149,7 +149,7 @@ async def _stage(call: Call) -> Response:
         return stats_answer(site, entry)
     staged = StagedEntry.of(site, call.names["branch"], entry, force=force)
     together: StagedTogether = call.request.app.state.staged_together
-    await together.stage(staged, call.request.app.state.thread_queue)
+    await together.stage(staged)
     return stats_answer(site, entry)
 
 

@@ -1,0 +1,131 @@
+"""Questions about versions that are answered where the request is read: answered and refused as in a thread.
+
+Each request is sent twice to one node: to the API as it is, and to one that tries nothing at once.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from millpond.nodes.tokens import hash_token
+from millpond.server.lakefs.api import Api
+from tests.nodes.conftest import Served
+
+KEY, SECRET = "AKIAJ00000000000000Q", "secret"
+NARROW = "AKIAJ00000000000001Q"
+TOKENS: list[dict[str, Any]] = [
+    {"name": "etl", "sha256": hash_token(SECRET), "rights": {"admin": ["*"]}, "access_key": KEY},
+    {"name": "other", "sha256": hash_token(SECRET), "rights": {"read": ["others"]}, "access_key": NARROW},
+    {"name": "late", "sha256": hash_token("late"), "rights": {"read": ["*"]}, "access_key": KEY, "expires_ms": 1},
+    {"name": "maps", "sha256": hash_token("maps"), "rights": {"admin": ["*"]}},
+]  # fmt: skip
+REPOSITORY = "/api/v1/repositories/flights"
+OBJECTS = f"{REPOSITORY}/refs/{{}}/objects"
+
+
+def basic(key: str, secret: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{key}:{secret}".encode()).decode()}
+
+
+HEADERS: list[dict[str, str]] = [
+    basic(KEY, SECRET), {}, basic(KEY, "wrong"), basic(KEY, "late"), basic("AKIAJ00000000000009Q", SECRET),
+    basic(NARROW, SECRET), {"Authorization": "Bearer maps"}, {"Authorization": "Basic !"},
+    {"Authorization": "basic " + basic(KEY, SECRET)["Authorization"][6:]},
+    {**basic(KEY, SECRET), "Content-Length": "5"}, {**basic(KEY, SECRET), "Content-Length": "0"},
+    {**basic(KEY, SECRET), "If-None-Match": "*", "Range": "bytes=1-2"},
+]  # fmt: skip
+REFS = ("main", "main@", "main$", "main~1", "v1", "no", "main~99", "~")
+PATHS = [
+    *(f"{OBJECTS.format(ref)}/stat?path=a%2Fb" for ref in REFS),
+    *(f"{OBJECTS.format('main')}/stat{query}" for query in (
+        "", "?path=", "?path=%ff", "?path=none", "?path=a/b&user_metadata=false", "?path=a/b&presign=true",
+        "?path=a/b&presign=maybe", "?path=a/b&path=none", "?path=gone", "?path=%C3%A9", "?" + "x" * 3000,
+    )),
+    f"{OBJECTS.format('main')}/ls?amount=2", f"{OBJECTS.format('main')}?path=a%2Fb", f"{REPOSITORY}/branches",
+    f"{REPOSITORY}/branches/main", f"{REPOSITORY}/branches/no", REPOSITORY, "/api/v1/repositories/nothing",
+    "/api/v1/repositories", f"{REPOSITORY}/tags", f"{REPOSITORY}/commits/no", f"{REPOSITORY}/refs/main/commits",
+    "/api/v1/nowhere", "/api/v1/", "/api/v1", f"{REPOSITORY}//stat", "/api/v1/healthcheck",
+]  # fmt: skip
+
+
+@pytest.fixture
+def both(serve: Callable[..., Served]) -> Callable[..., tuple[Any, Any]]:
+    """Send a request both ways; the two answers, without what is of another second."""
+    node = serve(tokens=TOKENS)
+    fill(node)
+    apis: list[Api] = [node.service.app.state.versions_api, Api()]
+    shapes = apis[0]._by_shape
+    in_threads = {
+        shape: [replace(route, at_once=False) for route in routes] for shape, routes in apis[1]._by_shape.items()
+    }
+
+    def ask(method: str, path: str, headers: dict[str, str]) -> tuple[Any, Any]:
+        found = []
+        for table in (shapes, in_threads):
+            apis[0]._by_shape = table
+            body = b"x" * int(headers["Content-Length"]) if "Content-Length" in headers else None
+            answer = node.request(method, path, headers=headers, body=body)
+            shown = {name: value for name, value in answer.headers.items() if name.lower() != "date"}
+            found.append((answer.status, shown, answer.body))
+        return found[0], found[1]
+
+    return ask
+
+
+def fill(node: Served) -> None:
+    """A repository with a commit, staged entries, and a deletion."""
+    repository = node.pond.repositories.create("flights")
+    branch = repository.branch("main")
+    for path in ("a/b", "gone", "é"):
+        branch.put(path, path.encode(), metadata={"k": path})
+    branch.commit("first")
+    repository.create_tag("v1", "main")
+    branch.put("a/b", b"new")
+    branch.delete("gone")
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=range(len(HEADERS)))
+def test_both_ways_answer_alike(both: Callable[..., tuple[Any, Any]], headers: dict[str, str]) -> None:
+    statuses = set()
+    for path in PATHS:
+        for method in ("GET", "HEAD") if path.startswith(OBJECTS.format("main")) else ("GET",):
+            at_once, in_thread = both(method, path, headers)
+            assert at_once == in_thread, (method, path)
+            statuses.add(at_once[0])
+    assert not statuses & {500, 503}
+    if headers == HEADERS[0]:
+        assert {200, 400, 404} <= statuses
+    if headers in HEADERS[1:5]:
+        assert statuses == {401, 204, 404}
+
+
+def test_what_was_written_is_seen_by_the_next_question(serve: Callable[..., Served]) -> None:
+    """A state that is remembered ends with the next write, also of another user of the folder."""
+    node = serve()
+    fill(node)
+    branch = node.pond.repository("flights").branch("main")
+    stat = f"{OBJECTS.format('main')}/stat?path=new"
+    for number in range(5):
+        assert node.get(stat).status == 404
+        branch.put("new", b"1" * number)
+        assert node.get(stat).json()["size_bytes"] == number
+        branch.commit(f"commit {number}")
+        assert node.get(stat.replace("/main/", "/main@/")).json()["size_bytes"] == number
+        branch.delete("new")
+    node.pond.repositories.delete("flights")
+    assert node.get(stat).status == 404
+    node.pond.repositories.create("flights")
+    assert node.get(f"{OBJECTS.format('main')}/stat?path=a/b").status == 404
+
+
+def test_a_proxy_of_this_machine_says_for_whom_it_asks(serve: Callable[..., Served]) -> None:
+    node = serve()
+    headers = {"Origin": node.url.replace("http:", "https:")}
+    assert node.get("/v1/maps", headers=headers).status == 403
+    assert node.get("/v1/maps", headers={**headers, "X-Forwarded-Proto": "https"}).status == 200
+    assert node.get("/v1/maps", headers={**headers, "X-Forwarded-For": "10.0.0.1"}).status == 403

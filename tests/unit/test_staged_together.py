@@ -1,0 +1,101 @@
+"""Entries that requests stage at one time: each has its own outcome, and the thread that stages them ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import Denied, NotFound, Unavailable
+from millpond.pond import Pond, open_pond
+from millpond.server.lakefs.staging import StagedTogether
+from millpond.versions.objects.entries import Entry
+from millpond.versions.repository import Repository
+from millpond.versions.site import ProtectedBranches, write_setting
+from millpond.versions.staging.writes import StagedEntry
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with open_pond(tmp_path / "pond") as made:
+        yield made
+
+
+@pytest.fixture
+def repository(pond: Pond) -> Repository:
+    made = pond.repositories.create("flights")
+    made.create_branch("safe", "main")
+    pond.space.write(lambda tx: write_setting(tx, made.site.uid, ProtectedBranches(("safe",))))
+    return made
+
+
+def staged(repository: Repository, path: str, size: int = 0, branch: str = "main") -> StagedEntry:
+    return StagedEntry.of(repository.site, branch, Entry(path, "data/x", size))
+
+
+def listed(repository: Repository) -> dict[str, int]:
+    page = repository.ref("main").list(amount=10_000)
+    return {entry.path: entry.size for entry in page.results if isinstance(entry, Entry)}
+
+
+def test_each_request_has_its_own_outcome(repository: Repository) -> None:
+    async def main() -> list[BaseException | None]:
+        together = StagedTogether()
+        orders = [
+            staged(repository, "a", 1), staged(repository, "b", 1, "absent"), staged(repository, "b", 2, "safe"),
+            staged(repository, "a", 2), staged(repository, "c", 3), staged(repository, "d", 1, "absent"),
+        ]  # fmt: skip
+        found = await asyncio.gather(*map(together.stage, orders), return_exceptions=True)
+        together.close()
+        return found
+
+    kinds = [None if outcome is None else type(outcome) for outcome in asyncio.run(main())]
+    assert kinds == [None, NotFound, Denied, None, None, NotFound]
+    assert listed(repository) == {"a": 2, "c": 3}
+
+
+def test_a_sender_that_went_away_takes_nobody_with_it(repository: Repository) -> None:
+    async def main() -> None:
+        together = StagedTogether()
+        tasks = [asyncio.create_task(together.stage(staged(repository, f"p{number}"))) for number in range(20)]
+        await asyncio.sleep(0)
+        for task in tasks[::3]:
+            task.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [outcome for outcome in found if outcome is not None and not isinstance(outcome, Exception)] == [
+            outcome for outcome in found if isinstance(outcome, asyncio.CancelledError)
+        ]
+        together.close()
+
+    asyncio.run(main())
+    assert {f"p{number}" for number in range(20) if number % 3} <= set(listed(repository))
+
+
+def test_what_was_handed_over_is_written_before_the_end_and_nothing_after_it(repository: Repository) -> None:
+    async def main() -> None:
+        together = StagedTogether()
+        task = asyncio.create_task(together.stage(staged(repository, "a")))
+        await asyncio.sleep(0)
+        together.close()
+        assert set(listed(repository)) == {"a"}
+        await task
+        with pytest.raises(Unavailable, match="stopping"):
+            await together.stage(staged(repository, "b"))
+
+    asyncio.run(main())
+    assert set(listed(repository)) == {"a"}
+
+
+def test_when_the_write_fails_all_of_a_group_do(pond: Pond, repository: Repository) -> None:
+    orders = [staged(repository, f"p{number}") for number in range(5)]
+    pond.close()
+
+    async def main() -> None:
+        together = StagedTogether()
+        found = await asyncio.gather(*map(together.stage, orders), return_exceptions=True)
+        assert all(isinstance(outcome, Exception) for outcome in found)
+        together.close()
+
+    asyncio.run(main())
