@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millpond.clock import Clock, thread_seconds
 from millpond.errors import Closed
+from millpond.kernel.moments import Moments
 from millpond.kernel.space import WouldBlock
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.json_values import typed_value
@@ -20,6 +21,7 @@ from millpond.nodes.lookup_service import single_question
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
+    from millpond.maps.model.definition import MapDefinition
     from millpond.pond import Pond
 
 __all__ = ("FastGet", "Effort", "effort_of_thread")
@@ -52,6 +54,7 @@ class FastGet:
     def __init__(self, pond: Pond, clock: Clock, effort: Callable[[], Effort] = effort_of_thread) -> None:
         self.pond, self.clock = pond, clock
         self._effort = effort
+        self._definitions: Moments[MapDefinition | None] = Moments()
         self._dear: dict[str, int] = {}
         self._apart: dict[str, float] = {}
 
@@ -78,7 +81,7 @@ class FastGet:
 
     def _map(self, name: str) -> Map | None:
         with self.pond.space.read(wait=False) as tx:
-            definition = known_map(tx, name.lower())
+            definition = self._definitions.get(tx, name, lambda: known_map(tx, name.lower()))
         return None if definition is None else self.pond.open_maps.cached(definition)
 
     def _judge(self, name: str, before: Effort, after: Effort) -> None:

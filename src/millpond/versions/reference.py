@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from millpond.versions.graph.history import Window
     from millpond.versions.site import Site
 
-__all__ = ("Reference", "view_at")
+__all__ = ("Reference", "page_of", "view_at")
 
 ENTRIES_ROWS = 1 << 14
+T = TypeVar("T")
+_Decode: TypeAlias = "Callable[[pa.RecordBatch], list[T]]"
 
 
 def view_at(site: Site, tx: ReadTransaction, expression: str) -> View:
@@ -101,16 +103,7 @@ class Reference:
         self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False
     ) -> Page[Entry]:
         """One page of entries, in the order of the paths' bytes, from one moment."""
-        listing = Listing(prefix, delimiter, after, amount, reverse)
-
-        def read() -> Page[Entry]:
-            with self._reading() as (tx, view):
-                return page(
-                    lambda keys: map(_block, visible(self.site, at(tx), view, Bounds(keys, reverse, amount + 1))),
-                    listing,
-                )
-
-        return steadily(read)
+        return page_of(self, Listing(prefix, delimiter, after, amount, reverse), lambda rows: list(entries_of(rows)))
 
     def entries(self, prefix: str = "", *, after: str = "") -> Iterator[pa.RecordBatch]:
         """All entries as batches with the columns of `objects/entries.py`, in order.
@@ -147,8 +140,29 @@ class Reference:
             yield tx, view_at(self.site, tx, self.expression)
 
 
-def _block(batch: pa.RecordBatch) -> Block[Entry]:
-    def decode(rows: Iterable[int]) -> list[Entry]:
-        return entries_of(batch.take(pa.array(rows, pa.int64())))
+def page_of(reference: Reference, listing: Listing, decode: _Decode[T]) -> Page[T]:
+    """One page of what `decode` makes of the rows of entries.
 
-    return Block(key_column(batch.column("key")), decode)
+    Raises: as the methods of a reference.
+    """
+    site = reference.site
+
+    def read() -> Page[T]:
+        with site.space.read() as tx:
+            view = view_at(site, tx, reference.expression)
+
+            def blocks(keys: KeyRange) -> Iterator[Block[T]]:
+                bounds = Bounds(keys, listing.reverse, listing.amount + 1)
+                return (_block(batch, decode) for batch in visible(site, at(tx), view, bounds))
+
+            return page(blocks, listing)
+
+    return steadily(read)
+
+
+def _block(batch: pa.RecordBatch, decode: _Decode[T]) -> Block[T]:
+    def chosen(rows: Sequence[int]) -> list[T]:
+        side_by_side = isinstance(rows, range) and rows.step == 1
+        return decode(batch.slice(rows[0], len(rows)) if side_by_side else batch.take(pa.array(rows, pa.int64())))
+
+    return Block(key_column(batch.column("key")), chosen)

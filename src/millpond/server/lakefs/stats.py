@@ -5,10 +5,12 @@ from __future__ import annotations
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from fastapi import Response
 
 from millpond.server.lakefs.errors import json_answer
-from millpond.versions.objects.uploads import physical_address
+from millpond.versions.objects.entries import ENTRIES, read_metadata
+from millpond.versions.objects.uploads import is_full_address, physical_address
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from millpond.versions.objects.entries import Entry
     from millpond.versions.site import Site
 
-__all__ = ("byte_headers", "listed_model", "stats_answer", "stats_model")
+__all__ = ("byte_headers", "listed_model", "listed_rows", "stats_answer", "stats_model")
 
 _INLINE = frozenset((
     "application/json", "application/pdf", "audio/mpeg", "audio/ogg", "image/avif", "image/bmp", "image/gif",
@@ -49,6 +51,27 @@ def listed_model(
     if not model["metadata"]:
         del model["metadata"]
     return model
+
+
+def listed_rows(site: Site, rows: pa.RecordBatch, *, metadata: bool = True) -> list[dict[str, Any]]:
+    """Rows of entries as `listed_model` writes each of them: of a page there are a thousand."""
+    paths, *columns = (rows.column(name) for name in ENTRIES.names)
+    columns = [paths.cast(pa.string()), *columns]
+    below = physical_address(site.namespace, "")
+    models = []
+    for path, address, size, mtime, checksum, content_type, text in zip(
+        *(column.to_pylist() for column in columns), strict=True
+    ):
+        whole = address if is_full_address(address) else below + address
+        model = {
+            "path": path, "path_type": "object", "physical_address": whole, "checksum": checksum, "size_bytes": size,
+            "mtime": mtime, "content_type": content_type,
+        }  # fmt: skip
+        if text and metadata:
+            del model["content_type"]
+            model |= {"metadata": read_metadata(text), "content_type": content_type}
+        models.append(model)
+    return models
 
 
 def stats_answer(site: Site, entry: Entry, status: int = 201) -> Response:

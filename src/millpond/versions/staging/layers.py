@@ -169,23 +169,31 @@ def difference_blocks(found: Difference) -> Iterator[pa.RecordBatch]:
 
 
 class _Feed:
-    """One stream in a merge: its block to come, and how far it reaches."""
+    """One stream in a merge: its block to come, read when it is looked at, and how far it reaches."""
 
     def __init__(self, stream: Stream, hidden: Spans, *, reverse: bool) -> None:
         self._blocks, self._hidden, self._reverse = stream.blocks, hidden, reverse
-        self.block: pa.RecordBatch | None = None
-        self._load()
+        self._block: pa.RecordBatch | None = None
+        self._taken = True
+
+    @property
+    def block(self) -> pa.RecordBatch | None:
+        """The block that is next; None at the end. A page ends before most streams do, so none is read ahead."""
+        if self._taken:
+            self._load()
+        return self._block
 
     def _load(self) -> None:
+        self._taken = False
         for block in self._blocks:
             shown = block
             if self._hidden and block.num_rows:
                 hidden = self._hidden.holds(key_column(block.column("key")))
                 shown = block.filter(pa.array(~hidden)) if hidden.any() else block
             if shown.num_rows:
-                self.block, self._keys = shown, key_column(shown.column("key"))
+                self._block, self._keys = shown, key_column(shown.column("key"))
                 return
-        self.block = None
+        self._block = None
 
     @property
     def reach(self) -> bytes:
@@ -198,12 +206,12 @@ class _Feed:
         assert block is not None
         cut = lower_bound(self._keys, bound) if self._reverse else upper_bound(self._keys, bound)
         if cut == (0 if self._reverse else len(self._keys)):
-            self._load()
+            self._block, self._taken = None, True
             return block
         taken, rest = (
             (block.slice(cut), block.slice(0, cut)) if self._reverse else (block.slice(0, cut), block.slice(cut))
         )
-        self.block, self._keys = rest, key_column(rest.column("key"))
+        self._block, self._keys = rest, key_column(rest.column("key"))
         return taken
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,10 +14,13 @@ from fastapi.responses import StreamingResponse
 from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
 from millpond.server.lakefs.models import page_answer
-from millpond.server.lakefs.stats import byte_headers, listed_model, stats_model
+from millpond.server.lakefs.stats import byte_headers, listed_model, listed_rows, stats_model
 from millpond.server.lakefs.urls import Urls
 from millpond.server.transfers import can_be_continued
+from millpond.versions.objects.entries import entries_of
 from millpond.versions.objects.uploads import read_bytes
+from millpond.versions.paging import CommonPrefix, Listing
+from millpond.versions.reference import page_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -122,8 +125,17 @@ def _list(call: Call) -> Response:
     reference = call.repository.ref(call.names["ref"])
     site = reference.site
     urls = Urls(call.request, site) if query.flag("presign") else None
-    page = reference.list(prefix, delimiter=delimiter, after=after, amount=amount, reverse=query.flag("reverse"))
-    return page_answer(page, lambda found: listed_model(site, found, metadata=wanted, urls=urls))
+    listing = Listing(prefix, delimiter, after, amount, query.flag("reverse"))
+
+    def decode(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+        if urls is None:
+            return listed_rows(site, rows, metadata=wanted)
+        return [listed_model(site, entry, metadata=wanted, urls=urls) for entry in entries_of(rows)]
+
+    return page_answer(
+        page_of(reference, listing, decode),
+        lambda found: listed_model(site, found) if isinstance(found, CommonPrefix) else found,
+    )
 
 
 # -- columns ------------------------------------------------------------------------------------------
