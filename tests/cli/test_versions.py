@@ -235,7 +235,8 @@ WRONG = [
     ("fs cp flights/main/2013 flights/main/e", "add -r"),
     ("fs cp flights/main/2013/01.csv other/main/x", "one repository"),
     ("fs ls nope", "millpond repo list"),
-    ("repo dump flights data", "name a file"), ("repo restore flights data/01.csv", "dump is damaged"),
+    ("repo dump flights data", "name a file"), ("repo dump flights none/x", "make it first"),
+    ("repo restore flights data/01.csv", "dump is damaged"),
     ("fs restore flights/main/2013 --from nope", "not found"),
 ]  # fmt: skip
 

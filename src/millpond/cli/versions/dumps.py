@@ -62,10 +62,12 @@ def dump(
 def _write(file: Path, chunks: Iterable[bytes]) -> int:
     """Write a file that appears when it is whole; its size.
 
-    Raises: `Invalid`, `Unavailable`.
+    Raises: `Invalid`, `NotFound`, `Unavailable`.
     """
-    from millpond.errors import Invalid, Unavailable
+    from millpond.errors import Invalid, NotFound, Unavailable
 
+    if not file.absolute().parent.is_dir():
+        raise NotFound("the folder does not exist", kind="file_not_found", path=file.parent, hint="make it first")
     if file.is_dir():
         raise Invalid("this is a folder", kind="path_folder", path=file, hint="name a file in it")
     partial, size, last = file.with_name(f".{file.name[:100]}.{os.getpid()}.partial"), 0, b""
