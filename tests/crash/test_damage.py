@@ -132,6 +132,19 @@ def test_a_part_whose_quarantine_was_cut_off_keeps_its_reason(tmp_path: Path) ->
         assert len(pond.verify().problems) == 1
 
 
+def test_the_quarantine_of_a_map_goes_with_it(pond: Pond) -> None:
+    parts = [*part_of(pond, "one", "new"), *part_of(pond, "two", "new")]
+    harm = damage_once(pond, "load.committed", lambda found: flip_byte(found, -1), "data.mdb")
+    with listening(harm), pytest.raises(Corrupt):
+        pond.commit_load(parts)
+    [quarantined] = pond.parts.quarantined()
+    folder = pond.folder / "quarantine"
+    pond.drop_map("two" if quarantined.map == "one" else "one")
+    assert len(list(folder.iterdir())) == 1
+    pond.drop_map(quarantined.map)
+    assert not list(folder.iterdir())
+
+
 def only(folder: Path, pattern: str) -> Path:
     [found] = folder.glob(pattern)
     return found

@@ -418,12 +418,26 @@ class Loads:
         return True
 
     def clear(self) -> None:
-        """Remove the parts in `parts/` that have no row. Call it while `alone`."""
+        """Remove the parts in `parts/` and `quarantine/` that have no row. Call it while `alone`."""
         known = self._uncertain | {part.part for part in self.queue.parts()}
         with self.space.read() as tx:
             known |= {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
         for place in _folders(self.folder / "parts"):
             if place.name not in known:
+                remove_tree(place)
+        self._clear_quarantine()
+
+    def _clear_quarantine(self) -> None:
+        places = _folders(self.folder / "quarantine")
+        if not places:
+            return
+        with self.space.read() as tx:
+            retained = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
+        # Also parts that still wait: a crash came after the move, or they are taken again from there.
+        parts: list[Queued | Quarantined] = [*self.queue.parts(), *self.queue.quarantined(), *retained]
+        known = {self.places.quarantine(part) for part in parts}
+        for place in places:
+            if place not in known:
                 remove_tree(place)
 
 
