@@ -41,7 +41,8 @@ def test_the_same_seed_does_the_same_also_in_another_process() -> None:
 
 def test_faults_of_every_kind_come_and_are_survived() -> None:
     traces = [line for seed in QUICK for line in simulate(seed, STEPS).trace]
-    for outcome in ("power-cut:", "crash at ", "-> disk_full", "-> commit_lost", "recover -> done"):
+    outcomes = ("power-cut:", "crash at ", "-> disk_full", "-> commit_lost", "recover -> done", "damage ", "expire ")
+    for outcome in outcomes:
         assert any(outcome in line for line in traces), outcome
 
 

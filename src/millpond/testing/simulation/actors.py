@@ -9,6 +9,8 @@
 | maintainer | condenses, retains, compacts, freezes |
 | follower | takes entries of the primary's log, with their parts, into the second pond |
 | operator | closes a pond and opens it again |
+| expirer | removes merged parts, and the log that speaks of them, up to some day |
+| vandal | changes a byte of a part that waits; merging quarantines it, and an intact copy is handed in |
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from millpond.kernel.steps import step
+from millpond.maps.log.queue import maintenance_orders, queued_parts
+from millpond.maps.model.catalogue import map_names
 from millpond.stores.files import sync
+from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
 from millpond.testing.simulation.history import History, Proposal
 from millpond.testing.simulation.site import Site
@@ -28,11 +34,25 @@ if TYPE_CHECKING:
     from millpond.testing.models import Address, Row
     from millpond.testing.strategies import Question
 
-__all__ = ("ACTORS", "KINDS", "Action", "World", "create", "follow", "load_parts", "merge", "reopen", "take_again")
+__all__ = (
+    "ACTORS",
+    "KINDS",
+    "Action",
+    "World",
+    "create",
+    "follow",
+    "give_up",
+    "load_parts",
+    "mend",
+    "merge",
+    "reopen",
+    "take_again",
+)
 
 KINDS = {"m": "state", "r": "ranged_state", "s": "session", "t": "temporal_state"}
 KEYS = ("a", "ab", "a\0", "b", "é", "k" * 400, "k" * 600, "k" * 600 + "x")
 TIMES = 40
+DAY = 86_400_000
 
 
 class Action(NamedTuple):
@@ -54,6 +74,8 @@ class World:
         self.acknowledged: set[str] = set()
         self.read: Callable[[Site, str, list[Question]], None] = lambda site, name, questions: None
         self.schemes = {name: chance.choice(("auto", "direct", "hash", "lookup")) for name in KINDS}
+        self.damaged: dict[tuple[Site, str], Path] = {}
+        """Intact copies of the parts that were damaged, by the pond and their ids."""
         self._uploads = 0
 
     def any_site(self) -> Site:
@@ -163,8 +185,35 @@ def _operator(world: World) -> Action:
     return Action("reopen", site, lambda: reopen(site))
 
 
+def _expirer(world: World) -> Action | None:
+    site, days = world.any_site(), world.chance.randrange(20)
+    if site is world.primary:
+        if world.replica.pond.log.position() != world.primary.pond.log.position():
+            return None  # the follower needs the parts
+        if world.history.loads.intersection(world.pending):
+            return None  # a load is known, and not entered again, for as long as its entry is retained
+    before = site.clock.now_ms() - days * DAY
+    return Action(f"expire what is {days} days old", site, lambda: _ignore(site.pond.parts.expire(before)))
+
+
+def _vandal(world: World) -> Action | None:
+    """Damages the last part that waits for a map: nothing is merged after it before it is taken again."""
+    site = world.any_site()
+    with site.space.read() as tx:
+        queued = {
+            name: found[-1].part for name in map_names(tx)
+            if (found := list(queued_parts(tx, name))) and not any(maintenance_orders(tx, name))
+        }  # fmt: skip
+    if not queued:
+        return None
+    name = world.chance.choice(sorted(queued))
+    file, share = world.chance.choice(("data.mdb", "manifest.json", "touched.arrow")), world.chance.random()
+    return Action(f"damage {file} of a part of {name}", site, lambda: _damage(world, site, queued[name], file, share))
+
+
 ACTORS: tuple[tuple[Callable[[World], Action | None], int], ...] = (
     (_creator, 2), (_writer, 8), (_merger, 3), (_reader, 4), (_maintainer, 4), (_follower, 5), (_operator, 1),
+    (_expirer, 1), (_vandal, 2),
 )  # fmt: skip
 """All actors, and how often each has its turn."""
 
@@ -189,6 +238,34 @@ def take_again(site: Site) -> None:
     """Take the parts again that were quarantined, and merge them with what came after them."""
     site.pond.parts.retry()
     merge(site)
+
+
+def _damage(world: World, site: Site, part: str, file: str, share: float) -> None:
+    source = site.pond.parts.folder(part)
+    assert source is not None, part
+    world.damaged[site, part] = _copied(source, world.upload_folder())
+    flip_byte(source / file, int((source / file).stat().st_size * share))
+    step("simulation.damaged")
+    merge(site)
+    assert part in {found.part for found in site.pond.parts.quarantined()}, "a damaged part was merged"
+    mend(world, site, part)
+
+
+def mend(world: World, site: Site, part: str) -> None:
+    """Hand in the intact copy of a part that was damaged, if it still is; merge what waits."""
+    merge(site)
+    if part in {found.part for found in site.pond.parts.quarantined()}:
+        copy = _copied(world.damaged[site, part], world.upload_folder())
+        site.pond.parts.replace(part, copy)
+        merge(site)
+    del world.damaged[site, part]
+
+
+def give_up(world: World, site: Site, name: str) -> None:
+    """Drop a map that lacks a part for good, everywhere."""
+    world.primary.pond.drop_map(name)
+    if site is world.replica:
+        follow(world, 1_000_000)
 
 
 def reopen(site: Site) -> None:
@@ -221,11 +298,16 @@ def follow(world: World, count: int) -> None:
         for part in entry.body.get("parts", ()):
             source = primary.parts.folder(part["id"])
             assert source is not None, f"the primary lost part {part['id']} of entry {entry.position}"
-            parts[part["id"]] = world.upload_folder()
-            shutil.copytree(source, parts[part["id"]])
-            for place in (*parts[part["id"]].iterdir(), parts[part["id"]]):
-                sync(place)
+            parts[part["id"]] = _copied(source, world.upload_folder())
         replica.log.enter(entry, parts)
+
+
+def _copied(part: Path, target: Path) -> Path:
+    """The target, a copy of a part's folder that is on the disk."""
+    shutil.copytree(part, target)
+    for place in (*target.iterdir(), target):
+        sync(place)
+    return target
 
 
 def _proposal(chance: random.Random, names: list[str], number: int) -> Proposal:

@@ -43,11 +43,12 @@ class History:
         """The last position that was seen."""
         return len(self.entries)
 
-    def follow(self, entries: Iterable[Entry]) -> None:
-        """Take the log of the primary, from its beginning."""
-        found = list(entries)
-        assert found[: self.position] == self.entries, "the log lost or changed an entry"
-        for entry in found[self.position :]:
+    def follow(self, first: int, entries: Iterable[Entry]) -> None:
+        """Take the log of the primary, from the first position that it retains."""
+        found, known = list(entries), self.position - first + 1
+        assert known >= 0, f"the log lost the entries {self.position + 1} to {first - 1} before they were seen"
+        assert found[:known] == self.entries[first - 1 :], "the log lost or changed an entry"
+        for entry in found[known:]:
             self.models.append(self._after(entry, copy.deepcopy(self.models[-1])))
             self.entries.append(entry)
 

@@ -7,7 +7,9 @@ Invariants, checked after each action and each recovery:
   the shard itself says after which load. While a maintenance order is carried out they may be, of some keys, those
   before it and, of others, those after it, for it works in several changes.
 * The follower's log is the beginning of the primary's.
-* No part is quarantined, but for one whose merge was cut off so often that the pond suspects it; it is taken again.
+* No part is quarantined, but for one that was damaged while it waited, and one whose merge was cut off so often that
+  the pond suspects it. Of the first an intact copy is handed in; the second is taken again, or else its map is dropped.
+* A damaged part is never merged. What expires is not needed: what waits, and what the follower has not taken, stays.
 * No action fails but for the fault that it was given.
 
 At the end all faults are over: what waits is merged, what was not acknowledged is repeated, and the follower takes the
@@ -34,6 +36,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.kernel.steps import listening
 from millpond.maps.loads.attempts import ATTEMPTS_MAX
+from millpond.maps.log.log import first_position
 from millpond.testing.audit import audit_answers, brief, canonical_bits
 from millpond.testing.rows import canonical_of
 from millpond.testing.scratch import scratch_folder
@@ -45,7 +48,9 @@ from millpond.testing.simulation.actors import (
     World,
     create,
     follow,
+    give_up,
     load_parts,
+    mend,
     reopen,
     take_again,
 )
@@ -55,6 +60,7 @@ from millpond.testing.simulation.site import Site, rows_of
 
 if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
+    from millpond.maps.log.queue import Quarantined
     from millpond.maps.model.definition import MapDefinition
     from millpond.testing.models import MapModel
     from millpond.testing.strategies import Question
@@ -134,6 +140,7 @@ class _Simulation:
         self.trace[-1] += f" -> {outcome}"
         if self.steps.crashed_at is not None:
             self._recover(action.site)
+        self._mend(action.site)
         self._check()
 
     def _outcome(self, action: Action, fault: Fault) -> str:
@@ -168,21 +175,33 @@ class _Simulation:
 
     def _retry(self, site: Site) -> None:
         """Take parts again that were quarantined because the process ended while it merged them, too often."""
-        fatal = [part for part in site.pond.parts.quarantined() if f"ended {ATTEMPTS_MAX} times" in part.reason]
+        fatal = _fatal(site)
         if fatal:
             outcome = self._outcome(Action("retry", site, partial(take_again, site)), NO_FAULT)
             self.trace.append(f"{len(self.trace) + 1:4} {site}: retry {len(fatal)} -> {outcome}")
+        # Some can no longer be put in their place, for loads that do not overwrite were merged after them.
+        for name in sorted({part.map for part in _fatal(site)}):
+            outcome = self._outcome(Action("give up", site, partial(give_up, self.world, site, name)), NO_FAULT)
+            self.trace.append(f"{len(self.trace) + 1:4} {site}: give up {name} -> {outcome}")
+
+    def _mend(self, site: Site) -> None:
+        """Hand in intact copies of parts whose damage the action could not mend."""
+        damaged = [part for place, part in self.world.damaged if place is site]
+        for part in damaged:
+            outcome = self._outcome(Action("mend", site, partial(mend, self.world, site, part)), NO_FAULT)
+            self.trace.append(f"{len(self.trace) + 1:4} {site}: mend -> {outcome}")
 
     # -- checks -------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         self.steps.begin(NO_FAULT, lambda: None)
         history = self.world.history
-        history.follow(_entries(self.sites[0]))
+        history.follow(*_entries(self.sites[0]))
         history.acknowledge(self.world.acknowledged)
         for site in self.sites:
-            entries = _entries(site)
-            assert entries == history.entries[: len(entries)], f"the log of the {site} is another"
+            first, entries = _entries(site)
+            same = entries == history.entries[first - 1 : first - 1 + len(entries)]
+            assert same, f"the log of the {site} is another"
             assert not site.pond.parts.quarantined(), site.pond.parts.quarantined()
             for found in site.pond.maps():
                 self._visible(site, found.name)
@@ -261,8 +280,16 @@ def _one_processor() -> Iterator[None]:
         os.cpu_count = count
 
 
-def _entries(site: Site) -> list[Entry]:
-    return list(site.pond.log.entries(0, 1_000_000))
+def _fatal(site: Site) -> list[Quarantined]:
+    """The parts that were quarantined because the process ended while it merged them."""
+    return [part for part in site.pond.parts.quarantined() if f"ended {ATTEMPTS_MAX} times" in part.reason]
+
+
+def _entries(site: Site) -> tuple[int, list[Entry]]:
+    """The first position that a pond's log retains, and its entries from there on."""
+    with site.space.read() as tx:
+        first = first_position(tx)
+    return first, site.pond.log.entries(first - 1, 1_000_000)
 
 
 def _bits(definition: MapDefinition, model: MapModel) -> list[object]:
