@@ -231,12 +231,30 @@ DISK = [
           "maps are closed first, then `limit_reached`"),
 ]  # fmt: skip
 
+EVENTS = [
+    constant("characters of a queue", "events.names.QUEUE_CHARS_MAX", "`stream_name`"),
+    constant("characters of a job set", "events.names.JOB_SET_CHARS_MAX", "`stream_name`"),
+    constant("an event: its payload and headers", "events.event.EVENT_BYTES_MAX", "`event_invalid`"),
+    constant("bytes of a kind", "events.event.KIND_BYTES_MAX", "`event_invalid`"),
+    constant("the headers of an event", "events.event.HEADERS_BYTES_MAX", "`event_invalid`"),
+    constant("events of one append", "events.event.BATCH_EVENTS_MAX", "`event_batch_size`: append several batches"),
+    constant("bytes of one append; over HTTP, those of a body in JSON", "events.event.BATCH_BYTES_MAX", "the same"),
+    constant("a compressed batch, before compression; a larger event has its own", "events.codec.BATCH_PLAIN_BYTES",
+             "the next batch begins"),
+    constant("days that share a batch, together", "events.compress.FOLD_BYTES", "a day has batches of its own"),
+    setting("watches of streams that are open at once", "events_watchers_max", "503, `watchers_full`"),
+    constant("events held for all watchers of a process", "events.watchers.RINGS_BYTES",
+             "watchers that are behind read the store"),
+    constant("jobs that `millpond watch` follows by their state", "cli.watch.JOBS_MAX", "the oldest stay as counted"),
+]  # fmt: skip
+
 SECTIONS = (
     ("Keys and times", KEYS, ""),
     ("Maps", MAPS, ""),
     ("Input", INPUT, ""),
     ("Loads and parts", LOADS, ""),
     ("Queries", QUERIES, ""),
+    ("Events", EVENTS, ""),
     (
         "Nodes",
         NODES,

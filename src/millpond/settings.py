@@ -33,7 +33,7 @@ from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_du
 
 __all__ = (
     "CONFIG", "SECRET_NAMES", "Explained", "Settings", "TokenSetting", "duration_in_words", "explain", "in_words",
-    "load_settings", "size_in_words", "unknown_in_environment",
+    "load_settings", "parse_size", "size_in_words", "unknown_in_environment",
 )  # fmt: skip
 
 CONFIG = "MILLPOND_CONFIG"
@@ -61,6 +61,19 @@ def _duration(value: object) -> object:
         return 0 if is_off(value) else parse_duration(value)
     except Invalid as error:
         raise ValueError(error.hint) from error
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `2GiB`, `500 MB`, or of a number alone.
+
+    Raises: `Invalid`.
+    """
+    try:
+        size = _size(text)
+    except ValueError as error:
+        raise Invalid("the size is not understood", kind="size", value=text, hint=str(error)) from error
+    assert isinstance(size, int)
+    return size
 
 
 def _size(value: object) -> object:
@@ -280,6 +293,19 @@ class Settings(BaseSettings):
         True, description="whether the bucket stands in the path of an address; else it stands in the host's name"
     )
     objects_allow_http: bool = Field(False, description="whether the server may be spoken to without encryption")
+
+    # -- streams of events ----------------------------------------------------------------------------
+    events_interval: Duration = Field(600_000, description="how often days of events are compressed and dropped")
+    events_compress_after: Duration = Field(
+        2 * UNITS_MS["d"], description="age from which a day of events is compressed, counted from its end; off: never"
+    )
+    events_retention: Duration = Field(
+        14 * UNITS_MS["d"], description="age from which a day of events is dropped, counted from its end; off: never"
+    )
+    events_bytes_per_second: Size = Field(
+        16 << 20, description="compressed bytes that a node writes in a second at most; 0: any number"
+    )
+    events_watchers_max: int = Field(10_000, ge=1, le=1_000_000, description="watches of streams that are open at once")
 
     # -- repositories of objects ----------------------------------------------------------------------
     versions_space: str = Field(

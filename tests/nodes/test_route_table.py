@@ -60,7 +60,7 @@ def path_of(template: str, map: str) -> str:
     name = "merge" if template.startswith("/v1/jobs") else map
     for field, value in (("{name}", name), ("{part_id}", NO_PART), ("{load_id}", "load"), ("{file:path}", "a/b.range")):
         template = template.replace(field, value)
-    return template
+    return f"{template}?queue={map}&job_set=nightly" if template.startswith("/v1/events") else template
 
 
 def variants(method: str, template: str, needs: RouteNeeds, map: str) -> Iterator[tuple[str, dict[str, str], Any]]:
@@ -101,6 +101,8 @@ def allowed(bearer: Bearer, needs: RouteNeeds, map: str, path: str) -> bool:
             return bearer.may(needs.right, None)
         case On.BODY_MAPS if path.startswith("/v1/loads"):
             return somewhere  # of other maps' parts it says that they are absent
+        case On.STREAM:
+            return bearer.may(needs.right, None)  # a pattern of maps opens no stream
         case On.MAP | On.HEADER_MAP | On.BODY_MAPS:
             return on_map
         case On.QUERY_MAP | On.QUERY_MAP_OR_POND if "?map=" in path:

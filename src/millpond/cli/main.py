@@ -19,6 +19,7 @@ from millpond.arrays.compiled import watch
 from millpond.cli import (
     backups,
     demo,
+    events,
     jobs,
     loads,
     lookups,
@@ -35,6 +36,9 @@ from millpond.cli import (
     tokens,
     verify,
     warm,
+)
+from millpond.cli import (
+    watch as watch_command,
 )
 from millpond.cli.enrich import command
 from millpond.cli.terminal import exits
@@ -66,6 +70,8 @@ _ORDER = (
     "cherry-pick",
     "reset",
     "tag",
+    "events",
+    "watch",
     "serve",
     "config",
     "token",
@@ -152,6 +158,8 @@ for _noun in (
     differences,
     log,
     tags,
+    events,
+    watch_command,
     parts,
     jobs,
     nodes,

@@ -37,6 +37,17 @@ class Body(io.RawIOBase):
         except Broken as broken:
             raise unreachable(self.node, broken) from None
 
+    def read_some(self) -> bytes:
+        """The bytes that have come, at least one; none at the end.
+
+        Raises: as `read`.
+        """
+        try:
+            with breaking(self._settings):
+                return self._answer.read1()
+        except Broken as broken:
+            raise unreachable(self.node, broken) from None
+
     def readinto(self, buffer: Any, /) -> int:
         data = self.read(len(buffer))
         buffer[: len(data)] = data

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from millpond.client.catalogue import RemoteCatalogue
 from millpond.client.connections import node_urls
+from millpond.client.events import RemoteEvents
 from millpond.client.loads import RemoteLoading
 from millpond.client.log import RemoteLog
 from millpond.client.lookup import Questions
@@ -76,6 +77,7 @@ class RemotePond:
         self.catalogue = RemoteCatalogue(self.nodes, clock)
         self._named = Connection(node_urls(urls)[0], settings, clock=clock)
         self.repositories = RemoteRepositories(self._named)
+        self.events = RemoteEvents(self.nodes, self.nodes.clock)
         self._scratch: Path | None = None
 
     def __enter__(self) -> Self:

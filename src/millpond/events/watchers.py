@@ -80,7 +80,7 @@ class Watchers:
     """The watchers of a store in this process. The thread runs while somebody watches."""
 
     def __init__(self, store: StreamStore, clock: Clock, watchers_max: int = WATCHERS_MAX) -> None:
-        self._store, self._clock, self._watchers_max = store, clock, watchers_max
+        self._store, self._clock, self.watchers_max = store, clock, watchers_max
         self._tails: dict[StreamName, _Tail] = {}
         self._changed = threading.Condition()
         self._joined = self._closed = False
@@ -103,9 +103,9 @@ class Watchers:
         with self._changed:
             if self._closed:
                 raise _closed()
-            if self._count >= self._watchers_max:
+            if self._count >= self.watchers_max:
                 raise Unavailable(
-                    "as many watchers are connected as may", kind="watchers_full", watchers_max=self._watchers_max,
+                    "as many watchers are connected as may", kind="watchers_full", watchers_max=self.watchers_max,
                     hint="close one, or watch through another node",
                 )  # fmt: skip
             self._count += 1

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.clock import Clock
+    from millpond.events.interface import EventsLike
     from millpond.kernel.verify import Report
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
@@ -114,6 +115,8 @@ class PondLike(CatalogueLike, Protocol):
 
     @property
     def repositories(self) -> RepositoriesLike: ...
+    @property
+    def events(self) -> EventsLike: ...
     def repository(self, name: str) -> RepositoryLike: ...
 
     def part_writer(self, name: str, *, source: str = "") -> PartWriter: ...

@@ -48,6 +48,7 @@ class Node:
 
     def __init__(self, pond: Pond, settings: Settings, clock: Clock) -> None:
         self.pond, self.settings, self.clock = pond, settings, clock
+        pond.events.watchers.watchers_max = settings.events_watchers_max
         self.url = settings.own_url()
         self.tokens = Tokens(
             TokenFile(pond.folder), settings.tokens, clock, everybody=settings.access == "open",
@@ -157,6 +158,7 @@ class Node:
         self.stopping = True
         # Before anything is waited for: who starts, a job or a repair may be waiting for another node.
         self.follower.interrupt()
+        self.pond.events.watchers.close()
         self.pond.log.announce()  # for the peers that wait for an entry: the answer comes before the server ends
         with self._ending:
             if self.started:

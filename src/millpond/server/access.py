@@ -16,9 +16,11 @@ from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.errors import Unavailable
+from millpond.events.names import StreamName
 from millpond.nodes.rate_limits import RateLimits
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.routes.table import On, RouteNeeds, Work
+from millpond.server.stream_rights import need_stream
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -68,6 +70,9 @@ def admit(request: Request, needs: RouteNeeds) -> None:
             caller.need(needs.right, request.path_params["name"])
         case On.QUERY_MAP | On.QUERY_MAP_OR_POND if "map" in request.query_params:
             caller.need(needs.right, request.query_params["map"])
+        case On.STREAM:
+            query = request.query_params
+            need_stream(caller, needs.right, StreamName(query.get("queue", ""), query.get("job_set", "")))
         case On.QUERY_MAP_OR_POND:
             caller.need("admin")
         case On.HEADER_MAP if "upload-map" in request.headers:

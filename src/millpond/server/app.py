@@ -19,7 +19,7 @@ from millpond.server.limits import GuardedRoute
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
-from millpond.server.routes import health, jobs, log, maps, nodes, questions, snapshots, uploads
+from millpond.server.routes import events, health, jobs, log, maps, nodes, questions, snapshots, uploads
 from millpond.server.routes.table import ROUTES
 from millpond.server.same_map import check_incarnation
 from millpond.server.threads import thread_queue
@@ -27,7 +27,7 @@ from millpond.server.wire import ErrorResponse, add_error_handlers
 
 __all__ = ("make_app",)
 
-_ROUTES = (health, maps, uploads, questions, snapshots, log, jobs, nodes)
+_ROUTES = (health, maps, uploads, questions, snapshots, events, log, jobs, nodes)
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
 
 

@@ -7,6 +7,7 @@
 | `compact` | rewrites shards of which much is free | every node |
 | `snapshot` | freezes maps that moved on since they were last frozen | every node |
 | `cleanup` | removes expired uploads and kept parts, lets go of files nobody asks for | every node |
+| `events` | compresses days of events that are over, drops those past retention | every node |
 | `orphans` | removes folders that belong to nothing (`orphans.py`) | every node |
 | `replicate` | pulls what the primary entered | replicas; a primary asks whether others know more |
 | `compare` | compares the rows of every map with the primary's, by their digests | replicas |
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
+from millpond.events.maintenance import MaintenanceReport
 from millpond.maps.shard.free_space import free_space
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
@@ -106,6 +108,7 @@ def node_jobs(node: JobContext) -> list[Job]:
         ("compact", "gives disk back", settings.compact_interval, _compact),
         ("snapshot", "freezes maps that moved on", settings.snapshot_interval, _snapshot),
         ("cleanup", "removes expired uploads and parts, closes idle files", settings.cleanup_interval, _cleanup),
+        ("events", "compresses and drops old days of events", settings.events_interval, _events),
         ("orphans", "removes folders that belong to nothing", settings.orphan_interval, _orphans),
         ("replicate", "follows the log of the primary", settings.replication_interval, _replicate),
         ("compare", "compares maps with the primary's", settings.compare_interval, _compare),
@@ -318,6 +321,21 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     give_memory_back()
     summaries = [f"{_many(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]]
     return Outcome(", ".join(summaries) or "nothing to do", numbers, tuple(faults))
+
+
+def _events(node: JobContext, stopping: threading.Event) -> Outcome:
+    settings, events = node.settings, node.pond.events
+    compressed = expired = MaintenanceReport()
+    if settings.events_compress_after:
+        compressed = events.compress(
+            settings.events_compress_after, bytes_per_second=settings.events_bytes_per_second, stopping=stopping
+        )
+    if settings.events_retention:
+        expired = events.expire(settings.events_retention, stopping=stopping)
+    numbers = {"days": compressed.days, "events": expired.events, "failed": compressed.failed + expired.failed}
+    done = [f"compressed {_many(compressed.days, 'day')}"] if compressed.days else []
+    done += [f"dropped {_many(expired.events, 'event')}"] if expired.events else []
+    return Outcome("; ".join(done) or "nothing to do", numbers, (*compressed.faults, *expired.faults))
 
 
 def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:

@@ -39,6 +39,8 @@ FILE_BYTES = 2 << 20
 """The memory of a file that is sent: a piece that is read, and one that is sent."""
 DIGEST_BYTES = 16 << 20
 """The memory of a digest, or of the manifest of a new snapshot."""
+EVENTS_BYTES = 64 << 10
+"""The memory of a reader of events that waits; a page is larger, but few readers have one at a time."""
 ORDER_BYTES_MAX = 1 << 20
 """An order to the node (a map's settings, an act of maintenance, a repair), or the key of one value."""
 WORKS = "millpond.work"
@@ -73,6 +75,8 @@ class On(StrEnum):
     """The branch that the path names."""
     BODY_BRANCH = "the branch in the body"
     """The right on the branch that the body names; on one of the repository's at least, before the body is read."""
+    STREAM = "the stream"
+    """The stream that `queue` and `job_set` of the query name."""
     ANY_REPOSITORY = "any repository"
     """The right on one repository at least. The answer has only what the caller may read."""
     BODY_REPOSITORY = "the repository in the body"
@@ -185,6 +189,11 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("POST", "/v1/log/acknowledgement"): RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     ("GET", "/v1/log/state"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("GET", "/v1/log/quarantine"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    # -- streams of events
+    ("POST", "/v1/events"): RouteNeeds("write", On.STREAM, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
+    ("GET", "/v1/events"): RouteNeeds("read", On.STREAM, Work.LARGE, memory_bytes=EVENTS_BYTES),
+    ("GET", "/v1/events/days"): RouteNeeds("read", On.STREAM, Work.SMALL),
+    ("GET", "/v1/events/streams"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
     # -- nodes
     ("GET", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("POST", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),

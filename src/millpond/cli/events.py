@@ -1,0 +1,168 @@
+"""`millpond events`: streams of events, their days, compression and retention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, PondFolder, examples
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from millpond.events.index import StreamIndex
+    from millpond.events.maintenance import MaintenanceReport
+
+__all__ = ("compress", "expire", "listed", "register", "stats")
+
+_HERE = Path("pond")
+QueueOption = Annotated[
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue.", show_default="all queues")
+]
+Rate = Annotated[
+    str, typer.Option("--rate", metavar="BYTES", help="Compressed bytes a second, such as 16MiB; 0: any number.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(help="List streams of events, compress and drop their old days.", no_args_is_help=True)
+    group.command(
+        name="list",
+        epilog=examples("millpond events list", "millpond events list etl nightly", "millpond events list --json"),
+    )(listed)
+    group.command(epilog=examples("millpond events compress", "millpond events compress --after 12h --json"))(compress)
+    group.command(epilog=examples("millpond events expire --after 30d"))(expire)
+    group.command(epilog=examples("millpond events stats", "millpond events stats --queue etl --json"))(stats)
+    app.add_typer(group, name="events")
+
+
+def listed(
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only the streams of this queue.")] = None,
+    job_set: Annotated[str | None, typer.Argument(metavar="[JOBSET]", help="The days of this job set.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many streams at most.")] = 1_000,
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """List streams, or the days of one: their state, events, and bytes as they are stored."""
+    import itertools
+
+    import millpond
+
+    with millpond.open(pond, create=False) as opened:
+        if queue is not None and job_set is not None:
+            _show_days(opened.events.index(queue, job_set), queue, job_set, json=json)
+            return
+        rows = [
+            (name, index)
+            for name in itertools.islice(opened.events.streams(queue), limit)
+            if (index := opened.events.index(*name)) is not None
+        ]
+    if json:
+        console.print_json_list(
+            {
+                "queue": name.queue, "job_set": name.job_set, "events": index.count, "days": len(index.days()),
+                "stored_bytes": _stored(index),
+            }
+            for name, index in rows
+        )  # fmt: skip
+        return
+    console.print_table(
+        ["queue", "job set", "events", "days", "stored"],
+        [[name.queue, name.job_set, f"{index.count:,}", len(index.days()), console.human_bytes(_stored(index))]
+         for name, index in rows],
+    )  # fmt: skip
+
+
+def _show_days(index: StreamIndex | None, queue: str, job_set: str, *, json: bool) -> None:
+    from millpond.errors import NotFound
+    from millpond.events.days import format_day
+    from millpond.events.ids import format_id
+
+    if index is None:
+        raise NotFound("there is no such stream", kind="stream_not_found", queue=queue, job_set=job_set)
+    days = [
+        {
+            "day": format_day(day.day), "state": state.value, "events": day.count, "bytes": day.bytes,
+            "first_id": format_id(day.first_id), "last_id": format_id(day.last_id),
+        }
+        for day, state in index.days()
+    ]  # fmt: skip
+    if json:
+        console.print_json_list(days)
+    else:
+        console.print_table(list(days[0]) if days else ["day"], [list(day.values()) for day in days])
+
+
+def _stored(index: StreamIndex) -> int:
+    return sum(segment.stored_bytes for segment in index.segments)
+
+
+def compress(
+    after: Annotated[str, typer.Option("--after", metavar="AGE", help="Days that ended so long ago.")] = "2d",
+    rate: Rate = "0",
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """Compress old days now. Ids and events stay as they are; readers and writers go on meanwhile."""
+    import millpond
+    from millpond.settings import parse_size
+
+    with millpond.open(pond, create=False) as opened, console.working("compressing", quiet=json):
+        report = opened.events.compress(after, bytes_per_second=parse_size(rate))
+    saved = f"{console.human_bytes(report.bytes_before)} are {console.human_bytes(report.bytes_after)} now"
+    _report(report, f"compressed {report.days:,} days of {report.streams:,} streams: {saved}", json=json)
+
+
+def expire(
+    after: Annotated[str, typer.Option("--after", metavar="AGE", help="Days that ended so long ago.")] = "14d",
+    pond: PondFolder = _HERE,
+    json: Json = False,
+) -> None:
+    """Drop old days now, whole, with their events."""
+    import millpond
+
+    with millpond.open(pond, create=False) as opened, console.working("dropping", quiet=json):
+        report = opened.events.expire(after)
+    _report(report, f"dropped {report.events:,} events of {report.streams:,} streams", json=json)
+
+
+def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
+    from millpond.json_forms import plain
+
+    if json:
+        console.print_json(plain(report))
+    else:
+        console.say(summary)
+        for fault in report.faults:
+            typer.echo(f"not done: {fault}", err=True)
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def stats(queue: QueueOption = None, pond: PondFolder = _HERE, json: Json = False) -> None:
+    """Count streams, days, events and bytes, by the state of their days."""
+    import millpond
+
+    totals: dict[str, dict[str, Any]] = {}
+    streams = 0
+    with millpond.open(pond, create=False) as opened:
+        for name in opened.events.streams(queue):
+            index = opened.events.index(*name)
+            streams += 1
+            for segment in () if index is None else index.segments:
+                total = totals.setdefault(segment.state.value, {"days": 0, "events": 0, "bytes": 0, "stored_bytes": 0})
+                total["days"] += len(segment.days)
+                total["events"] += segment.count
+                total["bytes"] += segment.bytes
+                total["stored_bytes"] += segment.stored_bytes
+    if json:
+        console.print_json({"streams": streams, "states": totals})
+        return
+    console.say(f"{streams:,} streams")
+    console.print_table(
+        ["state", "days", "events", "bytes", "stored"],
+        [[state, f"{total['days']:,}", f"{total['events']:,}", console.human_bytes(total["bytes"]),
+          console.human_bytes(total["stored_bytes"])] for state, total in totals.items()],
+    )  # fmt: skip

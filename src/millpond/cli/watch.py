@@ -1,0 +1,181 @@
+"""`millpond watch`: the events of a job set, from any id on and as they come."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.terminal import console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from millpond.events.event import Event
+
+__all__ = ("Batches", "Story", "register", "watch")
+
+DONE_KINDS = frozenset(("succeeded", "failed", "cancelled", "preempted"))
+"""The kinds after which nothing more is expected of a job."""
+JOBS_MAX = 100_000
+"""So many jobs are counted by their state; those that were done first are forgotten beyond."""
+_LAST_EVENTS = 12
+_REFRESH_SECONDS = 0.25
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples(
+            "millpond watch etl nightly", "millpond watch etl nightly --exit-when-done --raw",
+            "millpond watch etl nightly --pond http://localhost:7433 --json",
+        )
+    )(watch)  # fmt: skip
+
+
+class Batches(Protocol):
+    """A watch, of a folder or of a node."""
+
+    @property
+    def caught_up(self) -> bool: ...
+    @property
+    def after(self) -> str: ...
+    def next_batch(self, due: float | None) -> list[Event]: ...
+    def close(self) -> None: ...
+
+
+def watch(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    job_set: Annotated[str, typer.Argument(metavar="JOBSET", help="The job set.")],
+    start: Annotated[
+        str, typer.Option("--from", metavar="ID", help="Only events after this one.", show_default="the first event")
+    ] = "",
+    raw: Annotated[bool, typer.Option("--raw", help="Print the id, kind and payload of each event.")] = False,
+    exit_when_done: Annotated[
+        bool, typer.Option("--exit-when-done", help="End when every job has succeeded, failed or was cancelled.")
+    ] = False,
+    pond: PondPlace = "pond",
+    json: Json = False,
+) -> None:
+    """Show what happens in a job set: jobs by state and the last events, as they come. Interrupt to end."""
+    from millpond.cli.options import existing_pond
+    from millpond.clock import SystemClock
+
+    with existing_pond(pond) as opened:
+        watched = opened.events.watch(queue, job_set, start)
+        try:
+            batches = _batches(watched, SystemClock(), exit_when_done=exit_when_done)
+            if json or raw or not sys.stdout.isatty():
+                _print(batches, raw=raw, json=json)
+            else:
+                _show(batches, f"{queue} {job_set}")
+        finally:
+            watched.close()
+
+
+class Story:
+    """Jobs by state, and the last events, of all that was read so far."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.last: deque[Event] = deque(maxlen=_LAST_EVENTS)
+        self._jobs: OrderedDict[str, str] = OrderedDict()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, event: Event) -> None:
+        """Go on with an event. Its header `job_id` names the job; the kind is the job's state from now on."""
+        self.events += 1
+        self.last.append(event)
+        job = event.headers.get("job_id")
+        if job is None:
+            return
+        before = self._jobs.pop(job, None)
+        if before is not None:
+            self._counts[before] -= 1
+        self._jobs[job] = event.kind
+        self._counts[event.kind] += 1
+        if len(self._jobs) > JOBS_MAX:
+            self._jobs.popitem(last=False)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of jobs in each state."""
+        return {kind: count for kind, count in self._counts.items() if count}
+
+    @property
+    def done(self) -> bool:
+        """True when there are jobs, and all of them are done; without jobs, when the last event says so."""
+        kinds = set(self.counts) or {event.kind for event in list(self.last)[-1:]}
+        return bool(kinds) and kinds <= DONE_KINDS
+
+
+def _batches(watched: Batches, clock: Any, *, exit_when_done: bool) -> Iterator[tuple[Story, list[Event]]]:
+    """The story after each batch of events; also when there was none for a moment."""
+    story = Story()
+    while True:
+        events = watched.next_batch(clock.monotonic() + _REFRESH_SECONDS)
+        for event in events:
+            story.add(event)
+        yield story, events
+        if exit_when_done and watched.caught_up and not events and story.done:
+            return
+
+
+def _print(batches: Iterator[tuple[Story, list[Event]]], *, raw: bool, json: bool) -> None:
+    from millpond.events.lines import shown_event
+
+    for story, events in batches:
+        for event in events:
+            if json:
+                console.print_json(shown_event(event))
+            elif raw:
+                console.say(f"{event.id} {event.kind} {event.payload.decode(errors='backslashreplace')}")
+            else:
+                console.say(_line(event))
+        if events:
+            sys.stdout.flush()
+        elif story.events == 0 and not json:
+            console.note("nothing has happened yet; waiting")
+
+
+def _line(event: Event) -> str:
+    """One event in words."""
+    job = event.headers.get("job_id", "")
+    rest = " ".join(f"{name}={text}" for name, text in event.headers.items() if name != "job_id")
+    return " ".join(filter(None, (_time(event), event.kind or "event", job, rest)))
+
+
+def _time(event: Event) -> str:
+    from millpond.errors import Invalid
+
+    try:
+        return event.time.strftime("%Y-%m-%d %H:%M:%S")
+    except Invalid:
+        return f"{event.time_ms} ms"
+
+
+def _show(batches: Iterator[tuple[Story, list[Event]]], title: str) -> None:
+    from rich.live import Live
+
+    with Live(console=console.console(), refresh_per_second=4, transient=False) as live:
+        for story, _ in batches:
+            live.update(_screen(story, title))
+
+
+def _screen(story: Story, title: str) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    counts = Text("  ".join(f"{kind}: {count:,}" for kind, count in sorted(story.counts.items())) or "no jobs yet")
+    table = Table(box=None, pad_edge=False)
+    for column in ("time", "event", "job", ""):
+        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    for event in story.last:
+        headers = " ".join(f"{name}={text}" for name, text in event.headers.items() if name != "job_id")
+        table.add_row(*map(Text, (_time(event), event.kind, event.headers.get("job_id", ""), headers)))
+    return Group(Text(f"{title}: {story.events:,} events", style="bold"), counts, table)

@@ -1,0 +1,140 @@
+"""Streams of events on nodes: the primary holds them; reads and watches go on where a lost connection ended them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Self
+
+from millpond.errors import Unavailable
+from millpond.events.event import Appended, Event, EventBatch, NewEvent
+from millpond.events.ids import format_id, parse_id
+from millpond.events.lines import event_of_line, lines_of_batch
+from millpond.events.names import StreamName
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from millpond.client.body import Body
+    from millpond.client.transport import Nodes
+    from millpond.clock import Clock
+
+__all__ = ("RemoteEvents", "RemoteWatch")
+
+_PATH = "/v1/events"
+
+
+class RemoteEvents:
+    """The streams of a pond on nodes, as `millpond.events.events.Events` has them in a folder."""
+
+    def __init__(self, nodes: Nodes, clock: Clock) -> None:
+        self._nodes, self._clock = nodes, clock
+
+    def append(
+        self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
+        positions: Sequence[int] = (),
+    ) -> Appended:  # fmt: skip
+        """As `Events.append`. Without a source it is not tried again when the answer is lost."""
+        now_ms = self._clock.now_ms()
+        new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
+        batch = EventBatch(StreamName(queue, job_set), new, source, positions).check()
+        query = {"queue": queue, "job_set": job_set, "source": source}
+        body = lines_of_batch(batch)
+        done = self._nodes.on_primary(
+            lambda node: node.request("POST", _PATH, query=query, body=body), repeatable=bool(source)
+        ).json()
+        return Appended(done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]))
+
+    def read(self, queue: str, job_set: str, after: str = "") -> Iterator[Event]:
+        """As `Events.read`."""
+        with RemoteWatch(self._nodes, StreamName(queue, job_set).check(), parse_id(after), follow=False) as watch:
+            while not watch.caught_up:
+                yield from watch.next_batch(None)
+
+    def watch(self, queue: str, job_set: str, after: str = "") -> RemoteWatch:
+        """As `Events.watch`."""
+        return RemoteWatch(self._nodes, StreamName(queue, job_set).check(), parse_id(after))
+
+
+class RemoteWatch:
+    """A reader of a stream on a node: iterate over its events; close it after use."""
+
+    def __init__(self, nodes: Nodes, stream: StreamName, after: int, *, follow: bool = True) -> None:
+        self._nodes, self.stream, self._place, self._follow = nodes, stream, after, follow
+        self._body: Body | None = None
+        self._rest = b""
+        self._lines: deque[bytes] = deque()
+        self.caught_up = False
+        self.gap = False
+
+    @property
+    def after(self) -> str:
+        """The id from which another watch goes on."""
+        return format_id(self._place)
+
+    def next_batch(self, due: float | None) -> list[Event]:
+        """The next events; none when the node says that all was read, or that nothing came for a while.
+
+        `due` is not looked at: a node says within seconds that nothing comes.
+
+        Raises:
+            Unavailable: the node cannot be reached. Denied: the token may not watch the stream.
+        """
+        del due
+        while not self._lines:
+            if not self._receive():
+                return []
+        events: list[Event] = []
+        while self._lines:
+            found = event_of_line(self._lines.popleft())
+            if isinstance(found, Event):
+                events.append(found)
+                self._place = found.number
+            elif "error" in found:
+                raise Unavailable("the node ended the watch", kind="watch_ended", reason=found["error"].get("message"))
+            else:
+                self.gap = self.gap or "gap" in found
+                self.caught_up = self.caught_up or "caught_up" in found
+        return events
+
+    def _receive(self) -> bool:
+        """Take in what has come; False at the end of an answer that does not follow."""
+        if self._body is None:
+            query = {
+                "queue": self.stream.queue, "job_set": self.stream.job_set, "after": self.after,
+                "follow": str(self._follow).lower(),
+            }  # fmt: skip
+            self._body = self._nodes.on_primary(lambda node: node.stream("GET", _PATH, query=query), repeatable=True)
+        try:
+            data = self._body.read_some()
+        except Unavailable:
+            self._drop()  # the next one begins after the last event
+            return True
+        if not data:
+            self._drop()
+            self.caught_up = self.caught_up or not self._follow
+            return self._follow
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._lines.extend(lines)
+        return True
+
+    def _drop(self) -> None:
+        body, self._body, self._rest = self._body, None, b""
+        if body is not None:
+            body.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        while True:
+            yield from self.next_batch(None)
+
+    def close(self) -> None:
+        """End the watch; closing twice is harmless."""
+        self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,101 @@
+"""`millpond events` and `millpond watch`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import millpond as api
+from millpond.cli.watch import JOBS_MAX, Story, _screen
+from millpond.clock import ManualClock
+from millpond.events.event import Event, NewEvent
+from tests.cli.conftest import Shell
+
+DAY = 86_400_000
+NOON = 20_000 * DAY + DAY // 2
+
+
+@pytest.fixture
+def streams(millpond: Shell) -> Shell:
+    """A pond with a finished job set of three days, and one that goes on."""
+    clock = ManualClock(now=NOON)
+    with api.open(Path("pond"), clock=clock) as opened:
+        for kind in ("submitted", "running", "succeeded"):
+            events = [NewEvent(clock.now, b"payload", kind, {"job_id": job, "rows": "10"}) for job in ("a", "b")]
+            opened.events.append("etl", "nightly", events)
+            clock.now += DAY
+        opened.events.append("etl", "hourly", [NewEvent(clock.now, b"\xff", "running", {"job_id": "c"})])
+    return millpond
+
+
+def test_streams_and_their_days_are_listed(streams: Shell) -> None:
+    rows = streams("events", "list", "--json").objects
+    assert [(row["job_set"], row["events"], row["days"]) for row in rows] == [("hourly", 1, 1), ("nightly", 6, 3)]
+    assert "nightly" in streams("events", "list").out and streams("events", "list", "other", "--json").object == []
+    days = streams("events", "list", "etl", "nightly", "--json").objects
+    assert [(day["day"], day["state"], day["events"]) for day in days] == [
+        ("2024-10-04", "closed", 2), ("2024-10-05", "closed", 2), ("2024-10-06", "open", 2),
+    ]  # fmt: skip
+    assert "2024-10-06" in streams("events", "list", "etl", "nightly").out
+    assert "there is no such stream" in streams("events", "list", "etl", "x", code=3).err
+
+
+def test_days_are_compressed_and_dropped_on_request(streams: Shell) -> None:
+    assert "compressed 4 days of 2 streams" in streams("events", "compress", "--after", "1d").out
+    report = streams("events", "compress", "--json").object
+    assert (report["streams"], report["days"], report["failed"]) == (0, 0, 0)
+    stats = streams("events", "stats", "--json").object
+    assert stats["streams"] == 2 and stats["states"]["compressed"]["events"] == 7
+    assert "compressed" in streams("events", "stats").out
+    assert "dropped 7 events of 2 streams" in streams("events", "expire", "--after", "14d").out
+    assert "0 streams" in streams("events", "stats", "--queue", "etl").out, "forgotten: the last append is long ago"
+    assert "duration is not understood" in streams("events", "expire", "--after", "soon", code=5).err
+    assert "size is not understood" in streams("events", "compress", "--rate", "fast", code=5).err
+
+
+def test_a_finished_job_set_is_watched_to_its_end(streams: Shell) -> None:
+    events = streams("watch", "etl", "nightly", "--exit-when-done", "--json").objects
+    assert [event["kind"] for event in events] == ["submitted"] * 2 + ["running"] * 2 + ["succeeded"] * 2
+    later = streams("watch", "etl", "nightly", "--exit-when-done", "--from", events[3]["id"], "--json").objects
+    assert later == events[4:]
+    lines = streams("watch", "etl", "nightly", "--exit-when-done").out.splitlines()
+    assert lines[0] == "2024-10-04 12:00:00 submitted a rows=10"
+    raw = streams("watch", "etl", "nightly", "--exit-when-done", "--raw").out.splitlines()
+    assert raw[-1] == f"{events[-1]['id']} succeeded payload"
+    assert "no id of an event" in streams("watch", "etl", "nightly", "--from", "foo", code=5).err
+
+
+def event(number: int, kind: str, **headers: str) -> Event:
+    return Event(number, NOON, b"", kind, headers)
+
+
+def test_a_story_counts_jobs_by_their_state() -> None:
+    story = Story()
+    assert not story.done
+    for number, (job, kind) in enumerate([("a", "queued"), ("b", "queued"), ("a", "running"), ("a", "succeeded")], 1):
+        story.add(event(number, kind, job_id=job))
+    assert story.counts == {"queued": 1, "succeeded": 1} and not story.done
+    story.add(event(9, "failed", job_id="b", reason="[red]disk full"))
+    assert story.done and story.events == 5
+    screen = io.StringIO()
+    Console(file=screen, width=100).print(_screen(story, "etl nightly"))
+    assert "etl nightly: 5 events" in screen.getvalue() and "[red]disk full" in screen.getvalue()
+    assert "failed: 1  succeeded: 1" in screen.getvalue()
+
+
+def test_a_story_without_jobs_ends_with_its_last_event() -> None:
+    story = Story()
+    story.add(event(1, "running"))
+    assert not story.done
+    story.add(event(2, "succeeded"))
+    assert story.done
+
+
+def test_a_story_of_many_jobs_takes_bounded_memory() -> None:
+    story = Story()
+    for number in range(1, JOBS_MAX + 100):
+        story.add(event(number, "succeeded", job_id=str(number)))
+    assert story.counts == {"succeeded": JOBS_MAX + 99} and len(story._jobs) == JOBS_MAX

@@ -1,0 +1,225 @@
+"""Streams of events over HTTP: append, read, follow, rights, limits, the job; and from Python on a node."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+import millpond
+from millpond.errors import Denied, Invalid, Unavailable
+from millpond.events.event import NewEvent
+from millpond.events.interface import EventsLike
+from millpond.nodes.tokens import hash_token
+from tests.nodes.conftest import BEGIN, Served
+
+DAY = 86_400_000
+
+
+def lines(*events: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def path(queue: str = "etl", job_set: str = "nightly", **more: Any) -> str:
+    return "/v1/events?" + urlencode({"queue": queue, "job_set": job_set, **more})
+
+
+def parsed(body: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in body.splitlines()]
+
+
+def test_events_are_appended_and_read_as_lines(node: Served) -> None:
+    sent = lines(
+        {"time": "2026-01-01T00:00:00Z", "kind": "submitted", "payload": "é", "headers": {"job_id": "7"}},
+        {"time": BEGIN, "payload_base64": base64.b64encode(b"\xff\x00").decode()}, {},
+    )  # fmt: skip
+    done = node.post(path(), sent).json()
+    assert (done["count"], done["repeated"]) == (3, 0)
+    answer = node.get(path())
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    events = parsed(answer.body)
+    assert [event["id"] for event in events] == sorted(event["id"] for event in events)
+    assert (events[0]["id"], events[-1]["id"]) == (done["first_id"], done["last_id"])
+    assert events[0] == {
+        "id": done["first_id"], "time_ms": BEGIN, "kind": "submitted", "payload": "é", "headers": {"job_id": "7"},
+    }  # fmt: skip
+    assert events[1]["payload_base64"] == "/wA=" and events[2]["payload"] == "" and events[2]["time_ms"] == BEGIN
+    assert parsed(node.get(path(after=events[1]["id"])).body) == events[2:]
+    days = node.get(path().replace("/v1/events", "/v1/events/days")).json()
+    assert [(day["day"], day["state"], day["count"]) for day in days["days"]] == [("2026-01-01", "open", 3)]
+
+
+def test_what_is_delivered_again_is_stored_once(node: Served) -> None:
+    sent = lines({"payload": "a", "position": 1}, {"payload": "b", "position": 2})
+    assert node.post(path(source="kafka:0"), sent).json()["count"] == 2
+    again = node.post(path(source="kafka:0"), sent).json()
+    assert (again["count"], again["repeated"], again["first_id"]) == (0, 2, "")
+
+
+@pytest.mark.parametrize(
+    ("where", "body", "kind"),
+    [
+        (path(), b"{]", "event_line"), (path(), lines({"payload": 5}), "event_line"),
+        (path(), lines({"other": 5}), "event_line"), (path(), lines({"time": "yesterday"}), "event_line"),
+        (path(), lines({"payload_base64": "!"}), "event_line"), (path(), b"\xff\xfe", "event_line"),
+        (path(), lines({"position": 1}), "event_source"), (path(source="x"), lines({}), "event_source"),
+        (path(job_set="x" * 1024), lines({}), "stream_name"), (path(), lines({"kind": "k" * 300}), "event_invalid"),
+    ],
+    ids=["json", "payload", "field", "time", "base64", "utf-8", "no source", "no position", "name", "kind"],
+)  # fmt: skip
+def test_what_is_not_understood_is_refused(node: Served, where: str, body: bytes, kind: str) -> None:
+    answer = node.post(where, body)
+    assert (answer.status, answer.json()["kind"]) == (400, kind)
+    assert node.get("/v1/events/streams").json() == {"streams": [], "next": None}
+
+
+def test_reading_refuses_what_it_does_not_understand(node: Served) -> None:
+    assert node.get(path(after="foo")).json()["kind"] == "event_id"
+    assert node.get("/v1/events?queue=a").status in (400, 422)
+    assert node.get("/v1/events/days?queue=a&job_set=b").json()["kind"] == "stream_not_found"
+
+
+def test_a_follower_gets_what_was_there_a_mark_and_what_comes(node: Served) -> None:
+    node.pond.events.append("etl", "nightly", [b"one"])
+    got = node.pool.request("GET", node.url + path(follow="true"), preload_content=False)
+    stream = _lines(got)
+    assert next(stream)["payload"] == "one"
+    mark = next(stream)
+    assert mark == {"caught_up": node.pond.events.watch("etl", "nightly", mark["caught_up"]).after}
+    node.pond.events.append("etl", "nightly", [b"two"])
+    assert next(stream)["payload"] == "two"
+    got.close()
+    node.until(lambda: node.pond.events.watchers.count <= 1)
+
+
+def test_a_follower_is_told_why_it_is_cut_off(node: Served) -> None:
+    got = node.pool.request("GET", node.url + path(follow="true"), preload_content=False)
+    stream = _lines(got)
+    assert "caught_up" in next(stream)
+    node.node.stop()
+    assert next(stream)["error"]["kind"] == "events_closed"
+
+
+def _lines(answer: Any) -> Iterator[dict[str, Any]]:
+    rest = b""
+    while data := answer.read1():
+        *whole, rest = (rest + data).split(b"\n")
+        yield from map(json.loads, whole)
+
+
+TOKENS = [
+    {"name": name, "sha256": hash_token(name), "rights": rights}
+    for name, rights in {
+        "writer": {"write": ["etl/*"]}, "watcher": {"read": ["etl/nightly"]}, "maps": {"admin": ["etl*"]},
+        "all": {"admin": ["*"]},
+    }.items()
+]  # fmt: skip
+
+
+@pytest.mark.settings(tokens=TOKENS)
+def test_rights_are_by_queue_and_job_set(node: Served) -> None:
+    def status(token: str, method: str, job_set: str, queue: str = "etl") -> int:
+        body = lines({"payload": "x"}) if method == "POST" else None
+        headers = {"Authorization": f"Bearer {token}"}
+        return node.request(method, path(queue, job_set), body=body, headers=headers).status
+
+    for job_set in ("nightly", "hourly"):
+        assert [status(token, "POST", job_set) for token in ("writer", "watcher", "maps", "all")] == [
+            200,
+            403,
+            403,
+            200,
+        ]
+    assert [status(token, "GET", "nightly") for token in ("writer", "watcher", "maps", "all")] == [200, 200, 403, 200]
+    assert [status(token, "GET", "hourly") for token in ("writer", "watcher", "maps", "all")] == [200, 403, 403, 200]
+    assert status("writer", "POST", "x", queue="etl/sub") == status("writer", "GET", "x", queue="etl2") == 403
+    listed = {
+        token: node.get("/v1/events/streams", headers={"Authorization": f"Bearer {token}"}).json()["streams"]
+        for token in ("writer", "watcher", "maps", "all")
+    }
+    assert {token: len(streams) for token, streams in listed.items()} == {
+        "writer": 2,
+        "watcher": 1,
+        "maps": 0,
+        "all": 2,
+    }
+    assert node.get(path()).status in (401, 403)
+    audited = [json.loads(line) for line in (node.pond.folder / "audit.jsonl").read_text().splitlines()]
+    assert any(line.get("queue") == "etl" and line.get("events") == 1 for line in audited)
+
+
+@pytest.mark.settings(events_watchers_max=1)
+def test_too_many_watchers_are_refused(node: Served) -> None:
+    with node.pond.events.watch("a", "b"):
+        answer = node.get(path())
+    assert (answer.status, answer.json()["kind"]) == (503, "watchers_full")
+
+
+@pytest.mark.settings(events_compress_after="1d", events_retention="3d", events_bytes_per_second=0)
+def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
+    for _ in range(5):
+        node.pond.events.append("etl", "nightly", [b"x" * 300])
+        node.clock.now += DAY
+    run = node.post("/v1/jobs/events/run?wait=30").json()["last"]
+    assert run["error"] is None and run["numbers"] == {"days": 4, "events": 2, "failed": 0}
+    index = node.pond.events.index("etl", "nightly")
+    assert index is not None
+    assert [state.value for _, state in index.days()] == ["compressed", "compressed", "open"]
+
+
+def test_the_same_from_python_in_a_folder_and_on_a_node(node: Served) -> None:
+    with millpond.open(node.url) as remote:
+        for events in (node.pond.events, remote.events):
+            story(events, str(type(events).__name__))
+
+
+def story(events: EventsLike, queue: str) -> None:
+    """Append, read, watch, resume."""
+    new = [NewEvent(BEGIN, b"\xff", "running", {"job_id": "1"}), NewEvent(BEGIN + 1, b"two")]
+    done = events.append(queue, "a/b %", new, source="log", positions=[1, 2])
+    assert (done.count, events.append(queue, "a/b %", new, source="log", positions=[1, 2]).count) == (2, 0)
+    read = list(events.read(queue, "a/b %"))
+    assert [(event.payload, event.kind, dict(event.headers)) for event in read] == [
+        (b"\xff", "running", {"job_id": "1"}), (b"two", "", {}),
+    ]  # fmt: skip
+    with events.watch(queue, "a/b %", read[0].id) as watch:
+        stream = iter(watch)
+        assert next(stream) == read[1]
+        events.append(queue, "a/b %", [b"three"])
+        assert next(stream).payload == b"three"
+        assert not watch.gap
+    with pytest.raises(Invalid):
+        events.watch(queue, "a/b %", "foo")
+    with pytest.raises(Invalid):
+        events.append(queue, "x" * 2000, [b""])
+    assert list(events.read("no", "stream")) == []
+
+
+@pytest.mark.settings(tokens=TOKENS)
+def test_a_remote_watch_without_the_right_is_denied(node: Served) -> None:
+    with millpond.open(node.url, token="watcher") as remote, pytest.raises(Denied):
+        remote.events.watch("etl", "hourly").next_batch(None)
+
+
+def test_a_remote_watch_goes_on_on_a_node_that_was_restarted(serve: Callable[..., Served]) -> None:
+    first = serve()
+    port = first.url.rpartition(":")[2]
+    with millpond.open(first.url, send_part_attempts=1) as remote:
+        remote.events.append("q", "j", [b"one"])
+        watch = remote.events.watch("q", "j")
+        assert next(iter(watch)).payload == b"one"
+        first.close()
+        seen: list[bytes] = []
+        with pytest.raises(Unavailable):
+            while True:
+                seen += [event.payload for event in watch.next_batch(None)]
+        second = serve(data=str(first.pond.folder), port=int(port))
+        second.pond.events.append("q", "j", [b"two"])
+        while not seen:
+            seen += [event.payload for event in watch.next_batch(None)]
+        assert seen == [b"two"]
+        watch.close()
