@@ -12,17 +12,20 @@ Invariants:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from itertools import accumulate, pairwise, repeat
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid
-from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event
+from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event, have_headers
 
 __all__ = (
     "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "pack",
@@ -39,6 +42,9 @@ PLAIN_BYTES_MAX = 2 * EVENT_BYTES_MAX + (1 << 20)
 
 _HEAD = struct.Struct("<BBHIIqqQ")
 _HAS_HEADERS = 1
+_ONE = struct.pack("<q", 1)
+_FEW = 64
+"""Fewer numbers are faster packed without NumPy."""
 
 
 class Codec(IntEnum):
@@ -69,8 +75,8 @@ def size_of(event: Event) -> int:
 
 def sizes_of(payloads: Sequence[bytes], headers: Sequence[Mapping[str, str]]) -> list[int]:
     """The bytes of each event, as an index counts them."""
-    sizes = [len(payload) for payload in payloads]
-    if any(headers):
+    sizes = list(map(len, payloads))
+    if have_headers(headers):
         sizes = [
             size + sum(len(name.encode()) + len(text.encode()) for name, text in some.items())
             for size, some in zip(sizes, headers, strict=True)
@@ -80,15 +86,12 @@ def sizes_of(payloads: Sequence[bytes], headers: Sequence[Mapping[str, str]]) ->
 
 def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The beginnings and ends of rows: whole events, up to `ROW_BYTES`, at least one."""
-    if sum(sizes) <= ROW_BYTES:
-        yield 0, len(sizes)
-        return
-    start, before = 0, 0
-    for place, total in enumerate(accumulate(sizes)):
-        if total - before > ROW_BYTES and place > start:
-            yield start, place
-            start, before = place, total - sizes[place]
-    yield start, len(sizes)
+    totals = list(accumulate(sizes))
+    start = before = 0
+    while start < len(sizes):
+        stop = max(bisect_right(totals, before + ROW_BYTES, start), start + 1)
+        yield start, stop
+        start, before = stop, totals[stop - 1]
 
 
 class Continuity:
@@ -136,10 +139,10 @@ def pack(
     """The bytes of consecutive events that come as columns."""
     count = len(ids)
     assert 0 < count == len(times) == len(payloads) == len(kinds) == len(headers)
-    flags = _HAS_HEADERS if any(headers) else 0
+    flags = _HAS_HEADERS if have_headers(headers) else 0
     pieces = [
-        struct.pack(f"<{count - 1}q", *[later - earlier for earlier, later in pairwise(ids)]),
-        struct.pack(f"<{count}q", times[0], *[later - earlier for earlier, later in pairwise(times)]),
+        _differences(ids)[8:],
+        _differences(times),
         struct.pack(f"<{count}I", *map(len, payloads)),
         _packed_kinds(kinds),
     ]
@@ -154,13 +157,25 @@ def pack(
     return _HEAD.pack(*head, _checksum(head, stored)) + stored
 
 
+def _differences(numbers: Sequence[int]) -> bytes:
+    """The first number, then the difference of each to the one before."""
+    if isinstance(numbers, range):
+        return struct.pack("<q", numbers[0]) + _ONE * (len(numbers) - 1)
+    if len(numbers) < _FEW:
+        return struct.pack(f"<{len(numbers)}q", numbers[0], *[b - a for a, b in pairwise(numbers)])
+    column = np.array(numbers, dtype="<i8")
+    column[1:] -= column[:-1].copy()
+    return column.tobytes()
+
+
 def _packed_kinds(kinds: Sequence[str]) -> bytes:
     """The different kinds, then for each event the number of its kind; that of a single kind is left out."""
-    places: dict[str, int] = {}
-    numbers = [places.setdefault(kind, len(places)) for kind in kinds]
+    places = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
     texts = [kind.encode() for kind in places]
     table = [struct.pack("<I", len(texts)), *(struct.pack("<B", len(text)) + text for text in texts)]
-    return b"".join(table) + (struct.pack(f"<{len(numbers)}I", *numbers) if len(texts) > 1 else b"")
+    return b"".join(table) + (
+        struct.pack(f"<{len(kinds)}I", *map(places.__getitem__, kinds)) if len(texts) > 1 else b""
+    )
 
 
 def read_header(data: bytes) -> Header:
@@ -183,8 +198,8 @@ def read_header(data: bytes) -> Header:
     return Header(Codec(codec), flags, count, plain_bytes, first_id, last_id)
 
 
-def decode(data: bytes, after: int = 0, base: int = 0) -> list[Event]:
-    """The events of a batch whose ids are greater than `after`.
+def decode(data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None = None, least: int = 1) -> list[Event]:
+    """The events of a batch whose ids are greater than `after`: all; or up to so many bytes of payloads, but `least`.
 
     `base` is added to the ids in the batch: a backend that assigns ids after the batch was made stores them elsewhere.
 
@@ -200,14 +215,9 @@ def decode(data: bytes, after: int = 0, base: int = 0) -> list[Event]:
     if _HEAD.unpack_from(data)[-1] != _checksum(head, stored):
         raise _damaged("its checksum differs", data)
     try:
-        events = list(_unpacked(header, _plain(header, stored), base))
+        return _unpacked(header, _plain(header, stored), after, base, bytes_max, least)
     except (struct.error, ValueError, IndexError, pa.ArrowException, msgspec.MsgspecError) as error:
         raise _damaged("its columns are not understood", data) from error
-    if events[0].number != base + header.first_id or events[-1].number != base + header.last_id:
-        raise _damaged("its ids differ from its header", data)
-    if base + header.first_id <= after:
-        events = [event for event in events if event.number > after]
-    return events
 
 
 def _plain(header: Header, stored: memoryview) -> bytes:
@@ -220,25 +230,40 @@ def _plain(header: Header, stored: memoryview) -> bytes:
     return plain
 
 
-def _unpacked(header: Header, plain: bytes, base: int) -> Iterator[Event]:
+def _unpacked(header: Header, plain: bytes, after: int, base: int, bytes_max: int | None, least: int) -> list[Event]:
     count, at = header.events, 0
-    ids = accumulate(struct.unpack_from(f"<{count - 1}q", plain, at), initial=base + header.first_id)
+    ids = np.empty(count, dtype="i8")
+    ids[0] = base + header.first_id
+    ids[1:] = np.frombuffer(plain, "<i8", count - 1, at)
+    np.cumsum(ids, out=ids)
     at += 8 * (count - 1)
-    times = accumulate(struct.unpack_from(f"<{count}q", plain, at))
+    times = np.cumsum(np.frombuffer(plain, "<i8", count, at))
     at += 8 * count
-    lengths = struct.unpack_from(f"<{count}I", plain, at)
+    lengths = np.frombuffer(plain, "<u4", count, at)
     kinds, at = _unpacked_kinds(count, plain, at + 4 * count)
-    headers: Iterable[Mapping[str, str]] = repeat(NO_HEADERS, count)
+    headers: Sequence[Mapping[str, str]] | None = None
     if header.flags & _HAS_HEADERS:
         headers, at = _unpacked_headers(count, plain, at)
-    stops = list(accumulate(lengths, initial=at))
-    if stops[-1] != len(plain):
-        raise ValueError("lengths differ")
-    payloads = [plain[start:stop] for start, stop in pairwise(stops)]
-    return map(Event, ids, times, payloads, kinds, headers)
+    stops = at + np.cumsum(lengths, dtype="i8")
+    if stops[-1] != len(plain) or ids[-1] != base + header.last_id:
+        raise ValueError("lengths or ids differ")
+    start = int(np.searchsorted(ids, after, "right"))
+    begin = int(stops[start] - lengths[start])
+    stop = count if bytes_max is None else max(int(np.searchsorted(stops, begin + bytes_max, "right")), start + least)
+    ends = stops[start:stop].tolist()
+    payloads = [plain[first:last] for first, last in zip([begin, *ends], ends, strict=False)]
+    return list(
+        map(
+            _MAKE,
+            zip(
+                ids[start:stop].tolist(), times[start:stop].tolist(), payloads, kinds[start:stop],
+                repeat(NO_HEADERS, stop - start) if headers is None else headers[start:stop], strict=True,
+            ),
+        )
+    )  # fmt: skip
 
 
-def _unpacked_kinds(count: int, plain: bytes, at: int) -> tuple[Iterable[str], int]:
+def _unpacked_kinds(count: int, plain: bytes, at: int) -> tuple[list[str], int]:
     (different,) = struct.unpack_from("<I", plain, at)
     if not 0 < different <= count:
         raise ValueError("no kinds")
@@ -249,7 +274,7 @@ def _unpacked_kinds(count: int, plain: bytes, at: int) -> tuple[Iterable[str], i
         kinds.append(plain[at + 1 : stop].decode())
         at = stop
     if different == 1:
-        return repeat(kinds[0], count), at
+        return kinds * count, at
     numbers = struct.unpack_from(f"<{count}I", plain, at)
     return [kinds[number] for number in numbers], at + 4 * count
 
@@ -275,4 +300,6 @@ def _damaged(reason: str, data: bytes) -> Corrupt:
 
 
 _ZSTD = pa.Codec("zstd", compression_level=ZSTD_LEVEL)
+_MAKE = partial(tuple.__new__, Event)
+"""An event of a tuple: its own constructor checks nothing, and is called by the million."""
 _HEADERS = msgspec.json.Decoder(dict[str, str])

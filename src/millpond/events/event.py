@@ -20,6 +20,7 @@ from millpond.shown import shown
 __all__ = (
     "BATCH_BYTES_MAX", "BATCH_EVENTS_MAX", "EVENT_BYTES_MAX", "HEADERS_BYTES_MAX", "KIND_BYTES_MAX", "NO_HEADERS",
     "POSITION_MAX", "SOURCE_BYTES_MAX", "TIME_MS_MAX", "Appended", "Event", "EventBatch", "NewEvent", "Page",
+    "have_headers",
 )  # fmt: skip
 
 EVENT_BYTES_MAX = 16 * 1024 * 1024
@@ -103,14 +104,7 @@ class EventBatch:
                 "the batch has too many events", kind="event_batch_size", events=len(self.events),
                 events_max=BATCH_EVENTS_MAX, hint="append smaller batches",
             )  # fmt: skip
-        total = 0
-        for place, event in enumerate(self.events):
-            total += _checked_bytes(event, place)
-        if total > BATCH_BYTES_MAX:
-            raise Invalid(
-                "the batch is too large", kind="event_batch_size", bytes=total, bytes_max=BATCH_BYTES_MAX,
-                hint="append smaller batches",
-            )  # fmt: skip
+        _check_events(self.events)
         return self
 
     def _check_source(self) -> None:
@@ -124,14 +118,45 @@ class EventBatch:
                 "the name of a source is not understood", kind="event_source", source=shown(self.source),
                 bytes_max=SOURCE_BYTES_MAX,
             )  # fmt: skip
-        positions = self.positions
-        if not all(type(position) is int and 0 <= position <= POSITION_MAX for position in positions) or any(
-            later < earlier for earlier, later in pairwise(positions)
-        ):
+        if not _never_fall(self.positions):
             raise Invalid(
                 "the positions of a batch are whole numbers that never fall", kind="event_source",
                 source=shown(self.source), hint="sort the events by the order of their source",
             )  # fmt: skip
+
+
+def _never_fall(positions: Sequence[int]) -> bool:
+    if isinstance(positions, range):
+        return not positions or (positions.step > 0 and positions[0] >= 0 and positions[-1] <= POSITION_MAX)
+    return all(type(position) is int and 0 <= position <= POSITION_MAX for position in positions) and not any(
+        later < earlier for earlier, later in pairwise(positions)
+    )
+
+
+def have_headers(headers: Sequence[Mapping[str, str]]) -> bool:
+    """True when one of them has a header; cheap where all are `NO_HEADERS`."""
+    return headers.count(NO_HEADERS) != len(headers) and any(headers)
+
+
+def _check_events(events: Sequence[NewEvent]) -> None:
+    """Check events by their columns; each by itself only where something may be wrong, to name it."""
+    if not events:
+        return
+    times, payloads, kinds, headers = zip(*events, strict=True)
+    sound = (
+        set(map(type, times)) == {int} and min(times) >= -TIME_MS_MAX and max(times) <= TIME_MS_MAX
+        and set(map(type, payloads)) == {bytes} and not have_headers(headers)
+        and all(type(kind) is str and kind.isascii() and len(kind) <= KIND_BYTES_MAX for kind in set(kinds))
+        and max(map(len, payloads)) <= EVENT_BYTES_MAX
+    )  # fmt: skip
+    total = (
+        sum(map(len, payloads)) if sound else sum(_checked_bytes(event, place) for place, event in enumerate(events))
+    )
+    if total > BATCH_BYTES_MAX:
+        raise Invalid(
+            "the batch is too large", kind="event_batch_size", bytes=total, bytes_max=BATCH_BYTES_MAX,
+            hint="append smaller batches",
+        )  # fmt: skip
 
 
 def _checked_bytes(event: NewEvent, place: int) -> int:

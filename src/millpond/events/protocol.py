@@ -24,7 +24,7 @@ from millpond.events.names import StreamName
 __all__ = ("PAGE_BYTES", "Due", "StreamRules", "StreamStore", "Work", "never")
 
 PAGE_BYTES = 4 * 1024 * 1024
-"""A page of events ends at so many bytes, or after one batch."""
+"""A page of events ends at about so many bytes, or after one event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class StreamStore(Protocol):
         """
 
     def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
-        """The events after an id, up to a number of bytes but at least one batch; an empty page where there are none.
+        """The events after an id, up to about a number of bytes but at least one; an empty page where there are none.
 
         Raises:
             Corrupt: what is stored is damaged.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Corrupt
 from millpond.events.codec import cuts, pack, sizes_of
@@ -18,10 +18,8 @@ from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from millpond.events.embedded.rows import Keys
-    from millpond.events.event import EventBatch, NewEvent
+    from millpond.events.event import EventBatch
     from millpond.events.protocol import StreamRules
     from millpond.kernel.space import ReadTransaction, Transaction
 
@@ -40,11 +38,12 @@ def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: Stream
     if not events:
         return Appended(0, stored_before, 0, head.last_id)
     first = first_id(head.last_id, now_ms, len(events))
-    floor = _floor_day(head, now_ms)
-    for run in runs_of([event[0] for event in events], floor, now_ms + rules.ahead_ms):
+    columns = tuple(zip(*events, strict=True))
+    for run in runs_of(columns[0], _floor_day(head, now_ms), now_ms + rules.ahead_ms):
         if head.open is None or run.day > head.open.day:
             head = _begun(close_open_day(tx, keys, head), run.day)
-        head = _put_events(tx, keys, head, events[run.start : run.stop], first + run.start)
+        part = columns if len(events) == run.stop - run.start else tuple(some[run.start : run.stop] for some in columns)
+        head = _put_events(tx, keys, head, part, first + run.start)
     step("events.rows_put")
     if batch.source:
         tx.put(keys.sources.pack(batch.source), batch.positions[-1].to_bytes(_POSITION_BYTES, "big"))
@@ -87,9 +86,9 @@ def _floor_day(head: Head, now_ms: int) -> int:
     return min(max(head.last_day + 1, day_of(now_ms)), DAY_MAX)
 
 
-def _put_events(tx: Transaction, keys: Keys, head: Head, events: Sequence[NewEvent], first: int) -> Head:
-    """Put the rows of events that belong to the last day; the head with them."""
-    times, payloads, kinds, headers = zip(*events, strict=True)
+def _put_events(tx: Transaction, keys: Keys, head: Head, columns: tuple[Any, ...], first: int) -> Head:
+    """Put the rows of events that belong to the last day, and come as columns; the head with them."""
+    times, payloads, kinds, headers = columns
     sizes = sizes_of(payloads, headers)
     rows: list[tuple[bytes, bytes]] = []
     for start, stop in cuts(sizes):
@@ -97,7 +96,7 @@ def _put_events(tx: Transaction, keys: Keys, head: Head, events: Sequence[NewEve
         row = pack(ids, times[start:stop], payloads[start:stop], kinds[start:stop], headers[start:stop])
         rows.append((keys.batches.pack(ids[-1]), row))
     put_rows(tx, rows)
-    last, size = first + len(events) - 1, sum(sizes)
-    opened = Day(head.last_day, first, last, len(events), size) if head.open is None else None
-    grown = opened or (head.open and head.open.grown(last, len(events), size))
-    return replace(head, open=grown, open_stored=head.open_stored + sum(len(row) for _, row in rows), last_id=last)
+    count, size = len(sizes), sum(sizes)
+    last = first + count - 1
+    opened = Day(head.last_day, first, last, count, size) if head.open is None else head.open.grown(last, count, size)
+    return replace(head, open=opened, open_stored=head.open_stored + sum(len(row) for _, row in rows), last_id=last)

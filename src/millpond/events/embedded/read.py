@@ -26,15 +26,16 @@ def read_page(tx: ReadTransaction, stream: StreamName, after: int, bytes_max: in
     # Rows up to here may still be there: they are dropped in several writes.
     start = max(after, head.dropped_id)
     events: list[Event] = []
-    size, more = 0, False
+    left = bytes_max
     for _, row in tx.scan(keys.batch_range(start + 1)):
-        size += read_header(row).plain_bytes
-        if events and size > bytes_max:
-            more = True
+        header = read_header(row)
+        events += decode(row, start, bytes_max=None if header.plain_bytes <= left else left, least=0 if events else 1)
+        left -= header.plain_bytes
+        if left <= 0:
             break
-        events += decode(row, start)
     gap = 0 < after < head.dropped_id
-    return Page(events, events[-1].number if events else start, more, gap)
+    last = events[-1].number if events else start
+    return Page(events, last, last < head.last_id, gap)
 
 
 def read_index(tx: ReadTransaction, stream: StreamName) -> StreamIndex | None:
