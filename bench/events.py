@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import random
 import statistics
@@ -94,6 +95,8 @@ def bare_append(folder: Path, all_payloads: list[bytes], size: int, durable: boo
 def bench_append(folder: Path, count: int) -> None:
     """Append in batches, with a source position, beside bare LMDB in turn."""
     all_payloads = payloads(count)
+    gc.collect()
+    gc.freeze()  # what the benchmark itself holds is not looked through while it measures
     print(f"append: {count:,} events of {sum(map(len, all_payloads)) // count} bytes")
     for durable in (True, False):
         for size in (100, 500, 2_000, 10_000):
