@@ -29,11 +29,12 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Pydanti
 
 from millpond.errors import Invalid
 from millpond.json_forms import parse_list
+from millpond.sizes import parse_size, size_in_words
 from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
     "CONFIG", "SECRET_NAMES", "Explained", "Settings", "TokenSetting", "duration_in_words", "explain", "in_words",
-    "load_settings", "parse_size", "size_in_words", "unknown_in_environment",
+    "load_settings", "size_in_words", "unknown_in_environment",
 )  # fmt: skip
 
 CONFIG = "MILLPOND_CONFIG"
@@ -46,10 +47,6 @@ _FOR_TESTS = frozenset(("MILLPOND_STEPS_LOG", "MILLPOND_KILL_AT", "MILLPOND_KILL
 _CREDENTIALS = frozenset(("access_key", "access_key_id", "secret_access_key", "secret_key", "session_token"))
 _MASK = "********"
 
-_SIZES = {
-    "": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4,
-    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
-}  # fmt: skip
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -63,27 +60,14 @@ def _duration(value: object) -> object:
         raise ValueError(error.hint) from error
 
 
-def parse_size(text: str) -> int:
-    """Bytes of `2GiB`, `500 MB`, or of a number alone.
-
-    Raises: `Invalid`.
-    """
-    try:
-        size = _size(text)
-    except ValueError as error:
-        raise Invalid("the size is not understood", kind="size", value=text, hint=str(error)) from error
-    assert isinstance(size, int)
-    return size
-
-
 def _size(value: object) -> object:
     """Bytes of `2GiB`, `500 MB`; a bare number is bytes already."""
     if not isinstance(value, str):
         return value
-    found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
-    if not found or found.group(2) not in _SIZES:
-        raise ValueError("write a whole number and a unit (B, KiB, MiB, GiB, KB, MB, GB), such as 2GiB")
-    return int(found.group(1)) * _SIZES[found.group(2)]
+    try:
+        return parse_size(value)
+    except Invalid as error:
+        raise ValueError(error.hint) from error
 
 
 def _several(value: object) -> object:
@@ -508,13 +492,3 @@ def duration_in_words(milliseconds: int) -> str:
     ('10min', 'off')
     """
     return format_duration(milliseconds) if milliseconds else "off"
-
-
-def size_in_words(size: int) -> str:
-    """A size in the largest unit that divides it.
-
-    >>> size_in_words(2 << 30)
-    '2GiB'
-    """
-    unit = next(unit for unit in ("TiB", "GiB", "MiB", "KiB", "B") if size % _SIZES[unit.lower()] == 0)
-    return f"{size // _SIZES[unit.lower()]}{unit}"

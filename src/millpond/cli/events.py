@@ -107,7 +107,7 @@ def compress(
 ) -> None:
     """Compress old days now. Ids and events stay as they are; readers and writers go on meanwhile."""
     import millpond
-    from millpond.settings import parse_size
+    from millpond.sizes import parse_size
 
     with millpond.open(pond, create=False) as opened, console.working("compressing", quiet=json):
         report = opened.events.compress(after, bytes_per_second=parse_size(rate))
