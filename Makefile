@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java s3 postgres redis network prometheus demo test test-full lint check docs format bench soak chaos lock fresh clean
+.PHONY: help setup java s3 postgres redis armada network prometheus demo test test-full lint check docs format bench soak chaos lock fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -33,16 +33,19 @@ redis:
 prometheus:
 	@tools/setup prometheus
 
+armada: $(READY)
+	@tools/setup armada
+
 network:
 	@tools/setup network
 
 demo: $(READY) java ## real flights enriched with the weather of their hour, by Spark
 	@$(BIN)/millpond demo
 
-test: s3 postgres redis network prometheus ## every test but the slow ones
+test: s3 postgres redis armada network prometheus ## every test but the slow ones
 	@$(PYTEST) -m "not slow"
 
-test-full: s3 postgres redis network prometheus ## every test
+test-full: s3 postgres redis armada network prometheus ## every test
 	@$(PYTEST)
 
 lint: $(READY) ## style, types, and the arrows between the parts
@@ -62,6 +65,7 @@ docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, r
 	@$(BIN)/python tools/routes_page.py --write
 	@PYTHONPATH=. $(BIN)/python tools/charts.py --write
 	@$(BIN)/python tools/kernels.py --write
+	@$(BIN)/python tools/protocols.py --write
 
 format: $(READY) ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix

@@ -485,6 +485,7 @@ def read_sources(root: Path) -> list[Source]:
             or not SKIPPED_FOLDERS.isdisjoint(inside.parts)
             or any(part.endswith(".egg-info") or part.startswith(".venv") for part in inside.parts)
         )
+        skipped = skipped or path.stem.endswith("_pb2")  # generated
         if not skipped and path.suffix in TEXT_SUFFIXES and path.is_file():
             found.append(Source(inside.as_posix(), path.read_text(errors="replace")))
     return found

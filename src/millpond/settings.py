@@ -22,7 +22,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -133,9 +133,9 @@ class TokenSetting:
             re.fullmatch("[0-9a-f]{64}", hashed) for hashed in (self.sha256, self.earlier_sha256 or self.sha256)
         ):
             raise ValueError("sha256 is 64 hexadecimal digits, in small letters")
-        unknown = set(self.rights) - {"read", "write", "admin"}
+        unknown = set(self.rights) - {"read", "write", "admin", "watch", "append"}
         if unknown:
-            raise ValueError(f"rights are read, write and admin, not {', '.join(sorted(unknown))}")
+            raise ValueError(f"rights are read, write, admin, watch and append, not {', '.join(sorted(unknown))}")
 
 
 class Settings(BaseSettings):
@@ -147,6 +147,9 @@ class Settings(BaseSettings):
     data: str = Field("pond", description="folder of the pond that a node serves")
     host: str = Field("127.0.0.1", description="address to listen on; any but this machine's own needs tokens")
     port: int = Field(7433, ge=0, le=65535, description="port to listen on; 0 takes any that is free")
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | Literal["auto", "off"] = Field(
+        "auto", description="port for gRPC; auto: the one after `port`, if it is free; 0: any that is free; off: none"
+    )
     url: str = Field("", description="the node's own address, as it stands in `nodes`; by default of host and port")
     nodes: Names = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
 
@@ -205,6 +208,9 @@ class Settings(BaseSettings):
         ge=0,
         le=1_000_000,
         description="connections of one address; 0: as many as of all. A proxy is one address",
+    )
+    max_watchers: int = Field(
+        4_096, ge=1, le=10_000, description="watchers of event streams at once, over gRPC and HTTP together"
     )
     max_header_bytes: Size = Field(
         64 << 10, ge=1 << 10, description="bytes of a request's head: its address and headers"

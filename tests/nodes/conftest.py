@@ -42,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 QUICK: dict[str, Any] = {
+    "grpc_port": "off",
     "merge_interval": "100ms",
     "replication_interval": "200ms",
     "send_part_retry_delay": "50ms",

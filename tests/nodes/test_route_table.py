@@ -35,6 +35,8 @@ class Bearer:
 
     def may(self, right: str, map: str | None) -> bool:
         """The model of a right: on a map, or, without one, on everything."""
+        if right == "watch":
+            return self.right == "admin" and self.where == "*"
         if self.right is None or RIGHTS.index(self.right) < RIGHTS.index(right):
             return False
         return self.where in ("*", map)
@@ -58,7 +60,8 @@ def guarded(serve: Callable[..., Served]) -> Served:
 
 def path_of(template: str, map: str) -> str:
     name = "merge" if template.startswith("/v1/jobs") else map
-    for field, value in (("{name}", name), ("{part_id}", NO_PART), ("{load_id}", "load"), ("{file:path}", "a/b.range")):
+    fields = {"{name}": name, "{part_id}": NO_PART, "{load_id}": "load", "{file:path}": "a/b.range"}
+    for field, value in {**fields, "{queue}/{id:path}": "queue/set"}.items():
         template = template.replace(field, value)
     return f"{template}?queue={map}&job_set=nightly" if template.startswith("/v1/events") else template
 

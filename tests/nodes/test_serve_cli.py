@@ -93,7 +93,7 @@ def until_running(url: str, count: int) -> None:
 def test_a_pond_is_served_until_interrupted(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0") as (process, line):
         found = re.fullmatch(
-            r"serving pond at (http://127\.0\.0\.1:\d+) \(alone, 0 maps\); its routes: \1/docs\n", line
+            r"serving pond at (http://127\.0\.0\.1:\d+) \(alone, 0 maps\); its routes: \1/docs; gRPC: port \d+\n", line
         )
         assert found, line
         assert ask(found[1], "/readyz") == {"ready": True, "reasons": []}
@@ -133,10 +133,12 @@ def test_everything_can_be_said_in_a_file(tmp_path: Path) -> None:
     [port] = free_ports(1)
     (tmp_path / "node.toml").write_text(
         f'data = "elsewhere"\nport = {port}\nnodes = ["http://127.0.0.1:{port}"]\nmerge_interval = "100ms"\n'
+        'grpc_port = "off"\n'
     )
     with serving(tmp_path, "--config", "node.toml", "--json") as (_, line):
         assert json.loads(line) == {
             "url": f"http://127.0.0.1:{port}",
+            "grpc_port": None,
             "data": "elsewhere",
             "role": "primary",
             "maps": [],

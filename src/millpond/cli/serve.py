@@ -57,6 +57,9 @@ def serve(
     config: ConfigFile = None,
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port to listen on.", show_default="7433")] = None,
+    grpc_port: Annotated[
+        str | None, typer.Option("--grpc-port", help="Port for gRPC; off: none.", show_default="the one after --port")
+    ] = None,
     nodes: Annotated[
         list[str] | None,
         typer.Option("--nodes", metavar="URL,URL", help="All nodes of the pond, the primary first."),
@@ -82,7 +85,7 @@ def serve(
     from millpond.settings import load_settings, unknown_in_environment
 
     settings = load_settings(
-        config, said="command line", **_said(others), data=data, host=host, port=port,
+        config, said="command line", **_said(others), data=data, host=host, port=port, grpc_port=grpc_port,
         nodes=tuple(comma_list(nodes)) or None, url=url, tls_cert=tls_cert, tls_key=tls_key, log_level=log_level,
         access_log=access_log,
     )  # fmt: skip
@@ -142,10 +145,16 @@ def _announce(node: Node, *, as_json: bool) -> None:
 
     maps = [pond_map.name for pond_map in node.pond.maps()]
     if as_json:
-        console.print_json({"url": node.url, "data": node.settings.data, "role": node.role, "maps": maps})
+        grpc_port = None if node.settings.grpc_port == "off" else node.settings.grpc_port
+        console.print_json(
+            {"url": node.url, "grpc_port": grpc_port, "data": node.settings.data, "role": node.role, "maps": maps}
+        )
     else:
         count = f"{len(maps)} map{'' if len(maps) == 1 else 's'}"
-        console.say(f"serving {node.settings.data} at {node.url} ({node.role}, {count}); its routes: {node.url}/docs")
+        grpc = "" if node.settings.grpc_port == "off" else f"; gRPC: port {node.settings.grpc_port}"
+        console.say(
+            f"serving {node.settings.data} at {node.url} ({node.role}, {count}); its routes: {node.url}/docs{grpc}"
+        )
     sys.stdout.flush()
 
 

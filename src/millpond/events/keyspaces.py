@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.kernel.keyspace import REGISTRY, Scope
 
-__all__ = ("BATCH", "DUE", "HEAD", "PLACE", "SEGMENT", "SOURCE")
+__all__ = ("BATCH", "CLIENT", "CLIENT_DAY", "DUE", "HEAD", "PLACE", "QUEUE", "SEGMENT", "SOURCE")
 
 # A clone copies maps; the streams of a folder stay with the folder.
 _FOLDER = Scope.FOLDER
@@ -30,4 +30,14 @@ DUE = REGISTRY.register(
 )  # fmt: skip
 PLACE = REGISTRY.register(
     "events", "place", (), _FOLDER, "text", "the URL of the Redis with the streams, without its password"
+)  # fmt: skip
+QUEUE = REGISTRY.register(
+    "events", "queue", ("queue",), _FOLDER, "JSON", "a queue that jobs may be submitted to: its name and definition"
+)  # fmt: skip
+CLIENT = REGISTRY.register(
+    "events", "client", ("queue", "client id"), _FOLDER, "JSON",
+    "a job that was submitted with an id of the client: submitted again, it is the same job",
+)  # fmt: skip
+CLIENT_DAY = REGISTRY.register(
+    "events", "client_day", ("day", "queue", "client id"), _FOLDER, "nothing", "the day on which a client's id came"
 )  # fmt: skip

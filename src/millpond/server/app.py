@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI
+from starlette.types import Lifespan
 
+from millpond.errors import Unavailable
 from millpond.nodes.node import Node
 from millpond.server import metrics, pages
+from millpond.server.armada.serving import make_means, serving_grpc
+from millpond.server.armada.watching import Watching
+from millpond.server.connections import ConnectionLimits
 from millpond.server.lakefs.api import Api
 from millpond.server.lakefs.staging import StagedTogether
 from millpond.server.limits import GuardedRoute
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
-from millpond.server.routes import events, health, jobs, log, maps, nodes, questions, snapshots, uploads
+from millpond.server.routes import events, health, job_sets, jobs, log, maps, nodes, questions, snapshots, uploads
 from millpond.server.routes.table import ROUTES
 from millpond.server.same_map import check_incarnation
 from millpond.server.threads import thread_queue
@@ -27,7 +34,7 @@ from millpond.server.wire import ErrorResponse, add_error_handlers
 
 __all__ = ("make_app",)
 
-_ROUTES = (health, maps, uploads, questions, snapshots, events, log, jobs, nodes)
+_ROUTES = (health, maps, uploads, questions, snapshots, events, job_sets, log, jobs, nodes)
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
 
 
@@ -45,11 +52,13 @@ def make_app(node: Node) -> FastAPI:
         node.lookups.close()  # all requests have ended
 
     app = FastAPI(
-        title="Millpond node", version=version("millpond"), lifespan=lifespan, docs_url=None, redoc_url=None,
+        title="Millpond node", version=version("millpond"), docs_url=None, redoc_url=None,
+        lifespan=partial(_with_grpc, node, lifespan),
         openapi_url=None,
         summary="State that data pipelines need: uploads, maps, snapshots, questions, maintenance.",
     )  # fmt: skip
     app.state.node = node
+    app.state.begun, app.state.failed = threading.Event(), None
     app.state.memory = MemoryBudget(
         node.settings.max_request_memory, queued_max=node.settings.max_requests_queued,
         queue_seconds=node.settings.queue_timeout / 1000,
@@ -57,6 +66,9 @@ def make_app(node: Node) -> FastAPI:
     app.state.metrics = Metrics()
     app.state.metrics.show_memory(app.state.memory)
     app.state.metrics.show_long_polls(app.state)
+    app.state.watching = Watching(node.pond.events.store, node.pond.events.watchers, node.settings.max_watchers)
+    app.state.metrics.show_watchers(app.state.watching)
+    app.state.job_sets = make_means(node, app.state.watching, app.state.memory, app.state.metrics)
     add_error_handlers(app)
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
@@ -67,6 +79,23 @@ def make_app(node: Node) -> FastAPI:
     app.router.routes.insert(0, app.state.versions_api)
     app.openapi()  # routes are worked out when they are first asked for: here, rather than while requests wait
     return app
+
+
+@asynccontextmanager
+async def _with_grpc(node: Node, lifespan: Lifespan[FastAPI], app: FastAPI) -> AsyncIterator[None]:
+    """The lifespan, with gRPC served in it if there is a port; an error is left for whoever waits for the begin."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(lifespan(app))
+        if node.settings.grpc_port != "off":
+            connections_max = ConnectionLimits.of(node.settings).connections_max
+            served = serving_grpc(app.state.job_sets, int(node.settings.grpc_port), connections_max)
+            try:
+                await stack.enter_async_context(served)
+            except Unavailable as error:
+                app.state.failed = error
+                raise
+        app.state.begun.set()
+        yield
 
 
 def _listed(routers: list[APIRouter]) -> tuple[GuardedRoute, ...]:

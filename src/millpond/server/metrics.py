@@ -10,6 +10,7 @@
 | `millpond_requests_queued` | | requests that wait for memory |
 | `millpond_connections` | | connections that are open |
 | `millpond_long_polls` | | requests that wait for a change |
+| `millpond_watchers` | | watchers of event streams |
 | `millpond_upload_bytes_total` | | bytes of parts received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
 | `millpond_parts_queued`, `millpond_rows_queued` | map | entered, not merged yet |
@@ -51,6 +52,7 @@ from millpond.clock import Clock
 from millpond.errors import MillpondError
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.node import Node
+from millpond.server.armada.watching import Watching
 from millpond.server.connections import Connections
 from millpond.server.limits import GuardedRoute
 from millpond.server.memory import MemoryBudget
@@ -82,7 +84,7 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of parts received.", registry=self.registry)
-        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._known: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
 
     def count_refused(self, kind: str) -> None:
         """Count a request or a connection that was refused."""
@@ -106,6 +108,11 @@ class Metrics:
         """Show the number of long polls at every scrape; there are some while the application runs."""
         gauge = Gauge("millpond_long_polls", "Requests that wait for a change.", registry=self.registry)
         gauge.set_function(lambda: state.long_polls.count)
+
+    def show_watchers(self, watching: Watching) -> None:
+        """Show the number of watchers of events at every scrape."""
+        gauge = Gauge("millpond_watchers", "Watchers of event streams.", registry=self.registry)
+        gauge.set_function(lambda: watching.count)
 
     def counting(self, app: ASGIApp, clock: Clock) -> ASGIApp:
         """The application, counted."""
@@ -137,7 +144,13 @@ class Metrics:
 
         return counted
 
-    def _of(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+    def count_call(self, path: str, status: str, seconds: float) -> None:
+        """Count a call over gRPC, with the name of its status."""
+        requests, duration = self._of(path, "GRPC", status)
+        requests.inc()
+        duration.observe(seconds)
+
+    def _of(self, route: str, method: str, status: int | str) -> tuple[Counter, Histogram]:
         """The series of one kind of request: finding them by their labels takes longer than counting."""
         known = self._known.get((route, method, status))
         if known is None:

@@ -31,6 +31,8 @@ from millpond.nodes.node import Node, is_loopback
 from millpond.pond import open_pond
 from millpond.server.access import auditing
 from millpond.server.app import make_app
+from millpond.server.armada.serving import choose_port
+from millpond.server.armada.watching import Watching
 from millpond.server.at_once import answering_at_once
 from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.forwarded import behind_proxies
@@ -55,9 +57,9 @@ _LOG = logging.getLogger("millpond.server")
 class _Server(uvicorn.Server):
     """uvicorn, but a signal that stops it is no failure: the process goes on to close its pond."""
 
-    def __init__(self, config: uvicorn.Config, node: Node) -> None:
+    def __init__(self, config: uvicorn.Config, node: Node, watching: Watching) -> None:
         super().__init__(config)
-        self._node = node
+        self._node, self._watching = node, watching
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests finish; those that wait for something fail, because the node is stopping.
@@ -65,6 +67,7 @@ class _Server(uvicorn.Server):
         What can be continued later is cut off soon, see `transfers.py`.
         """
         _LOG.info("stopping")
+        self._watching.close()
         threading.Thread(target=self._node.stop, name="stop-node", daemon=True).start()
         patience = asyncio.get_running_loop().call_later(GRACE_SECONDS, cut_off, self.server_state.connections)
         try:
@@ -100,7 +103,10 @@ class Service:
         self._socket = _listen(settings)
         try:
             port = self._socket.getsockname()[1]
-            settings = settings.model_copy(update={"port": port, "url": settings.own_url(port)})
+            grpc_port = choose_port(settings, port)
+            settings = settings.model_copy(
+                update={"port": port, "url": settings.own_url(port), "grpc_port": grpc_port or "off"}
+            )
             _check_listed(settings)
             _check_certificate(settings)
             versions = VersionsPlace(settings.versions_space, settings.versions_objects, settings.bucket_config)
@@ -115,7 +121,7 @@ class Service:
             try:
                 self.node = Node(self._pond, settings, clock)
                 _check_access(self.node)
-                self._server = _Server(self._config(settings), self.node)
+                self._server = _Server(self._config(settings), self.node, self.app.state.watching)
             except BaseException:
                 self._pond.close()
                 raise
@@ -156,10 +162,12 @@ class Service:
         try:
             self._server.run(sockets=[self._socket])
         finally:
+            self.app.state.begun.set()
             self.node.stop()
             wait_ended(starter, "the start of the node")
-        if self._failed is not None:
-            raise self._failed
+        failed = self._failed or self.app.state.failed
+        if failed is not None:
+            raise failed
 
     def _start(self, ready: Callable[[], None] | None) -> None:
         try:
@@ -168,7 +176,8 @@ class Service:
             self._failed = error
             self._server.should_exit = True
             return
-        if ready is not None:
+        self.app.state.begun.wait()  # for gRPC listens when the event loop has begun
+        if ready is not None and not self._server.should_exit:
             ready()
 
     def stop(self) -> None:

@@ -64,15 +64,15 @@ STATUS_OF_KIND = {
 }  # fmt: skip
 RETRY_SECONDS = {
     "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "request_queue_full": 2,
-    "request_queue_slow": 2, "long_polls_full": 2, "node_starting": 1, "node_stopping": 1, "node_not_ready": 1,
-    "nodes_changing": 1,
+    "request_queue_slow": 2, "long_polls_full": 2, "watchers_full": 2, "node_starting": 1, "node_stopping": 1,
+    "node_not_ready": 1, "nodes_changing": 1,
 }  # fmt: skip
 """Error kinds that clients retry automatically, with the pause before the retry."""
 
 
 REFUSED = (401, 403, 413, 429)
 """Statuses of requests that are counted as refused."""
-OVERLOADED = ("request_memory_full", "request_queue_full", "request_queue_slow", "long_polls_full")
+OVERLOADED = ("request_memory_full", "request_queue_full", "request_queue_slow", "long_polls_full", "watchers_full")
 """Kinds of errors of status 503 that are counted as refused, too."""
 
 

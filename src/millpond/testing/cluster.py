@@ -40,6 +40,7 @@ READY_SECONDS = 90.0
 LOG_LINES_SHOWN = 60
 
 QUICK: dict[str, Any] = {
+    "grpc_port": "off",
     "merge_interval": "100ms",
     "replication_interval": "200ms",
     "condense_interval": "1h",

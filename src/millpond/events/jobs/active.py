@@ -1,0 +1,138 @@
+"""Active jobs: what the events of a stream say of jobs that have not ended.
+
+    submitted, queued ─▶ QUEUED ─▶ LEASED ─▶ PENDING ─▶ RUNNING ─▶ succeeded, failed, cancelled, preempted: forgotten
+                            ◀── lease_returned, lease_expired, a failure that is retried
+
+It is folded from the stream when it is wanted, from where the last one ended, and held for a while. So it never differs
+from the stream, and takes no row of its own.
+
+Invariants:
+* a job is active from its `submitted` or `queued` on, until an event ends it; other events begin no job;
+* all that is held is at most `HELD_JOBS_MAX` jobs, or one job set with at most `ACTIVE_JOBS_MAX`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from millpond.errors import Unavailable
+from millpond.events.jobs.submissions import JOB_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.events.event import Event
+    from millpond.events.names import StreamName
+    from millpond.events.protocol import StreamStore
+
+__all__ = ("ACTIVE_JOBS_MAX", "HELD_JOBS_MAX", "RETRYABLE", "ActiveJobs", "JobState", "fold")
+
+ACTIVE_JOBS_MAX = 1_000_000
+HELD_JOBS_MAX = 200_000
+HELD_STREAMS_MAX = 1_000
+RETRYABLE = "retryable"
+"""The header of a `failed` event that does not end its job: `true`."""
+
+
+class JobState(Enum):
+    """The state of a job that has not ended."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    PENDING = "pending"
+    RUNNING = "running"
+
+
+_BEGINS = frozenset(("submitted", "queued"))
+_ENDS = frozenset(("succeeded", "failed", "cancelled", "preempted"))
+_STATES = {
+    "submitted": JobState.QUEUED, "queued": JobState.QUEUED, "lease_returned": JobState.QUEUED,
+    "lease_expired": JobState.QUEUED, "leased": JobState.LEASED, "pending": JobState.PENDING,
+    "running": JobState.RUNNING,
+}  # fmt: skip
+
+
+def fold(jobs: dict[str, JobState], events: Iterable[Event]) -> None:
+    """Apply events to the active jobs."""
+    for event in events:
+        job_id = event.headers.get(JOB_ID)
+        if job_id is None or not (job_id in jobs or event.kind in _BEGINS):
+            continue
+        if event.kind == "failed" and event.headers.get(RETRYABLE) == "true":
+            jobs[job_id] = JobState.QUEUED
+        elif event.kind in _ENDS:
+            jobs.pop(job_id, None)
+        elif event.kind in _STATES:
+            jobs[job_id] = _STATES[event.kind]
+
+
+@dataclass(slots=True)
+class _Held:
+    after: int = 0
+    jobs: dict[str, JobState] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+
+
+class ActiveJobs:
+    """The active jobs of the streams of a store."""
+
+    def __init__(self, store: StreamStore) -> None:
+        self._store = store
+        self._held: OrderedDict[StreamName, _Held] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def of(self, stream: StreamName) -> Iterator[Mapping[str, JobState]]:
+        """The active jobs of a stream, as of now; changes that are decided by them take turns inside.
+
+        Raises:
+            Unavailable: there are too many.
+            Corrupt: what is stored is damaged.
+        """
+        with self._lock:
+            held = self._held.setdefault(stream, _Held())
+            self._held.move_to_end(stream)
+            held.users += 1
+        try:
+            with held.lock:
+                self._read_on(stream, held)
+                yield held.jobs
+        finally:
+            with self._lock:
+                held.users -= 1
+                self._let_go()
+
+    def _read_on(self, stream: StreamName, held: _Held) -> None:
+        index = self._store.index(stream)
+        if index is None or index.last_id < held.after:
+            held.after = 0
+            held.jobs.clear()
+        page = self._store.read(stream, held.after)
+        while page.events:
+            fold(held.jobs, page.events)
+            held.after = page.after
+            if len(held.jobs) > ACTIVE_JOBS_MAX:
+                held.after = 0
+                held.jobs = {}
+                raise Unavailable(
+                    "the job set has too many active jobs", kind="job_set_large", job_set=stream.job_set,
+                    jobs_max=ACTIVE_JOBS_MAX, hint="use several job sets",
+                )  # fmt: skip
+            page = self._store.read(stream, held.after)
+
+    def _let_go(self) -> None:
+        """Forget the streams that were wanted longest ago, while there is too much."""
+        total = sum(len(held.jobs) for held in self._held.values())
+        for stream, held in list(self._held.items())[:-1]:
+            if total <= HELD_JOBS_MAX and len(self._held) <= HELD_STREAMS_MAX:
+                return
+            if not held.users:
+                total -= len(held.jobs)
+                del self._held[stream]

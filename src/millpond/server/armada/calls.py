@@ -1,0 +1,250 @@
+"""One call: its caller, its right, its room, its work in a thread, its status, its line of the audit log.
+
+    bytes ─▶ caller ─▶ turn of the token ─▶ room ─▶ message ─▶ handler, which checks the right ─▶ bytes
+      errors of any step ─▶ status, with the error's kind in the trailing metadata
+
+Rights are checked by the handlers, for only the message names the queue. Nothing is done before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import math
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import grpc
+from anyio.to_thread import run_sync
+from google.protobuf.message import DecodeError, Message
+
+from millpond.errors import Closed, Denied, Invalid, MillpondError, Unavailable
+from millpond.nodes.tokens import ANYBODY, Caller
+from millpond.server.armada.status import KIND_KEY, details_of, grpc_status
+from millpond.server.wire import status_of, understood
+
+if TYPE_CHECKING:
+    from millpond.events.events import Events
+    from millpond.events.jobs.active import ActiveJobs
+    from millpond.events.jobs.queues import Queues
+    from millpond.events.jobs.submissions import Submissions
+    from millpond.nodes.node import Node
+    from millpond.server.armada.watching import Watching
+    from millpond.server.memory import MemoryBudget
+    from millpond.server.metrics import Metrics
+
+__all__ = ("Call", "Means", "Method", "caller_in_metadata", "streaming", "unary")
+
+_MESSAGE_MEMORY = 3
+"""A message takes about so many times its bytes: the bytes, the message, and what is stored of it."""
+
+M = TypeVar("M", bound=Message)
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+@dataclass(slots=True)
+class Means:
+    """The means of the services of a node."""
+
+    node: Node
+    events: Events
+    queues: Queues
+    submissions: Submissions
+    active: ActiveJobs
+    watching: Watching
+    memory: MemoryBudget
+    metrics: Metrics
+    calls_max: int
+    calls: int = 0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count a call that is worked on.
+
+        Raises:
+            Unavailable: there are as many as there may be.
+        """
+        if self.calls >= self.calls_max:
+            raise Unavailable(
+                "the node works on as many calls as it may", kind="calls_full", calls_max=self.calls_max,
+                hint="send it again in a moment",
+            )  # fmt: skip
+        self.calls += 1
+        try:
+            yield
+        finally:
+            self.calls -= 1
+
+    def need_queue(self, name: str) -> None:
+        """Insist that a queue is there: created, or with a stream.
+
+        Raises:
+            NotFound: it is not.
+        """
+        if not self.events.store.streams(name, limit=1):
+            self.queues.get(name)
+
+
+@dataclass(slots=True)
+class Call:
+    """One call, as its handler sees it. What it notes stands in the line of the audit log."""
+
+    means: Means
+    path: str
+    caller: Caller = ANYBODY
+    metadata: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def user(self) -> str:
+        """The name of the caller, as events name it; empty where nobody has a name."""
+        return "" if self.caller is ANYBODY else self.caller.name
+
+
+Handler: TypeAlias = Callable[[Call, M], Message]
+StreamHandler: TypeAlias = Callable[[Call, M], AsyncGenerator[bytes, None]]
+
+
+def caller_in_metadata(node: Node, authorization: str) -> Caller:
+    """The caller of a call: of a bearer's token, or of a token's name and the token, as basic authentication has it.
+
+    Raises: `Denied`; as `Tokens.caller`.
+    """
+    scheme, _, credentials = authorization.partition(" ")
+    if scheme.lower() != "basic" or not node.tokens.wanted():
+        return node.tokens.caller(credentials if scheme.lower() == "bearer" else None)
+    try:
+        name, _, token = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        name, token = "", ""
+    caller = node.tokens.caller(token)
+    if caller.name != name:
+        raise Denied("this token is not known here", kind="token_unknown", hint="the user is the name of the token")
+    return caller
+
+
+def unary(means: Means, path: str, message: type[M], handler: Handler[M], *, audited: bool) -> Method:
+    """A method with one request and one response, whose handler runs in a thread."""
+
+    async def behaviour(request: bytes, context: Context) -> bytes:
+        call = Call(means, path)
+        began = means.node.clock.monotonic()
+        error: MillpondError | None = None
+        status = 499  # the caller went away
+        try:
+            with means.working():
+                response = await _answered(call, context, request, message, handler)
+            status = 200
+        except Exception as raised:
+            error = _known(means, raised)
+            status = status_of(error)
+        finally:
+            if audited:
+                name = None if call.caller is ANYBODY else call.caller.name
+                means.node.audit.write(name, "GRPC", path, status, **call.notes)
+        _count(call, began, error)
+        if error is not None:
+            await _abort(call, context, error)
+        return response
+
+    return grpc.unary_unary_rpc_method_handler(behaviour)
+
+
+async def _answered(call: Call, context: Context, request: bytes, message: type[M], handler: Handler[M]) -> bytes:
+    _admit(call, context)
+    with call.means.memory.room() as room:
+        room.need(_MESSAGE_MEMORY * len(request))
+        return await run_sync(lambda: handler(call, _parsed(message, request)).SerializeToString())
+
+
+def streaming(means: Means, path: str, message: type[M], handler: StreamHandler[M]) -> Method:
+    """A method with one request and many responses, each sent before the next is made.
+
+    A client that takes nothing for `read_timeout` is disconnected; it may come again with its last id.
+    """
+
+    async def behaviour(request: bytes, context: Context) -> None:
+        call = Call(means, path)
+        began = means.node.clock.monotonic()
+        error: MillpondError | None = None
+        try:
+            _admit(call, context)
+            async with aclosing(handler(call, _parsed(message, request))) as responses:
+                async for response in responses:
+                    await _send(means, context, response)
+        except Exception as raised:
+            error = _known(means, raised)
+        _count(call, began, error)
+        if error is not None:
+            await _abort(call, context, error)
+
+    return grpc.unary_stream_rpc_method_handler(behaviour)
+
+
+async def _send(means: Means, context: Context, response: bytes) -> None:
+    seconds = means.node.settings.read_timeout / 1000
+    try:
+        async with asyncio.timeout(seconds):
+            await context.write(response)
+    except TimeoutError:
+        raise Unavailable(
+            "the watcher takes nothing", kind="watcher_stalled", seconds=seconds,
+            hint="watch again from the last id, and read what comes",
+        ) from None  # fmt: skip
+
+
+def _admit(call: Call, context: Context) -> None:
+    """Find out who calls, and count the call towards the limit of the token.
+
+    Raises: `Denied`; `Unavailable`, kind `rate_limited`, or while the node is stopping.
+    """
+    node = call.means.node
+    call.metadata = {
+        key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)
+    }  # fmt: skip
+    call.caller = caller_in_metadata(node, call.metadata.get("authorization", ""))
+    if node.stopping:
+        raise Unavailable("the node is stopping", kind="node_stopping", hint="send it again in a moment")
+    if call.caller is ANYBODY:
+        return
+    seconds = node.rate_limits.take(call.caller.name)
+    if seconds > 0:
+        raise Unavailable(
+            "the token sends more requests than it may", kind="rate_limited", token=call.caller.name,
+            per_second=node.rate_limits.per_second, retry_after=math.ceil(seconds),
+            hint="wait a moment, or raise token_requests_per_second",
+        )  # fmt: skip
+
+
+def _parsed(message: type[M], request: bytes) -> M:
+    try:
+        return message.FromString(request)
+    except DecodeError as error:
+        raise Invalid(
+            "the request is not understood", kind="request_invalid", reason="the bytes are no such message",
+            hint="send the message of this method",
+        ) from error  # fmt: skip
+
+
+def _known(means: Means, raised: Exception) -> MillpondError:
+    error = understood(raised)
+    if isinstance(error, Closed) and means.node.stopping:
+        return Unavailable("the node is stopping", kind="node_stopping", hint="send it again in a moment")
+    return error
+
+
+def _count(call: Call, began: float, error: MillpondError | None) -> None:
+    means = call.means
+    status = "OK" if error is None else grpc_status(error).name
+    means.metrics.count_call(call.path, status, means.node.clock.monotonic() - began)
+    if status in ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "UNAUTHENTICATED") and error is not None:
+        means.metrics.count_refused(error.kind)
+
+
+async def _abort(call: Call, context: Context, error: MillpondError) -> None:
+    details = details_of(error, call.means.node.pond.folder)
+    await context.abort(grpc_status(error), details, ((KIND_KEY, error.kind),))

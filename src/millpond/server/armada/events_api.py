@@ -1,0 +1,178 @@
+"""`api.Event`: the events of a job set, from any id on, up to now or for ever.
+
+A client of Millpond sends the metadata `millpond-watch: all`, and gets events of every kind as they are stored, and
+markers: when it has everything that was stored, when there was nothing for a while, when events have expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anyio.to_thread import run_sync
+from google.protobuf.empty_pb2 import Empty
+
+from millpond.errors import NotFound
+from millpond.events.ids import format_id, parse_id
+from millpond.events.names import StreamName
+from millpond.server.armada.calls import Call, Means, Method, streaming, unary
+from millpond.server.armada.messages import marker, plain_message, stored_message
+from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.shown import shown
+
+if TYPE_CHECKING:
+    from millpond.nodes.tokens import Caller
+    from millpond.server.armada.watching import Encode, Slice
+
+__all__ = (
+    "WATCH_ALL",
+    "WATCH_KEY",
+    "Forms",
+    "JobSetQuery",
+    "Place",
+    "event_methods",
+    "find_place",
+    "messages",
+    "serving",
+)
+
+WATCH_KEY, WATCH_ALL = "millpond-watch", "all"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSetQuery:
+    """A question for the events of a stream: from behind an id, `watch` for ever, an error where there is none."""
+
+    stream: StreamName
+    after: str = ""
+    watch: bool = False
+    error_if_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a stream to read from, and the last id that it had when the question came."""
+
+    stream: StreamName
+    after: int
+    last_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The forms of what a watcher is sent: of events, and of markers where its client understands them."""
+
+    encode: Encode
+    marker: Callable[[str, pb.Marker], bytes] | None = None
+
+
+_PLAIN, _ALL = Forms(plain_message), Forms(stored_message, marker)
+
+
+async def find_place(means: Means, caller: Caller, query: JobSetQuery) -> Place:
+    """The place that a question is about.
+
+    Raises:
+        Denied: the caller may not watch it.
+        NotFound: the queue is not there, or the job set has no events and the query wants an error then.
+        Invalid: a name or the id is not understood.
+    """
+    stream = query.stream.check()
+    caller.need_stream("watch", stream.queue, stream.job_set)
+    after = parse_id(query.after)
+    return Place(stream, after, await run_sync(_last_id, means, stream, query.error_if_missing))
+
+
+def _last_id(means: Means, stream: StreamName, error_if_missing: bool) -> int:
+    """The last id of a stream, which was looked for where it must be."""
+    index = means.events.store.index(stream)
+    if index is None:
+        means.need_queue(stream.queue)
+    if error_if_missing and (index is None or not index.count):
+        raise NotFound(
+            "there is no such job set", kind="job_set_not_found", queue=shown(stream.queue),
+            job_set=shown(stream.job_set), hint="it begins with its first event; without errorIfMissing it may come",
+        )  # fmt: skip
+    return 0 if index is None else index.last_id
+
+
+async def messages(means: Means, place: Place, forms: Forms, *, watch: bool) -> AsyncGenerator[bytes, None]:
+    """The messages of a stream from a place on, each to be sent before the next is taken.
+
+    Raises:
+        Unavailable: there are too many watchers, or the node is stopping.
+    """
+    with means.watching.entered():
+        async with aclosing(_live(means, place, forms) if watch else _stored(means, place, forms)) as sent:
+            async for message in sent:
+                yield message
+
+
+async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[bytes, None]:
+    after = place.after
+    while after < place.last_id:
+        found = await means.watching.read(place.stream, after)
+        if found.gap and forms.marker is not None:
+            yield forms.marker(format_id(after), pb.Marker.GAP)
+        for message in found.encoded(forms.encode):
+            yield message
+        if not found.events:
+            return
+        after = found.after
+
+
+async def _live(means: Means, place: Place, forms: Forms) -> AsyncGenerator[bytes, None]:
+    after = place.after
+    async with aclosing(means.watching.slices(place.stream, after)) as slices:
+        async for found in slices:
+            if forms.marker is not None:
+                for which in _markers(found):
+                    yield forms.marker(format_id(after), which)
+            if found is not None:
+                for message in found.encoded(forms.encode):
+                    yield message
+                after = found.after
+
+
+def _markers(found: Slice | None) -> list[pb.Marker]:
+    """The markers that come before the events of a slice."""
+    if found is None:
+        return [pb.Marker.ALIVE]
+    gap = [pb.Marker.GAP] if found.gap else []
+    return gap if found.events else [*gap, pb.Marker.CAUGHT_UP]
+
+
+def event_methods(means: Means) -> dict[str, Method]:
+    """The methods of `api.Event`."""
+    path = "/api.Event"
+
+    def get_job_set_events(call: Call, request: pb.JobSetRequest) -> AsyncGenerator[bytes, None]:
+        stream = StreamName(request.queue, request.id)
+        query = JobSetQuery(stream, request.from_message_id, request.watch, request.errorIfMissing)
+        return _found(call, query)
+
+    def watch(call: Call, request: pb.WatchRequest) -> AsyncGenerator[bytes, None]:
+        stream = StreamName(request.queue, request.job_set_id)
+        query = JobSetQuery(stream, request.from_id, watch=True, error_if_missing=True)
+        return _found(call, query)
+
+    return {
+        "GetJobSetEvents": streaming(means, f"{path}/GetJobSetEvents", pb.JobSetRequest, get_job_set_events),
+        "Watch": streaming(means, f"{path}/Watch", pb.WatchRequest, watch),
+        "Health": unary(means, f"{path}/Health", Empty, serving, audited=False),
+    }
+
+
+async def _found(call: Call, query: JobSetQuery) -> AsyncGenerator[bytes, None]:
+    place = await find_place(call.means, call.caller, query)
+    forms = _ALL if call.metadata.get(WATCH_KEY) == WATCH_ALL else _PLAIN
+    async with aclosing(messages(call.means, place, forms, watch=query.watch)) as found:
+        async for message in found:
+            yield message
+
+
+def serving(_call: Call, _request: Empty) -> pb.HealthCheckResponse:
+    """The health of a service: it answers, so it serves."""
+    return pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVING)

@@ -1,0 +1,218 @@
+"""`api.Submit`: jobs are submitted, cancelled, preempted and given other priorities: each appends to the job set.
+
+Each changes what the stream says, and nothing else. A job that has ended, or is not in the job set, is left as it is.
+The reason of a cancellation is in the audit log, not in the events: those who watch a job set need not know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.empty_pb2 import Empty
+
+from millpond.errors import Denied, Invalid, NotFound
+from millpond.events.event import BATCH_EVENTS_MAX, EventBatch, NewEvent
+from millpond.events.jobs.active import JobState
+from millpond.events.jobs.submissions import NewJob
+from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
+from millpond.server.armada.calls import Call, Means, Method, unary
+from millpond.server.armada.events_api import serving
+from millpond.server.armada.messages import job_event
+from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.shown import shown
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+__all__ = ("job_methods",)
+
+CLIENT_ID_CHARS_MAX = 100
+JOBS_MAX = BATCH_EVENTS_MAX // 2
+"""Jobs of one submission: their events are one batch."""
+POD_SPEC_BYTES_MAX = 65_535
+REASON_BYTES_MAX = 50
+_PER_BATCH = 20_000
+_FILTERS = {
+    pb.JobState.QUEUED: {JobState.QUEUED},
+    pb.JobState.PENDING: {JobState.LEASED, JobState.PENDING},
+    pb.JobState.RUNNING: {JobState.RUNNING},
+}
+
+
+def job_methods(means: Means) -> dict[str, Method]:
+    """The methods of jobs."""
+    path = "/api.Submit"
+    return {
+        "SubmitJobs": unary(means, f"{path}/SubmitJobs", pb.JobSubmitRequest, _submit, audited=True),
+        "CancelJobs": unary(means, f"{path}/CancelJobs", pb.JobCancelRequest, _cancel, audited=True),
+        "CancelJobSet": unary(means, f"{path}/CancelJobSet", pb.JobSetCancelRequest, _cancel_set, audited=True),
+        "ReprioritizeJobs": unary(
+            means, f"{path}/ReprioritizeJobs", pb.JobReprioritizeRequest, _reprioritize, audited=True
+        ),
+        "PreemptJobs": unary(means, f"{path}/PreemptJobs", pb.JobPreemptRequest, _preempt, audited=True),
+        "Health": unary(means, f"{path}/Health", Empty, serving, audited=False),
+    }
+
+
+# -- submissions --------------------------------------------------------------------------------------
+
+
+def _submit(call: Call, request: pb.JobSubmitRequest) -> pb.JobSubmitResponse:
+    stream = _stream(call, request.queue, request.job_set_id)
+    try:
+        call.means.queues.get(stream.queue)
+    except NotFound as error:
+        # The status that clients know for it.
+        raise Denied(
+            "there is no such queue", kind="queue_not_created", queue=shown(stream.queue), hint="create it first"
+        ) from error
+    if len(request.job_request_items) > JOBS_MAX:
+        raise Invalid(
+            "the submission has too many jobs", kind="submission_size", jobs=len(request.job_request_items),
+            jobs_max=JOBS_MAX, hint="submit fewer at once",
+        )  # fmt: skip
+    now_ms = call.means.node.clock.now_ms()
+    jobs = [_new_job(item, place, now_ms, call.user) for place, item in enumerate(request.job_request_items)]
+    ids = call.means.submissions.submit(stream, jobs)
+    call.notes["jobs"] = len(ids)
+    response = pb.JobSubmitResponse()
+    for job_id in ids:
+        response.job_response_items.add(job_id=job_id)
+    return response
+
+
+def _new_job(item: pb.JobSubmitRequestItem, place: int, now_ms: int, owner: str) -> NewJob:
+    _check_item(item, place)
+    job = pb.Job(
+        priority=item.priority, pod_spec=item.pod_spec if item.HasField("pod_spec") else item.pod_specs[0],
+        namespace=item.namespace, labels=item.labels, annotations=item.annotations,
+        required_node_labels=item.required_node_labels, client_id=item.client_id, ingress=item.ingress,
+        services=item.services, scheduler=item.scheduler, owner=owner,
+    )  # fmt: skip
+    submitted = pb.Submitted(job=job)
+
+    def events(job_id: str) -> Sequence[NewEvent]:
+        return job_event("submitted", job_id, now_ms, submitted), job_event("queued", job_id, now_ms)
+
+    return NewJob(events, item.client_id)
+
+
+def _check_item(item: pb.JobSubmitRequestItem, place: int) -> None:
+    specs = len(item.pod_specs) + item.HasField("pod_spec")
+    size = sum(map(len, item.pod_specs)) + len(item.pod_spec)
+    problem = None
+    if specs != 1:
+        problem = f"it has {specs} pod specs, and needs one"
+    elif size > POD_SPEC_BYTES_MAX:
+        problem = f"its pod spec has {size} bytes, and at most {POD_SPEC_BYTES_MAX} are taken"
+    elif not item.namespace:
+        problem = "it has no namespace"
+    elif len(item.client_id) > CLIENT_ID_CHARS_MAX:
+        problem = f"its client id has more than {CLIENT_ID_CHARS_MAX} characters"
+    if problem is not None:
+        raise Invalid(f"a job cannot be submitted: {problem}", kind="job_invalid", place=place)
+
+
+# -- changes of active jobs ---------------------------------------------------------------------------
+
+
+def _cancel(call: Call, request: pb.JobCancelRequest) -> pb.CancellationResult:
+    stream = _stream(call, request.queue, request.job_set_id)
+    _check_reason(call, request.reason)
+    wanted = [*request.job_ids, *([request.job_id] if request.job_id else [])]
+    change = pb.Cancellation(requestor=call.user)
+    cancelled = _append(call, stream, wanted or None, ("cancelling", "cancelled"), change)
+    return pb.CancellationResult(cancelled_ids=cancelled)
+
+
+def _cancel_set(call: Call, request: pb.JobSetCancelRequest) -> Empty:
+    stream = _stream(call, request.queue, request.job_set_id)
+    _check_reason(call, request.reason)
+    states = _states(request.filter.states)
+    change = pb.Cancellation(requestor=call.user)
+    _append(call, stream, None, ("cancelling", "cancelled"), change, lambda state: state in states)
+    return Empty()
+
+
+def _states(filtered: Iterable[Any]) -> set[JobState]:
+    """The states of a filter; all of them where it names none."""
+    wanted = set(filtered)
+    unknown = wanted - set(_FILTERS)
+    if unknown or (pb.JobState.PENDING in wanted) != (pb.JobState.RUNNING in wanted):
+        raise Invalid(
+            "the filter of states is not understood", kind="job_states", states=", ".join(map(str, sorted(wanted))),
+            hint="QUEUED, or PENDING and RUNNING together, or all three",
+        )  # fmt: skip
+    return {state for name in wanted or set(_FILTERS) for state in _FILTERS[name]}
+
+
+def _reprioritize(call: Call, request: pb.JobReprioritizeRequest) -> pb.JobReprioritizeResponse:
+    stream = _stream(call, request.queue, request.job_set_id)
+    change = pb.Reprioritization(new_priority=request.new_priority, requestor=call.user)
+    wanted = list(request.job_ids) or None
+    changed = set(_append(call, stream, wanted, ("reprioritizing", "reprioritized"), change))
+    if wanted is None:
+        return pb.JobReprioritizeResponse(reprioritization_results={f"all jobs in job set {stream.job_set}": ""})
+    return pb.JobReprioritizeResponse(reprioritization_results=_results(wanted, changed))
+
+
+def _preempt(call: Call, request: pb.JobPreemptRequest) -> pb.PreemptionResult:
+    stream = _stream(call, request.queue, request.job_set_id)
+    _check_reason(call, request.reason)
+    wanted = list(request.job_ids)
+    change = pb.Cancellation(requestor=call.user)
+    ended = pb.Preempted(requestor=call.user)
+    preempted = set(_append(call, stream, wanted, ("preempting", "preempted"), change, last=ended))
+    return pb.PreemptionResult(preemption_results=_results(wanted, preempted))
+
+
+def _results(wanted: Iterable[str], changed: set[str]) -> Mapping[str, str]:
+    return {job_id: "" if job_id in changed else "the job is not active in the job set" for job_id in wanted}
+
+
+def _append(
+    call: Call, stream: StreamName, wanted: Sequence[str] | None, kinds: tuple[str, str], change: Message,
+    of_state: Callable[[JobState], bool] = lambda _: True, *, last: Message | None = None,
+) -> list[str]:  # fmt: skip
+    """Append two events for each active job of some, or of all in a state; the jobs."""
+    means = call.means
+    means.need_queue(stream.queue)
+    with means.active.of(stream) as active:
+        chosen = active if wanted is None else dict.fromkeys(job_id for job_id in wanted if job_id in active)
+        jobs = [job_id for job_id in chosen if of_state(active[job_id])]
+        now_ms = means.node.clock.now_ms()
+        first, second = kinds
+        for start in range(0, len(jobs), _PER_BATCH):
+            events: list[NewEvent] = []
+            for job_id in jobs[start : start + _PER_BATCH]:
+                events.append(job_event(first, job_id, now_ms, change))
+                events.append(job_event(second, job_id, now_ms, last or change))
+            means.events.store.append([EventBatch(stream, events)])
+    call.notes["jobs"] = len(jobs)
+    return jobs
+
+
+def _stream(call: Call, queue: str, job_set: str) -> StreamName:
+    """The stream of a request, to which the caller may append.
+
+    Raises: `Invalid`, `Denied`.
+    """
+    if not queue or not job_set or len(job_set) > JOB_SET_CHARS_MAX:
+        raise Invalid(
+            "a queue and a job set are named", kind="job_set_name", queue=shown(queue), job_set=shown(job_set),
+            chars_max=JOB_SET_CHARS_MAX,
+        )  # fmt: skip
+    stream = StreamName(queue, job_set).check()
+    call.notes |= {"queue": shown(queue), "job_set": shown(job_set)}
+    call.caller.need_stream("append", queue, job_set)
+    return stream
+
+
+def _check_reason(call: Call, reason: str) -> None:
+    if len(reason.encode()) > REASON_BYTES_MAX:
+        raise Invalid(
+            "the reason is too long", kind="job_reason", bytes=len(reason.encode()), bytes_max=REASON_BYTES_MAX
+        )
+    if reason:
+        call.notes["reason"] = reason

@@ -1,0 +1,163 @@
+"""The gRPC server of a node: it lives in the event loop of the HTTP server, begins after it and ends before it.
+
+    port checked ─▶ event loop begins ─▶ server begins ─▶ … ─▶ no new calls, watchers let go ─▶ calls end ─▶ server ends
+
+Certificate, key and tokens are those of HTTP. Each limit has a name:
+
+| limit | |
+|---|---|
+| `max_connections` | connections that are open; one more is closed at once |
+| `max_watchers` | watchers, over gRPC and HTTP together |
+| `CALLS_MAX` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
+| `MESSAGE_BYTES_MAX` | a message to the node; requests together take `max_request_memory` |
+| `read_timeout` | a watcher that takes nothing for so long is disconnected |
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from millpond.errors import Unavailable
+from millpond.events.jobs.active import ActiveJobs
+from millpond.events.jobs.queues import Queues
+from millpond.events.jobs.submissions import Submissions
+from millpond.server.armada.calls import Means
+from millpond.server.armada.events_api import event_methods
+from millpond.server.armada.jobs_api import job_methods
+from millpond.server.armada.queues_api import queue_methods
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.armada.watching import Watching
+    from millpond.server.memory import MemoryBudget
+    from millpond.server.metrics import Metrics
+    from millpond.settings import Settings
+
+__all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "make_means", "serving_grpc")
+
+MESSAGE_BYTES_MAX = 16 << 20
+METADATA_BYTES_MAX = 16 << 10
+SERVICES = ("api.Event", "api.QueueService", "api.Submit")
+_KEEPALIVE: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", 120_000), ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.max_connection_idle_ms", 300_000), ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000), ("grpc.server_handshake_timeout_ms", 15_000),
+)  # fmt: skip
+"""A client may ask for a sign of life every ten seconds; a connection that gives none for 140 is closed."""
+_LOG = logging.getLogger("millpond.server")
+
+
+def choose_port(settings: Settings, http_port: int) -> int | None:
+    """The port for gRPC, which was free a moment ago; None for none.
+
+    Raises:
+        Unavailable: a port that was asked for is in use.
+    """
+    if settings.grpc_port == "off":
+        return None
+    by_default = settings.grpc_port == "auto"
+    port = settings.grpc_port if isinstance(settings.grpc_port, int) else http_port + 1 if settings.port else 0
+    try:
+        return _free(settings.host, port)
+    except OSError as error:
+        if not by_default:
+            in_use = error.errno == errno.EADDRINUSE
+            raise Unavailable(
+                "the port for gRPC is in use" if in_use else "the node cannot listen there", kind="grpc_port_in_use",
+                host=settings.host, port=port, hint="choose another --grpc-port",
+            ) from error  # fmt: skip
+        _LOG.warning("no gRPC: port %s is taken. --grpc-port names another, or says off", port)
+        return None
+
+
+def _free(host: str, port: int) -> int:
+    if port > 65_535:
+        raise OSError(errno.EADDRINUSE, "there is no such port")
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        found: int = probe.getsockname()[1]
+        return found
+
+
+def make_means(node: Node, watching: Watching, memory: MemoryBudget, metrics: Metrics) -> Means:
+    """The means of the services: the streams and the space of a node's pond."""
+    pond, settings = node.pond, node.settings
+    store = pond.events.store
+    return Means(
+        node, pond.events, Queues(pond.space), Submissions(pond.space, store, node.clock), ActiveJobs(store), watching,
+        memory, metrics, calls_max=settings.threads + settings.max_requests_queued,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIterator[None]:
+    """Serve until the context ends, on the event loop that runs.
+
+    Raises:
+        Unavailable: the port was taken meanwhile.
+    """
+    settings = means.node.settings
+    server = grpc.aio.server(options=_options(settings, connections_max), maximum_concurrent_rpcs=_rpcs_max(means))
+    states = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(states, server)
+    server.add_generic_rpc_handlers(_services(means))
+    _listen(server, settings, port)
+    await server.start()
+    for service in ("", *SERVICES):
+        await states.set(service, health_pb2.HealthCheckResponse.SERVING)
+    try:
+        yield
+    finally:
+        await states.enter_graceful_shutdown()
+        await server.stop(max(1.0, settings.shutdown_timeout / 1000))
+
+
+def _services(means: Means) -> tuple[grpc.GenericRpcHandler, ...]:
+    methods = {
+        "api.Event": event_methods(means),
+        "api.QueueService": queue_methods(means, "api.QueueService"),
+        "api.Submit": {**queue_methods(means, "api.Submit"), **job_methods(means)},
+    }
+    return tuple(grpc.method_handlers_generic_handler(service, handlers) for service, handlers in methods.items())
+
+
+def _rpcs_max(means: Means) -> int:
+    """All calls together: more than each limit lets through, so that each one answers with its name."""
+    return 2 * (means.calls_max + means.node.settings.max_watchers)
+
+
+def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
+    return [
+        *_KEEPALIVE,
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+        ("grpc.max_allowed_incoming_connections", connections_max),
+    ]
+
+
+def _listen(server: grpc.aio.Server, settings: Settings, port: int) -> None:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    try:
+        if settings.secure:
+            pair = Path(settings.tls_key).read_bytes(), Path(settings.tls_cert).read_bytes()
+            server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([pair]))
+        else:
+            server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        raise Unavailable(
+            "the port for gRPC is in use", kind="grpc_port_in_use", host=settings.host, port=port,
+            hint="choose another --grpc-port",
+        ) from error  # fmt: skip

@@ -1,0 +1,203 @@
+"""Watchers over the network: what each is sent, in slices that all share.
+
+    store ─▶ reads, one for all who want the same ─▶ slices, held for a while ─▶ watcher ─▶ its client
+    `events/watchers.py`, which follows all streams with one thread ─▶ slices ─▶ the watchers at the end of a stream
+
+A watcher takes a slice, sends it, and takes the next one after its last id. So a slow client slows nobody, and holds
+one slice; and an event becomes a message once, for all watchers.
+
+Invariants:
+* a watcher gets exactly the events after its id, in order, each once: slices are what the store has, and never change;
+* at most `watchers_max` watchers; at most `READS_MAX` reads of history at once; slices of at most `HELD_BYTES_MAX` are
+  held, besides those that are being sent;
+* when the watching is closed, or the store fails, each watcher gets the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from anyio.to_thread import run_sync
+
+from millpond.errors import Closed, MillpondError, Unavailable
+from millpond.events.ids import parse_id
+
+if TYPE_CHECKING:
+    from millpond.events.event import Event
+    from millpond.events.names import StreamName
+    from millpond.events.protocol import StreamStore
+    from millpond.events.watchers import Watch, Watchers
+
+__all__ = ("ALIVE_SECONDS", "HELD_BYTES_MAX", "READS_MAX", "SLICE_BYTES", "Encode", "Slice", "Watching")
+
+ALIVE_SECONDS = 10.0
+"""A watcher to whom nothing is sent for so long hears of it, if its client understands that."""
+SLICE_BYTES = 64 << 10
+READ_BYTES = 1 << 20
+HELD_BYTES_MAX = 32 << 20
+READS_MAX = 4
+_EVENT_BYTES = 200
+"""The memory of an event besides its payload, about."""
+
+Encode: TypeAlias = "Callable[[StreamName, Event], bytes | None]"
+
+
+@dataclass(eq=False, slots=True)
+class Slice:
+    """Consecutive events of a stream, up to `SLICE_BYTES` or one; `after` is the place behind them.
+
+    `gap`: events before these have expired.
+    """
+
+    stream: StreamName
+    events: list[Event]
+    after: int
+    gap: bool = False
+    size: int = 0
+    _encoded: dict[Encode, list[bytes]] = field(default_factory=dict)
+
+    def encoded(self, encode: Encode) -> list[bytes]:
+        """The messages of its events, made once for all watchers; those that are None are left out."""
+        made = self._encoded.get(encode)
+        if made is None:
+            messages = (encode(self.stream, event) for event in self.events)
+            made = self._encoded[encode] = [message for message in messages if message is not None]
+        return made
+
+
+class Watching:
+    """The watchers of a node, over those of its streams. Used by its event loop alone."""
+
+    def __init__(self, store: StreamStore, watchers: Watchers, watchers_max: int) -> None:
+        self._store, self._watchers, self._watchers_max = store, watchers, watchers_max
+        self.count = 0
+        self._slices: OrderedDict[tuple[StreamName, int], Slice] = OrderedDict()
+        self._held_bytes = 0
+        self._reading: dict[tuple[StreamName, int], asyncio.Task[Slice]] = {}
+        self._reads = asyncio.Semaphore(READS_MAX)
+        self._closed: MillpondError | None = None
+
+    def check_room(self) -> None:
+        """Insist that one more watcher may enter.
+
+        Raises:
+            Unavailable: there are as many as there may be, or the node is stopping.
+        """
+        if self._closed is not None:
+            raise self._closed
+        if self.count >= self._watchers_max:
+            raise Unavailable(
+                "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._watchers_max,
+                hint="watch again in a moment, or raise max_watchers",
+            )  # fmt: skip
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Count a watcher.
+
+        Raises: as `check_room`.
+        """
+        self.check_room()
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+
+    def close(self) -> None:
+        """Let all watchers go, now and later."""
+        self._closed = Unavailable("the node is stopping", kind="node_stopping", hint="watch again from the last id")
+        self._watchers.close()
+
+    async def slices(self, stream: StreamName, after: int) -> AsyncGenerator[Slice | None, None]:
+        """The events after an id, for ever; None when there was nothing for `ALIVE_SECONDS`.
+
+        A slice without events says that everything stored was sent; it comes once.
+
+        Raises:
+            Unavailable: the node is stopping, or the storage is out of reach.
+            Corrupt: what is stored is damaged.
+        """
+        while (found := await self.read(stream, after)).events:
+            yield found
+            after = found.after
+        yield found
+        try:
+            with self._watchers.watch(stream, found.after) as watch:
+                async with aclosing(self._live(watch, stream, found.after)) as live:
+                    async for coming in live:
+                        yield coming
+        except Closed as error:
+            raise self._closed or error from error
+
+    async def _live(self, watch: Watch, stream: StreamName, after: int) -> AsyncGenerator[Slice | None, None]:
+        while True:
+            caught_up, gap = watch.caught_up, watch.gap
+            self._hold(after, _cut(stream, await watch.next_batch_async(ALIVE_SECONDS), gap=watch.gap and not gap))
+            place = parse_id(watch.after)
+            if place == after and caught_up:
+                yield None
+            # Only the place is held while a slice is sent: a client that is slow holds no more than that.
+            while after < place:
+                found = await self.read(stream, after)
+                after = max(found.after, after)
+                if not found.events:
+                    break
+                yield found
+
+    async def read(self, stream: StreamName, after: int) -> Slice:
+        """The slice after an id; one without events at the end of the stream.
+
+        Raises: as `StreamStore.read`; `Unavailable` when the node is stopping.
+        """
+        if self._closed is not None:
+            raise self._closed
+        key = (stream, after)
+        held = self._slices.get(key)
+        if held is not None:
+            self._slices.move_to_end(key)
+            return held
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.ensure_future(self._read(stream, after))
+            reading.add_done_callback(lambda _: self._reading.pop(key, None))
+        return await asyncio.shield(reading)
+
+    async def _read(self, stream: StreamName, after: int) -> Slice:
+        async with self._reads:
+            page = await run_sync(lambda: self._store.read(stream, after, bytes_max=READ_BYTES))
+        slices = _cut(stream, page.events, gap=page.gap)
+        self._hold(after, slices)
+        return slices[0] if slices else Slice(stream, [], page.after, page.gap)
+
+    def _hold(self, after: int, slices: list[Slice]) -> None:
+        for made in slices:
+            if (made.stream, after) not in self._slices:
+                self._slices[made.stream, after] = made
+                self._held_bytes += made.size
+            after = made.after
+        while self._held_bytes > HELD_BYTES_MAX:
+            _, oldest = self._slices.popitem(last=False)
+            self._held_bytes -= oldest.size
+
+
+def _cut(stream: StreamName, events: Sequence[Event], *, gap: bool) -> list[Slice]:
+    """The slices of consecutive events."""
+    slices: list[Slice] = []
+    cut: list[Event] = []
+    size = 0
+    for event in events:
+        if cut and size + len(event.payload) > SLICE_BYTES:
+            slices.append(Slice(stream, cut, cut[-1].number, size=size))
+            cut, size = [], 0
+        cut.append(event)
+        size += len(event.payload) + _EVENT_BYTES
+    if cut:
+        slices.append(Slice(stream, cut, cut[-1].number, size=size))
+        slices[0].gap = gap
+    return slices

@@ -1,0 +1,75 @@
+"""The events of a job set over HTTP, as lines of JSON: what `api.Event` answers over gRPC.
+
+| route | answers |
+|---|---|
+| `POST /v1/job-set/{queue}/{id}` | the events after `fromMessageId`, one a line; with `watch`, for ever |
+
+With the header `Millpond-Watch: all` come events of every kind, as they are stored, and markers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from millpond.errors import MillpondError
+from millpond.events.names import StreamName
+from millpond.server.access import RequestCaller
+from millpond.server.armada.events_api import WATCH_ALL, JobSetQuery, find_place, messages
+from millpond.server.armada.ndjson import ALL_LINES, LINES, NDJSON, error_line
+from millpond.server.limits import GuardedRoute
+from millpond.server.wire import RequestBody, shown_to, understood
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.armada.calls import Means
+    from millpond.server.armada.events_api import Forms, Place
+
+__all__ = ("routes",)
+
+
+class _JobSet(RequestBody):
+    """The events to read: after an id, and for ever when they are watched."""
+
+    watch: bool = False
+    fromMessageId: str = Field("", description="an id of an event; empty: the start")  # noqa: N815 - the wire's name
+    errorIfMissing: bool = Field(False, description="404 for a job set without events")  # noqa: N815 - the wire's name
+
+
+def routes(_node: Node) -> APIRouter:
+    """The routes of job sets."""
+    router = APIRouter(route_class=GuardedRoute, prefix="/v1/job-set", tags=["events"])
+
+    @router.post(
+        "/{queue}/{id:path}", summary="The events of a job set", response_class=Response,
+        responses={200: {"content": {NDJSON: {}}, "description": "one event a line"}},
+    )  # fmt: skip
+    async def events(
+        request: Request, queue: str, id: str, wanted: _JobSet, caller: RequestCaller,
+        millpond_watch: Annotated[str, Header(description="`all`: events as they are stored, and markers")] = "",
+    ) -> Response:  # fmt: skip
+        """The events of a job set, as they are stored and as they come."""
+        means: Means = request.app.state.job_sets
+        query = JobSetQuery(StreamName(queue, id), wanted.fromMessageId, wanted.watch, wanted.errorIfMissing)
+        place = await find_place(means, caller, query)
+        forms = ALL_LINES if millpond_watch == WATCH_ALL else LINES
+        means.watching.check_room()
+        return StreamingResponse(_lines(request, means, place, forms, watch=wanted.watch), media_type=NDJSON)
+
+    return router
+
+
+async def _lines(
+    request: Request, means: Means, place: Place, forms: Forms, *, watch: bool
+) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(messages(means, place, forms, watch=watch)) as found:
+            async for line in found:
+                yield line
+    except MillpondError as error:
+        yield error_line(shown_to(request, understood(error)))

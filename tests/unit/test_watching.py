@@ -1,0 +1,133 @@
+"""Watchers over one reader: each gets the events after its id, and what is read does not grow with their number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from millpond.clock import SystemClock
+from millpond.errors import MillpondError, Unavailable
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.event import EventBatch, NewEvent, Page
+from millpond.events.names import StreamName
+from millpond.events.watchers import Watchers
+from millpond.server.armada import watching as module
+from millpond.server.armada.watching import Watching
+from millpond.stores.memory import MemorySpace
+
+STREAMS = [StreamName("etl", f"set-{number}") for number in range(3)]
+
+
+class Counting(EmbeddedStore):
+    """A store that counts its reads, and may be out of reach."""
+
+    def __init__(self) -> None:
+        super().__init__(MemorySpace(), SystemClock())
+        self.reads: Counter[StreamName] = Counter()
+        self.lost = False
+
+    def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = 1 << 20) -> Page:
+        self.reads[stream] += 1
+        if self.lost:
+            raise Unavailable("it is out of reach", kind="unavailable")
+        return super().read(stream, after, bytes_max=bytes_max)
+
+    def put(self, stream: StreamName, *payloads: bytes) -> None:
+        self.append([EventBatch(stream, [NewEvent(1, payload) for payload in payloads])])
+
+
+def run(act: Callable[[Counting, Watching], Awaitable[None]], watchers_max: int = 1000) -> None:
+    """Do something with a store and its watchers, on an event loop."""
+
+    async def acted() -> None:
+        store = Counting()
+        watching = Watching(store, Watchers(store, SystemClock()), watchers_max)
+        try:
+            async with asyncio.timeout(60):
+                await act(store, watching)
+        finally:
+            await asyncio.to_thread(watching.close)
+
+    asyncio.run(acted())
+
+
+async def take(watching: Watching, stream: StreamName, count: int, after: int = 0) -> list[bytes]:
+    """The payloads of the next events after an id."""
+    found: list[bytes] = []
+    async for slice_ in watching.slices(stream, after):
+        found += [event.payload for event in slice_.events] if slice_ is not None else []
+        if len(found) >= count:
+            break
+    return found
+
+
+def test_every_watcher_gets_every_event_and_reads_are_shared() -> None:
+    async def act(store: Counting, watching: Watching) -> None:
+        store.put(STREAMS[0], *(b"%d" % number for number in range(100)))
+        watchers = [
+            asyncio.create_task(take(watching, stream, 200 if stream is STREAMS[0] else 100))
+            for stream in STREAMS for _ in range(100)
+        ]  # fmt: skip
+        for number in range(100, 200):
+            for stream in STREAMS:
+                await asyncio.to_thread(store.put, stream, b"%d" % number)
+        for place, found in enumerate(await asyncio.gather(*watchers)):
+            expected = [b"%d" % number for number in range(0 if place < 100 else 100, 200)]
+            assert found == expected
+        assert max(store.reads.values()) < 1000, "100 watchers of 100 appends would be 10,000"
+
+    run(act)
+
+
+def test_slices_are_small_and_held_ones_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HELD_BYTES_MAX", 300_000)
+
+    async def act(store: Counting, watching: Watching) -> None:
+        store.put(STREAMS[0], *[b"x" * 10_000] * 300)
+        count, after = 0, 0
+        while count < 300:
+            found = await watching.read(STREAMS[0], after)
+            assert sum(len(event.payload) for event in found.events) <= module.SLICE_BYTES
+            count, after = count + len(found.events), found.after
+            held = watching._slices.values()
+            assert watching._held_bytes == sum(one.size for one in held) <= 300_000
+        assert not (await watching.read(STREAMS[0], after)).events
+
+    run(act)
+
+
+def test_a_store_out_of_reach_ends_those_who_watch_and_later_ones_begin_anew() -> None:
+    async def act(store: Counting, watching: Watching) -> None:
+        watcher = asyncio.create_task(take(watching, STREAMS[0], 1))
+        while not watching._watchers.count:
+            await asyncio.sleep(0)
+        store.lost = True
+        store.put(STREAMS[0], b"a")
+        with pytest.raises(Unavailable):
+            await watcher
+        store.lost = False
+        assert (await watching.read(STREAMS[0], 0)).events
+        assert not watching._watchers.count and not watching._reading
+
+    run(act)
+
+
+def test_watchers_are_counted_and_let_go() -> None:
+    async def act(store: Counting, watching: Watching) -> None:
+        with watching.entered():
+            with pytest.raises(MillpondError, match="as many watchers"), watching.entered():
+                pass
+            watcher = asyncio.create_task(take(watching, STREAMS[0], 1))
+            while not watching._watchers.count:
+                await asyncio.sleep(0)
+            watching.close()
+            with pytest.raises(MillpondError, match="stopping"):
+                await watcher
+        assert watching.count == 0
+        with pytest.raises(MillpondError, match="stopping"):
+            await watching.read(STREAMS[0], 0)
+
+    run(act, watchers_max=1)
