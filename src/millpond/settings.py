@@ -133,9 +133,9 @@ class TokenSetting:
             re.fullmatch("[0-9a-f]{64}", hashed) for hashed in (self.sha256, self.earlier_sha256 or self.sha256)
         ):
             raise ValueError("sha256 is 64 hexadecimal digits, in small letters")
-        unknown = set(self.rights) - {"read", "write", "admin", "watch", "append"}
+        unknown = set(self.rights) - {"read", "write", "admin"}
         if unknown:
-            raise ValueError(f"rights are read, write, admin, watch and append, not {', '.join(sorted(unknown))}")
+            raise ValueError(f"rights are read, write and admin, not {', '.join(sorted(unknown))}")
 
 
 class Settings(BaseSettings):
@@ -208,9 +208,6 @@ class Settings(BaseSettings):
         ge=0,
         le=1_000_000,
         description="connections of one address; 0: as many as of all. A proxy is one address",
-    )
-    max_watchers: int = Field(
-        4_096, ge=1, le=10_000, description="watchers of event streams at once, over gRPC and HTTP together"
     )
     max_header_bytes: Size = Field(
         64 << 10, ge=1 << 10, description="bytes of a request's head: its address and headers"

@@ -39,7 +39,7 @@ def test_the_client_sends_a_token_or_its_name_and_it(tmp_path: Path, armada_pyth
     millpond.open(str(folder)).close()
     token, admin = draw_token(SystemClock()), draw_token(SystemClock())
     file = TokenFile(folder)
-    file.add("runner", token, {"append": ("etl/night-*",)})
+    file.add("runner", token, {"write": ("etl/night-*",)})
     file.add("esti", admin, {"admin": ("*",)})
     with serving(folder, token=admin) as server:
         server.call("api.QueueService/CreateQueue", pb.Queue(name="etl", priority_factor=1), pb.Queue)
@@ -49,7 +49,8 @@ def test_the_client_sends_a_token_or_its_name_and_it(tmp_path: Path, armada_pyth
 
 
 def test_the_guide_does_what_it_says(tmp_path: Path, armada_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    submits, runs = (snippet.text for snippet in snippets("docs/events.md") if snippet.language == "python")
+    found = [snippet for snippet in snippets("docs/events.md") if snippet.heading == "Jobs over gRPC"]
+    submits, runs = (snippet.text for snippet in found if snippet.language == "python")
     with serving(tmp_path / "pond") as server:
         program = submits.replace("127.0.0.1:7434", f"127.0.0.1:{server.grpc_port}")
         done = subprocess.run([armada_python, "-c", program], capture_output=True, text=True, check=True, timeout=60)

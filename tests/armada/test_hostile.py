@@ -35,7 +35,7 @@ BIG = 1 << 20
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
     """A server with few watchers, and no patience with them."""
-    options = ("--set", "max_watchers=3", "--set", "read_timeout=1s")
+    options = ("--set", "events_watchers_max=3", "--set", "read_timeout=1s")
     with serving(tmp_path_factory.mktemp("limited") / "pond", *options) as found:
         yield found
 
@@ -175,9 +175,9 @@ def test_rights_are_those_of_the_token(tmp_path: Path) -> None:
     tokens = {name: draw_token(SystemClock()) for name in ("admin", "runner", "viewer", "loader")}
     file = TokenFile(folder)
     file.add("admin", tokens["admin"], {"admin": ("*",)})
-    file.add("runner", tokens["runner"], {"append": ("Etl",)})
-    file.add("viewer", tokens["viewer"], {"watch": ("Etl/night-*",)})
-    file.add("loader", tokens["loader"], {"write": ("*",)})
+    file.add("runner", tokens["runner"], {"write": ("Etl/*",)})
+    file.add("viewer", tokens["viewer"], {"read": ("Etl/night-*",)})
+    file.add("loader", tokens["loader"], {"write": ("etl", "Etl*")})
     with serving(folder, "--set", "token_requests_per_second=1", token=tokens["admin"]) as server:
 
         def may(name: str, call: Any, *arguments: Any) -> grpc.StatusCode:

@@ -35,4 +35,4 @@ def test_a_port_that_is_taken_is_an_error_only_where_it_was_named(taken: int, ca
     with caplog.at_level(logging.WARNING):
         assert choose_port(load_settings(port=taken - 1), taken - 1) is None
         assert choose_port(load_settings(port=65_535), 65_535) is None
-    assert "--grpc-port" in caplog.text
+    assert "grpc_port" in caplog.text

@@ -23,10 +23,6 @@ Write = Annotated[list[str] | None, typer.Option("--write", metavar="PATTERN", h
 Admin = Annotated[
     list[str] | None, typer.Option("--admin", metavar="PATTERN", help="Maps it may make, drop, tend; '*': the node.")
 ]
-Watch = Annotated[
-    list[str] | None, typer.Option("--watch", metavar="PATTERN", help="Events it may watch: QUEUE, or QUEUE/JOBSET.")
-]
-Append = Annotated[list[str] | None, typer.Option("--append", metavar="PATTERN", help="Events it may append, too.")]
 Versions = Annotated[
     bool,
     typer.Option("--versions", help="A pair for clients of versions; patterns are repositories, or REPOSITORY/BRANCH."),
@@ -47,7 +43,6 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "millpond token add loader --write 'weather*' --read '*'",
             "millpond token add nodes --admin '*' --expires 90d --json",
-            "millpond token add runner --append 'etl/night-*' --watch etl",
             "millpond token add --versions etl --write 'flights/fix-*' --read flights",
         )
     )(add)
@@ -60,8 +55,7 @@ def register(app: typer.Typer) -> None:
 
 
 def add(
-    name: TokenName, read: Read = None, write: Write = None, admin: Admin = None, watch: Watch = None,
-    append: Append = None, versions: Versions = False,
+    name: TokenName, read: Read = None, write: Write = None, admin: Admin = None, versions: Versions = False,
     expires: Expires = None, data: DataFolder = None, config: ConfigFile = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw a token and let in whoever shows it. It is printed once and stored only as a hash.
@@ -78,10 +72,7 @@ def add(
     clock = SystemClock()
     token = draw_token(clock)
     access_key = draw_access_key(clock) if versions else None
-    rights = {
-        "read": comma_list(read), "write": comma_list(write), "admin": comma_list(admin), "watch": comma_list(watch),
-        "append": comma_list(append),
-    }  # fmt: skip
+    rights = {"read": comma_list(read), "write": comma_list(write), "admin": comma_list(admin)}
     folder = _folder(data, config)
     if not (folder / "pond.json").is_file():
         millpond.open(str(folder)).close()
@@ -155,7 +146,7 @@ def _time(ms: int | None) -> str | None:
 def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
     """Show who may use the node, and what for."""
     settings = _settings(data, config)
-    from millpond.nodes.tokens import RIGHTS, STREAM_RIGHTS, TokenFile
+    from millpond.nodes.tokens import RIGHTS, TokenFile
 
     file = TokenFile(Path(settings.data))
     found = [(token, str(file.path)) for token in file.read()]
@@ -176,12 +167,12 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
         console.say(_nobody(wanted=file.exists(), access=settings.access))
     else:
         console.print_table(
-            ["token", "access key", *RIGHTS, *STREAM_RIGHTS, "expires", "earlier secret until", "from"],
+            ["token", "access key", *RIGHTS, "expires", "earlier secret until", "from"],
             [
                 [
                     token.name,
                     token.access_key,
-                    *(", ".join(token.rights.get(right, ())) or None for right in (*RIGHTS, *STREAM_RIGHTS)),
+                    *(", ".join(token.rights.get(right, ())) or None for right in RIGHTS),
                     _time(token.expires_ms),
                     _time(token.earlier_until_ms),
                     origin,

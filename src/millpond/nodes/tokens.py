@@ -6,9 +6,6 @@
 A token with an access key is a *pair*, the credentials of clients of versions. A pair opens no map. A token without an
 access key opens no repository, unless it has `admin` on everything.
 
-Streams of events have rights of their own, `watch` and `append`, whose patterns are `queue` or `queue/job set`: without
-a job set they are about all of the queue. `append` implies `watch`; `admin` on `*` implies both.
-
 Invariants:
 * the file's existence says that tokens are wanted: one that names none lets nobody in. A node is open to everybody on
   this machine before there is a file, or because the setting `access` says so, and for no other reason;
@@ -38,22 +35,10 @@ from millpond.settings import TokenSetting
 from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
 
-__all__ = (
-    "ANYBODY",
-    "RIGHTS",
-    "STREAM_RIGHTS",
-    "Caller",
-    "TokenFile",
-    "Tokens",
-    "draw_access_key",
-    "draw_token",
-    "hash_token",
-)
+__all__ = ("ANYBODY", "RIGHTS", "Caller", "TokenFile", "Tokens", "draw_access_key", "draw_token", "hash_token")
 
 RIGHTS = ("read", "write", "admin")
 """Each implies those before it."""
-STREAM_RIGHTS = ("watch", "append")
-"""Rights on streams of events; each implies those before it."""
 _RANDOM_BYTES = 32
 _ACCESS_KEY_DRAWN = 14
 _LOCK_SECONDS = 10.0
@@ -108,37 +93,6 @@ class Caller:
         """The patterns of this right, and of those that imply it."""
         enough = RIGHTS[RIGHTS.index(right) :]
         return [pattern for right_ in enough for pattern in self.rights.get(right_, ())]
-
-    def may_stream(self, right: str, queue: str, job_set: str | None = None) -> bool:
-        """True when the caller may watch, or append to, a stream; without a job set, every one of the queue.
-
-        >>> etl = Caller("etl", {"append": ("etl/night-*",), "watch": ("shop",)})
-        >>> etl.may_stream("watch", "etl", "night-1"), etl.may_stream("append", "etl"), etl.may_stream("watch", "shop")
-        (True, False, True)
-        """
-        for pattern in self._stream_patterns(right):
-            queues, _, job_sets = pattern.partition("/")
-            of_all = job_sets in ("", "*")
-            if fnmatchcase(queue, queues) and (of_all or (job_set is not None and fnmatchcase(job_set, job_sets))):
-                return True
-        return False
-
-    def need_stream(self, right: str, queue: str, job_set: str | None = None) -> None:
-        """Insist on a right on a stream, or on every one of a queue.
-
-        Raises: `Denied`.
-        """
-        if not self.may_stream(right, queue, job_set):
-            raise self._denied(right, queue if job_set is None else f"{queue}/{job_set}")
-
-    def may_queue(self, queue: str) -> bool:
-        """True when the caller may watch any stream of a queue."""
-        return any(fnmatchcase(queue, pattern.partition("/")[0]) for pattern in self._stream_patterns("watch"))
-
-    def _stream_patterns(self, right: str) -> list[str]:
-        enough = STREAM_RIGHTS[STREAM_RIGHTS.index(right) :]
-        everything = ["*"] if "*" in self.rights.get("admin", ()) else []
-        return [pattern for right_ in enough for pattern in self.rights.get(right_, ())] + everything
 
     def _denied(self, right: str, what: str) -> Denied:
         return Denied(
@@ -403,10 +357,7 @@ class _Secret:
 def _secrets(tokens: Iterable[TokenSetting]) -> tuple[_Secret, ...]:
     secrets: list[_Secret] = []
     for token in tokens:
-        rights = {
-            right: tuple(patterns if right in STREAM_RIGHTS else _folded(token, patterns))
-            for right, patterns in token.rights.items()
-        }
+        rights = {right: tuple(_folded(token, patterns)) for right, patterns in token.rights.items()}
         caller = Caller(token.name, rights)
         secrets.append(_Secret(token.sha256.encode(), caller, token.expires_ms, token.access_key))
         if token.earlier_sha256 is not None:
@@ -417,5 +368,6 @@ def _secrets(tokens: Iterable[TokenSetting]) -> tuple[_Secret, ...]:
 
 
 def _folded(token: TokenSetting, patterns: Iterable[str]) -> Iterable[str]:
-    """Names of maps have no case; those of branches and queues have."""
-    return patterns if token.access_key is not None else (pattern.lower() for pattern in patterns)
+    """Names of maps have no case; those of branches, queues and job sets have."""
+    of_maps = token.access_key is None
+    return (pattern.lower() if of_maps and "/" not in pattern else pattern for pattern in patterns)

@@ -66,8 +66,8 @@ def admit(request: Request, needs: RouteNeeds) -> None:
     match needs.on:
         case On.POND:
             caller.need(needs.right)
-        case On.STREAM:
-            caller.need_stream(needs.right, request.path_params["queue"], request.path_params["id"])
+        case On.JOB_SET:
+            need_stream(caller, needs.right, StreamName(request.path_params["queue"], request.path_params["id"]))
         case On.MAP:
             caller.need(needs.right, request.path_params["name"])
         case On.QUERY_MAP | On.QUERY_MAP_OR_POND if "map" in request.query_params:

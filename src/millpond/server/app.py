@@ -66,7 +66,7 @@ def make_app(node: Node) -> FastAPI:
     app.state.metrics = Metrics()
     app.state.metrics.show_memory(app.state.memory)
     app.state.metrics.show_long_polls(app.state)
-    app.state.watching = Watching(node.pond.events.store, node.pond.events.watchers, node.settings.max_watchers)
+    app.state.watching = Watching(node.pond.events.store, node.pond.events.watchers, node.settings.events_watchers_max)
     app.state.metrics.show_watchers(app.state.watching)
     app.state.job_sets = make_means(node, app.state.watching, app.state.memory, app.state.metrics)
     add_error_handlers(app)

@@ -19,7 +19,7 @@ from millpond.errors import Denied
 from millpond.events.names import StreamName
 from millpond.nodes.tokens import Caller
 
-__all__ = ("may_stream", "need_stream")
+__all__ = ("may_see_queue", "may_stream", "need_queue", "need_stream")
 
 
 def may_stream(caller: Caller, right: str, stream: StreamName) -> bool:
@@ -47,3 +47,24 @@ def need_stream(caller: Caller, right: str, stream: StreamName) -> None:
             "the token does not carry this right", kind="right_missing", token=caller.name, right=right, on=stream,
             hint="use a token that does, or ask who runs the node: millpond token add",
         )  # fmt: skip
+
+
+def may_see_queue(caller: Caller, queue: str) -> bool:
+    """True when a caller may read any stream of a queue."""
+    patterns = (pattern.partition("/") for pattern in caller.patterns("read"))
+    return any((queues == "*" and not slash) or (slash and fnmatchcase(queue, queues)) for queues, slash, _ in patterns)
+
+
+def need_queue(caller: Caller, right: str, queue: str) -> None:
+    """Insist on a right on all streams of a queue: the pattern `QUEUE/*`.
+
+    Raises: `Denied`.
+    """
+    for pattern in caller.patterns(right):
+        queues, slash, job_sets = pattern.partition("/")
+        if pattern == "*" or (slash and job_sets == "*" and fnmatchcase(queue, queues)):
+            return
+    raise Denied(
+        "the token does not carry this right", kind="right_missing", token=caller.name, right=right, on=f"{queue}/*",
+        hint="use a token that does, or ask who runs the node: millpond token add",
+    )  # fmt: skip

@@ -32,6 +32,8 @@ __all__ = ("EmbeddedStore",)
 
 LOOK_SECONDS = 0.05
 """The pause between two looks for what other processes appended."""
+AGAIN_SECONDS = 1.0
+"""The pause after which streams are looked at although nothing seems to have changed."""
 
 
 class EmbeddedStore:
@@ -69,6 +71,7 @@ class EmbeddedStore:
         self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool] = never
     ) -> set[StreamName]:
         """See `StreamStore.follow`."""
+        seconds = AGAIN_SECONDS
         while True:
             appends, change = self._appends, self._last_change()
             found = self._with_news(cursors)
@@ -76,7 +79,8 @@ class EmbeddedStore:
                 return found
             if due is not None and self._clock.monotonic() >= due:
                 return set()
-            self._wait(appends, change, due)
+            # LMDB counts a change a moment before its readers see it, by as much as a sync takes.
+            seconds = LOOK_SECONDS if self._wait(appends, change, due, seconds) else AGAIN_SECONDS
 
     def _with_news(self, cursors: Mapping[StreamName, int]) -> set[StreamName]:
         with self._opened().read() as tx:
@@ -86,18 +90,22 @@ class EmbeddedStore:
             if row is not None and Head.decode(row).last_id > after
         }  # fmt: skip
 
-    def _wait(self, appends: int, change: int | None, due: float | None) -> None:
-        """Wait for an append of this process, or a change of any; where changes are not counted, for the next look."""
+    def _wait(self, appends: int, change: int | None, due: float | None, seconds: float) -> bool:
+        """Wait for an append of this process, or a change of any, at most so many seconds; True for a change.
+
+        Where changes are not counted, it waits for the next look.
+        """
+        end = self._clock.monotonic() + seconds
+        end = end if due is None else min(end, due)
         while True:
-            look = self._clock.monotonic() + LOOK_SECONDS
-            until = look if due is None else min(look, due)
+            until = min(self._clock.monotonic() + LOOK_SECONDS, end)
             with self._news:
                 if self._clock.wait_for(self._news, lambda: self._closed or self._appends != appends, until):
-                    return
+                    return False
             if change is None or self._last_change() != change:
-                return
-            if due is not None and self._clock.monotonic() >= due:
-                return
+                return True
+            if self._clock.monotonic() >= end:
+                return False
 
     def _last_change(self) -> int | None:
         """The number of the last change of any process; None where the space counts none."""

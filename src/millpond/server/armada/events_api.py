@@ -20,6 +20,7 @@ from millpond.events.names import StreamName
 from millpond.server.armada.calls import Call, Means, Method, streaming, unary
 from millpond.server.armada.messages import marker, plain_message, stored_message
 from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.server.stream_rights import need_stream
 from millpond.shown import shown
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ async def find_place(means: Means, caller: Caller, query: JobSetQuery) -> Place:
         Invalid: a name or the id is not understood.
     """
     stream = query.stream.check()
-    caller.need_stream("watch", stream.queue, stream.job_set)
+    need_stream(caller, "read", stream)
     after = parse_id(query.after)
     return Place(stream, after, await run_sync(_last_id, means, stream, query.error_if_missing))
 

@@ -20,6 +20,7 @@ from millpond.server.armada.calls import Call, Means, Method, unary
 from millpond.server.armada.events_api import serving
 from millpond.server.armada.messages import job_event
 from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.server.stream_rights import need_stream
 from millpond.shown import shown
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def _stream(call: Call, queue: str, job_set: str) -> StreamName:
         )  # fmt: skip
     stream = StreamName(queue, job_set).check()
     call.notes |= {"queue": shown(queue), "job_set": shown(job_set)}
-    call.caller.need_stream("append", queue, job_set)
+    need_stream(call.caller, "write", stream)
     return stream
 
 

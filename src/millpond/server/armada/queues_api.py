@@ -1,6 +1,6 @@
 """`api.QueueService`: queues are created, updated, listed and deleted. Older clients call the same under `api.Submit`.
 
-To change a queue takes the right to append to all of it; to see it, a right on any of its job sets.
+To change a queue takes `write` on `QUEUE/*`; to see it, `read` on any of its job sets.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from millpond.errors import Invalid, MillpondError
 from millpond.events.jobs.queues import Queue
 from millpond.server.armada.calls import Call, Means, Method, streaming, unary
 from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.server.stream_rights import may_see_queue, need_queue
 from millpond.shown import shown
 
 __all__ = ("queue_methods",)
@@ -98,8 +99,8 @@ def _set_cordoned(call: Call, name: str, *, cordoned: bool) -> Empty:
 
 
 def _get(call: Call, request: pb.QueueName) -> pb.Queue:
-    if not call.caller.may_queue(request.name):
-        call.caller.need_stream("watch", request.name)
+    if not may_see_queue(call.caller, request.name):
+        need_queue(call.caller, "read", request.name)
     return _message(call.means.queues.get(request.name))
 
 
@@ -108,7 +109,7 @@ async def _list(call: Call, request: pb.QueuesRequest) -> AsyncGenerator[bytes, 
     after: str | None = None
     while left > 0 and (queues := await run_sync(lambda: means.queues.list(after, limit=_LISTED_AT_ONCE))):  # noqa: B023
         for queue in queues:
-            if call.caller.may_queue(queue.name) and left > 0:
+            if may_see_queue(call.caller, queue.name) and left > 0:
                 left -= 1
                 yield pb.QueuesMessage(queue=_message(queue)).SerializeToString()
         after = queues[-1].name
@@ -118,7 +119,7 @@ async def _list(call: Call, request: pb.QueuesRequest) -> AsyncGenerator[bytes, 
 def _need(call: Call, name: str) -> None:
     """Insist on the right to change a queue, and note its name."""
     call.notes["queue"] = shown(name)
-    call.caller.need_stream("append", name)
+    need_queue(call.caller, "write", name)
 
 
 def _checked(call: Call, queue: pb.Queue) -> Queue:

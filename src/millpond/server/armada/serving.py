@@ -7,7 +7,7 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 | limit | |
 |---|---|
 | `max_connections` | connections that are open; one more is closed at once |
-| `max_watchers` | watchers, over gRPC and HTTP together |
+| `events_watchers_max` | watchers, over gRPC and HTTP together |
 | `CALLS_MAX` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
 | `MESSAGE_BYTES_MAX` | a message to the node; requests together take `max_request_memory` |
 | `read_timeout` | a watcher that takes nothing for so long is disconnected |
@@ -73,9 +73,9 @@ def choose_port(settings: Settings, http_port: int) -> int | None:
             in_use = error.errno == errno.EADDRINUSE
             raise Unavailable(
                 "the port for gRPC is in use" if in_use else "the node cannot listen there", kind="grpc_port_in_use",
-                host=settings.host, port=port, hint="choose another --grpc-port",
+                host=settings.host, port=port, hint="set `grpc_port` to another, or to off",
             ) from error  # fmt: skip
-        _LOG.warning("no gRPC: port %s is taken. --grpc-port names another, or says off", port)
+        _LOG.warning("no gRPC: port %s is taken. grpc_port names another, or says off", port)
         return None
 
 
@@ -134,7 +134,7 @@ def _services(means: Means) -> tuple[grpc.GenericRpcHandler, ...]:
 
 def _rpcs_max(means: Means) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    return 2 * (means.calls_max + means.node.settings.max_watchers)
+    return 2 * (means.calls_max + means.node.settings.events_watchers_max)
 
 
 def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
@@ -159,5 +159,5 @@ def _listen(server: grpc.aio.Server, settings: Settings, port: int) -> None:
     except RuntimeError as error:
         raise Unavailable(
             "the port for gRPC is in use", kind="grpc_port_in_use", host=settings.host, port=port,
-            hint="choose another --grpc-port",
+            hint="set `grpc_port` to another, or to off",
         ) from error  # fmt: skip

@@ -93,7 +93,7 @@ class Watching:
         if self.count >= self._watchers_max:
             raise Unavailable(
                 "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._watchers_max,
-                hint="watch again in a moment, or raise max_watchers",
+                hint="watch again in a moment, or raise events_watchers_max",
             )  # fmt: skip
 
     @contextmanager

@@ -69,8 +69,8 @@ class On(StrEnum):
     """The right on one map at least. The answer has only what the caller may read."""
     BODY_MAPS = "the maps in the body"
     """The right on each map that the body names; on one map at least, before the body is read."""
-    STREAM = "the job set"
-    """The job set that the path names, with its queue."""
+    JOB_SET = "the job set"
+    """The stream that the path names."""
     REPOSITORY = "the repository"
     """The repository that the path names: to read it, a right on any of its branches; else on all of them."""
     BRANCH = "the branch"
@@ -105,7 +105,7 @@ class RouteNeeds:
     """A row of the table."""
 
     right: str | None
-    """`read`, `write` or `admin`, for streams `watch` or `append`; None: none is needed."""
+    """`read`, `write` or `admin`; None: none is needed."""
     on: On
     work: Work
     body_bytes_max: int | None = 0
@@ -196,7 +196,7 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/v1/events"): RouteNeeds("read", On.STREAM, Work.LARGE, memory_bytes=EVENTS_BYTES),
     ("GET", "/v1/events/days"): RouteNeeds("read", On.STREAM, Work.SMALL),
     ("GET", "/v1/events/streams"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
-    ("POST", "/v1/job-set/{queue}/{id:path}"): RouteNeeds("watch", On.STREAM, Work.SMALL, ORDER_BYTES_MAX),
+    ("POST", "/v1/job-set/{queue}/{id:path}"): RouteNeeds("read", On.JOB_SET, Work.SMALL, ORDER_BYTES_MAX),
     # -- nodes
     ("GET", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("POST", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
