@@ -261,7 +261,7 @@ def test_connections_are_limited(tmp_path: Path) -> None:
 
 
 def test_threads_stay_few_however_many_watch(server: ArmadaServer) -> None:
-    """One thread follows all streams; the others are those of the node."""
+    """One thread follows all streams; reads take turns in the threads of the node, which begin as they are needed."""
     queue = server.queue()
     before = len(list(Path(f"/proc/{server.process.pid}/task").iterdir()))
     calls = [
@@ -270,6 +270,6 @@ def test_threads_stay_few_however_many_watch(server: ArmadaServer) -> None:
     ]
     while metric(server, "millpond_watchers") < 100:
         pass
-    assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) <= before + 8
+    assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) <= before + 40
     for call in calls:
         call.cancel()
