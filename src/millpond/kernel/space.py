@@ -144,7 +144,10 @@ class CountedSpace(Space, Protocol):
     """A space that also tells, for less than a transaction costs, whether anything was written at all."""
 
     def last_change(self) -> int:
-        """A number that every committed write changes, of any process; as long as it is the same, so is all else.
+        """A number that every write changes, of any process; as long as it is the same, so is all else.
+
+        It may be that of a write whose commit is not over, which readers do not see yet. So what was read is remembered
+        by the moment of its own transaction, `moment_of`, and never by a number that was taken before.
 
         Raises: as `read`.
         """

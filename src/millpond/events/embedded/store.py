@@ -18,6 +18,7 @@ from millpond.events.embedded.registry import due_streams, list_streams, put_hea
 from millpond.events.embedded.rows import Head, keys_of
 from millpond.events.embedded.switch import switch_segments
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
+from millpond.kernel.space import moment_of
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ __all__ = ("EmbeddedStore",)
 
 LOOK_SECONDS = 0.05
 """The pause between two looks for what other processes appended."""
-AGAIN_SECONDS = 1.0
-"""The pause after which streams are looked at although nothing seems to have changed."""
 
 
 class EmbeddedStore:
@@ -71,41 +70,41 @@ class EmbeddedStore:
         self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool] = never
     ) -> set[StreamName]:
         """See `StreamStore.follow`."""
-        seconds = AGAIN_SECONDS
         while True:
-            appends, change = self._appends, self._last_change()
-            found = self._with_news(cursors)
+            appends = self._appends
+            found, moment = self._with_news(cursors)
             if found or interrupted():
                 return found
             if due is not None and self._clock.monotonic() >= due:
                 return set()
-            # LMDB counts a change a moment before its readers see it, by as much as a sync takes.
-            seconds = LOOK_SECONDS if self._wait(appends, change, due, seconds) else AGAIN_SECONDS
+            self._wait(appends, moment, due)
 
-    def _with_news(self, cursors: Mapping[StreamName, int]) -> set[StreamName]:
+    def _with_news(self, cursors: Mapping[StreamName, int]) -> tuple[set[StreamName], int | None]:
+        """The streams with events after their cursors, and the moment at which that was so."""
         with self._opened().read() as tx:
             rows = tx.get_many([keys_of(stream).head for stream in cursors])
-        return {
+            moment = moment_of(tx)
+        found = {
             stream for (stream, after), row in zip(cursors.items(), rows, strict=True)
             if row is not None and Head.decode(row).last_id > after
         }  # fmt: skip
+        return found, moment
 
-    def _wait(self, appends: int, change: int | None, due: float | None, seconds: float) -> bool:
-        """Wait for an append of this process, or a change of any, at most so many seconds; True for a change.
+    def _wait(self, appends: int, moment: int | None, due: float | None) -> None:
+        """Wait for an append of this process, or a change of any that was not seen at that moment.
 
         Where changes are not counted, it waits for the next look.
         """
-        end = self._clock.monotonic() + seconds
-        end = end if due is None else min(end, due)
         while True:
-            until = min(self._clock.monotonic() + LOOK_SECONDS, end)
+            look = self._clock.monotonic() + LOOK_SECONDS
+            until = look if due is None else min(look, due)
             with self._news:
                 if self._clock.wait_for(self._news, lambda: self._closed or self._appends != appends, until):
-                    return False
-            if change is None or self._last_change() != change:
-                return True
-            if self._clock.monotonic() >= end:
-                return False
+                    return
+            if moment is None or self._last_change() != moment:
+                return
+            if due is not None and self._clock.monotonic() >= due:
+                return
 
     def _last_change(self) -> int | None:
         """The number of the last change of any process; None where the space counts none."""

@@ -275,7 +275,7 @@ class Shard:
     @property
     def version(self) -> int:
         """Grows with every committed change; 0 when there was none."""
-        # Asked with every lookup, and nearly always the same: it was read at this change of the file, or a later one.
+        # Asked with every lookup, and nearly always the same: it was read by a transaction that saw this change.
         try:
             generation = self._opened()
             if generation is None or generation.info is None or generation.env is None:
@@ -287,7 +287,7 @@ class Shard:
         if generation is None or generation is not seen or change != at:
             with self.view() as view:
                 version = view.version
-            self._seen = generation, change, version
+                self._seen = view.generation, -1 if view.tx is None else view.tx.id(), version
         return version
 
     @property

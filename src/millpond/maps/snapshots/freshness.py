@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from millpond.kernel.space import moment_of
 from millpond.maps.model.catalogue import map_key, same_map
 from millpond.maps.model.snapshot_pointer import current_snapshot
 
@@ -62,7 +63,8 @@ class Freshness:
         if change != seen or change == UNCOUNTED:
             with self._space.read() as tx:
                 definition, register = tx.get(self._definition_key), tx.get(self._register.key)
-            self._rows = change, definition, register
+                moment = moment_of(tx)
+            self._rows = UNCOUNTED if moment is None else moment, definition, register
         return Stamp(definition, register, self._shard.version)
 
     def proving(self, manifest: SnapshotManifest) -> Stamp | None:

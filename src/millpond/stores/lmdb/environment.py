@@ -131,7 +131,9 @@ class Environment:
         return self._environment
 
     def last_change(self) -> int:
-        """The number of the last transaction that was committed, by this process or another: it costs no transaction.
+        """The number of the last transaction that was written, by this process or another: it costs no transaction.
+
+        LMDB tells it while that transaction is synced, when new readers still see the one before.
 
         Raises: as `read`.
         """
