@@ -45,7 +45,7 @@ def test_every_command_speaks_json(words: str) -> None:
 
 @pytest.mark.parametrize("line", [line for command in COMMANDS.values() for line in examples(command)])
 def test_every_example_is_understood(line: str) -> None:
-    said = shlex.split(line)
+    said = next(words for words in map(shlex.split, line.split(" | ")) if "millpond" in words[:2])
     command: Any = FRONT
     words = said[1:]
     while words and words[0] in getattr(command, "commands", ()):

@@ -62,7 +62,7 @@ def _is_kind(name: str) -> bool:
 
 def test_every_job_and_its_interval_is_explained() -> None:
     intervals = [name for name in Settings.model_fields if name.endswith("_interval") and "retry" not in name]
-    assert len(intervals) == 10
+    assert len(intervals) == 11
     for name in intervals:
         assert f"`{name}`" in TEXT, name
     for job in (
@@ -72,6 +72,7 @@ def test_every_job_and_its_interval_is_explained() -> None:
         "compact",
         "snapshot",
         "cleanup",
+        "events",
         "orphans",
         "replicate",
         "compare",

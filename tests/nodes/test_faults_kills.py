@@ -36,6 +36,7 @@ ELSEWHERE = (
     "ranges.one_fetched", "fetch", "clone.map_fetched", "clone.map_switched", "merge.quarantine_moved", "retry",
     "merge.first_part", "nodes", "promotion", "maintenance.swept", "publish",
     "what.has_just_happened", "backup", "prune", "restore", "versions", "compaction", "collect", "receive.unpacked",
+    "events", "dumps", "restores", "jobs",
 )  # fmt: skip
 
 

@@ -60,11 +60,12 @@ def test_every_job_of_a_node_is_listed(node: Served) -> None:
     response = node.get("/v1/jobs").json()
     assert response["node"] == node.url
     assert [job["name"] for job in response["jobs"]] == [
-        "merge", "condense", "retain", "compact", "snapshot", "cleanup", "orphans", "replicate", "compare", "verify",
+        "merge", "condense", "retain", "compact", "snapshot", "cleanup", "events", "orphans", "replicate", "compare",
+        "verify",
     ]  # fmt: skip
     scheduled = [job["name"] for job in response["jobs"] if job["next_ms"] is not None]
     assert "verify" not in scheduled
-    assert len(scheduled) == 9
+    assert len(scheduled) == 10
 
 
 def test_a_pause_survives_a_restart(serve: Callable[..., Served]) -> None:

@@ -204,10 +204,10 @@ def test_tokens_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "millpond.toml").write_text('token = "mp_secret"\n')
+    (tmp_path / "millpond.toml").write_text('token = "mp_unshown"\n')
     monkeypatch.setenv("MILLPOND_PORT", "8000")
     shown = run("config")
-    assert "secret" not in shown.stdout
+    assert "unshown" not in shown.stdout
     assert re.search(r"port +8000 +7433 +MILLPOND_PORT +port to listen on", shown.stdout)
     changed = run("config", "--changed", "--set", "threads=3", "--json")
     settings_shown = [json.loads(line) for line in changed.stdout.splitlines()]

@@ -186,8 +186,8 @@ def test_what_a_node_does_is_measured(node: Served) -> None:
     requests = found["millpond_requests_total"]
     assert requests[("GET", "/v1/maps/{name}", "404")] >= 1, "templates, not names"
     assert requests[("GET", "none", "404")] == 1
-    assert requests[("POST", "/v1/loads", "200")] == 1
-    assert found["millpond_request_seconds_count"][("POST", "/v1/loads")] == 1
+    assert requests[("PUT", "/v1/loads/{load_id}", "200")] == 1
+    assert found["millpond_request_seconds_count"][("PUT", "/v1/loads/{load_id}")] == 1
     assert not any("nowhere" in label for labels in requests for label in labels)
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from millpond.cli.main import app
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid, MillpondError
+from millpond.events import codec
 from millpond.maps.log.clone import CLONE_FORMAT, clone_folder, resume_clone, write_state
 from millpond.maps.parts.part import PART_FORMAT, read_manifest
 from millpond.maps.shard.generation import SHARD_FORMAT
@@ -58,6 +59,7 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
         (str(POND_FORMAT), "pond_format"), (str(SHARD_FORMAT), "shard_format"), (str(PART_FORMAT), "part_format"),
         (str(ids.FORMAT), "range_format"), (snapshots, "snapshot_format"), (str(published.FORMAT), "snapshot_format"),
         (str(CLONE_FORMAT), "clone_format"), (str(BACKUP_FORMAT), "backup_format"),
+        (str(codec.VERSION), "events_format"),
     ]  # fmt: skip
 
 
