@@ -36,7 +36,7 @@ ELSEWHERE = (
     "ranges.one_fetched", "fetch", "clone.map_fetched", "clone.map_switched", "merge.quarantine_moved", "retry",
     "merge.first_part", "nodes", "promotion", "maintenance.swept", "publish",
     "what.has_just_happened", "backup", "prune", "restore", "versions", "compaction", "collect", "receive.unpacked",
-    "events", "dumps", "restores", "jobs",
+    "receive.checked", "events", "dumps", "restores", "jobs", "simulation",
 )  # fmt: skip
 
 
@@ -125,8 +125,11 @@ class Rounds:
         if cluster.nodes[NEWCOMER].runs:
             cluster.stop(NEWCOMER)
         rmtree(cluster.nodes[NEWCOMER].folder)
-        cluster.start(NEWCOMER, kill_at=kill_at, wait=kill_at is None)
-        if kill_at is not None:
+        cluster.start(NEWCOMER, kill_at=kill_at, wait=False)
+        if kill_at is None:
+            # nobody is copied from when the primary dies meanwhile: it is started again by whoever had it killed
+            wait_for(lambda: ready(cluster, NEWCOMER) or not cluster.nodes[PRIMARY].runs, "the newcomer", 90)
+        else:
             # The last of several times need not come again: a copy that is requested anew takes its steps twice.
             wait_for(lambda: kill_at.endswith(":1") or ready(cluster, NEWCOMER), "the newcomer to die", 90)
             if cluster.nodes[NEWCOMER].runs and not kill_at.endswith(":1"):

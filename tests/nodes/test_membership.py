@@ -230,8 +230,8 @@ def test_a_node_that_is_to_be_the_primary_asks_for_a_moment(cluster: ClusterHere
     fence = cluster[1].node.follower.members.fence
     nodes = NodeList(0, tuple(cluster.urls)).promoted(cluster.urls[1])
     cluster[1].node.scheduler.pause("replicate")
-    cluster[1].node.follower.survey.interrupt()
-    cluster[0].node.follower.survey.interrupt()
+    cluster[1].node.follower.survey.stop()
+    cluster[0].node.follower.survey.stop()
     fence.hear(cluster.urls[0], Word(nodes))
     refused = cluster[1].post("/v1/maps", {"name": "n", "kind": "state"})
     assert (refused.status, refused.json()["kind"]) == (503, "node_not_ready")
