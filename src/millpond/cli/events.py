@@ -20,6 +20,7 @@ _HERE = Path("pond")
 QueueOption = Annotated[
     str | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue.", show_default="all queues")
 ]
+Age = Annotated[str, typer.Option("--after", metavar="AGE", help="Days that ended so long ago.")]
 Rate = Annotated[
     str, typer.Option("--rate", metavar="BYTES", help="Compressed bytes a second, such as 16MiB; 0: any number.")
 ]
@@ -100,7 +101,7 @@ def _stored(index: StreamIndex) -> int:
 
 
 def compress(
-    after: Annotated[str, typer.Option("--after", metavar="AGE", help="Days that ended so long ago.")] = "2d",
+    after: Age = "2d",
     rate: Rate = "0",
     pond: PondFolder = _HERE,
     json: Json = False,
@@ -116,7 +117,7 @@ def compress(
 
 
 def expire(
-    after: Annotated[str, typer.Option("--after", metavar="AGE", help="Days that ended so long ago.")] = "14d",
+    after: Age = "14d",
     pond: PondFolder = _HERE,
     json: Json = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, MapName, PondPlace, examples, existing_pond
+from millpond.cli.options import Confirmed, Json, MapName, PondPlace, examples, existing_pond
 from millpond.cli.terminal import console
 from millpond.times.durations import format_duration
 
@@ -227,7 +227,7 @@ def alter(
 
 def drop(
     name: MapName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Confirmed = False,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:

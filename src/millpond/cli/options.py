@@ -14,6 +14,7 @@ __all__ = (
     "AllMaps",
     "At",
     "Before",
+    "Confirmed",
     "InputFormat",
     "Json",
     "MapName",
@@ -98,6 +99,7 @@ TimeUnit = Annotated[
     typer.Option("--time-unit", metavar="UNIT", help="Unit of times that are numbers: s, ms, us or ns.",
                  show_default="ms, and numbers that could be seconds are refused"),
 ]  # fmt: skip
+Confirmed = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="The Spark cluster, such as spark://host:7077.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, examples
+from millpond.cli.options import Confirmed, Json, examples
 from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def repair(
         str | None,
         typer.Option("--from", metavar="URL", help="Be equal to this node.", show_default="the primary"),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Confirmed = False,
     json: Json = False,
 ) -> None:
     """Let nodes pull what they lack, fetch damaged parts again, and clone maps whose rows differ from the primary's.

@@ -1,7 +1,7 @@
 """One map that lies on nodes: what a user does with it is what they do with one in a folder.
 
 Rows are sealed here and go to every node; questions go to the first node that can be reached. Many keys are looked up
-in a snapshot that is fetched once for all processes of this machine, see `questions.py`.
+in a snapshot that is fetched once for all processes of this machine, see `lookup.py`.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ __all__ = ("CatalogueLike", "LogLike", "MapLike", "PartsLike", "PondLike")
 
 
 class MapLike(Protocol):
-    """A map: see `maps.handle.Map` for what each does."""
+    """A map: see `maps.map.Map` for what each does."""
 
     @property
     def definition(self) -> MapDefinition: ...

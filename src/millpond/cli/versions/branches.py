@@ -8,7 +8,14 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
-from millpond.cli.versions.places import BranchPlace, RepositoryName, parse_place, parse_repository, repository
+from millpond.cli.versions.places import (
+    BranchPlace,
+    NamePrefix,
+    RepositoryName,
+    parse_place,
+    parse_repository,
+    repository,
+)
 from millpond.cli.versions.shown import commit_object, headline, iso, short, when
 from millpond.json_forms import plain
 
@@ -41,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 def listed(
     name: RepositoryName,
-    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")] = "",
+    prefix: NamePrefix = "",
     hidden: Annotated[bool, typer.Option("--hidden", help="Hidden branches too.")] = False,
     pond: PondPlace = "pond",
     json: Json = False,

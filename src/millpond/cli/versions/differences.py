@@ -12,7 +12,7 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
-from millpond.cli.versions.places import parse_pair, parse_place, repository
+from millpond.cli.versions.places import Limit, parse_pair, parse_place, repository
 from millpond.cli.versions.shown import entry_object
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def diff(
         typer.Option("--two-dots", "--two-way", help="All that turns left into right, also where only left changed."),
     ] = False,
     prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only paths that begin so.")] = "",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.",
-                                              show_default="all")] = None,
+    limit: Limit = None,
     summary: Annotated[bool, typer.Option("--summary", help="Only count.")] = False,
     pond: PondPlace = "pond",
     json: Json = False,

@@ -12,7 +12,7 @@ import typer
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
 from millpond.cli.versions import transfers
-from millpond.cli.versions.places import AnyPlace, Place, parse_place, repository
+from millpond.cli.versions.places import AnyPlace, Limit, Place, parse_place, repository
 from millpond.cli.versions.shown import entry_object, iso, when
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def listed(
         str, typer.Argument(metavar="REPO[/REF[/PREFIX]]", help="Where to look, such as flights/main/2013/.")
     ],
     recursive: Recursive = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.",
-                                              show_default="all")] = None,
+    limit: Limit = None,
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip

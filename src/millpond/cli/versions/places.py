@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from millpond.versions.protocols import RepositoryLike
 
 __all__ = (
-    "AnyPlace", "BranchPlace", "Metadata", "Place", "RefPlace", "RepositoryName", "items", "opened", "parse_pair",
-    "parse_place", "parse_repository", "repository",
+    "AnyPlace", "BranchPlace", "Limit", "Metadata", "NamePrefix", "Place", "RefPlace", "RepositoryName", "items",
+    "opened", "parse_pair", "parse_place", "parse_repository", "repository",
 )  # fmt: skip
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -43,6 +43,11 @@ AnyPlace = Annotated[
 ]
 Metadata = Annotated[
     list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help="User metadata; may be repeated.")
+]
+NamePrefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.", show_default="all"),
 ]
 
 

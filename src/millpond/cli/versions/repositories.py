@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, comma_list, examples
+from millpond.cli.options import Confirmed, Json, PondPlace, comma_list, examples
 from millpond.cli.terminal import console
 from millpond.cli.versions import dumps
-from millpond.cli.versions.places import Metadata, RepositoryName, items, opened, parse_repository, repository
+from millpond.cli.versions.places import (
+    Metadata,
+    NamePrefix,
+    RepositoryName,
+    items,
+    opened,
+    parse_repository,
+    repository,
+)
 from millpond.cli.versions.shown import iso, short, when
 
 if TYPE_CHECKING:
@@ -72,7 +80,7 @@ def create(
 
 
 def listed(
-    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")] = "",
+    prefix: NamePrefix = "",
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
@@ -262,7 +270,7 @@ def _garbage(name: str, garbage: Garbage) -> dict[str, Any]:
 
 def delete(
     name: RepositoryName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Confirmed = False,
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:

@@ -8,7 +8,14 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
-from millpond.cli.versions.places import RepositoryName, parse_pair, parse_place, parse_repository, repository
+from millpond.cli.versions.places import (
+    NamePrefix,
+    RepositoryName,
+    parse_pair,
+    parse_place,
+    parse_repository,
+    repository,
+)
 from millpond.cli.versions.shown import commit_object, headline, short, when
 
 __all__ = ("create", "delete", "listed", "register")
@@ -29,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def listed(
     name: RepositoryName,
-    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")] = "",
+    prefix: NamePrefix = "",
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
