@@ -14,7 +14,11 @@ from lakefs_sdk.exceptions import ApiException, BadRequestException, NotFoundExc
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
+from millpond.server.lakefs.absent import NOT_OFFERED
+from millpond.server.lakefs.table import ROWS
 from tests.clients.conftest import Server
+
+NAMES = re.compile(r"\{\w+\}")
 
 
 def message(error: ApiException) -> str:
@@ -70,6 +74,29 @@ def test_a_pair_opens_no_map_and_a_token_no_repository(server: Server) -> None:
 def test_what_is_no_route_is_404(server: Server, method: str, path: str) -> None:
     found = server.call(method, path)
     assert (found.status, found.json()) == (404, {"message": "invalid API endpoint"})
+
+
+def called_by_clients() -> set[tuple[str, str]]:
+    """The method and the path of every call of `lakefs-sdk`; the names of a path are `{}`."""
+    calls = set[tuple[str, str]]()
+    for file in (Path(lakefs_sdk.__file__).parent / "api").glob("*_api.py"):
+        found = re.findall(r"call_api\(\s*'([^']+)',\s*'([A-Z]+)'", file.read_text(encoding="utf-8"))
+        calls |= {(method, NAMES.sub("{}", path)) for path, method in found}
+    return calls
+
+
+def test_each_call_of_a_client_has_a_route_or_an_answer_with_the_way_out(server: Server) -> None:
+    routes = {(method, NAMES.sub("{}", path)) for method, path in ROWS}
+    absent = {(method, f"/{path}") for path, (methods, _) in NOT_OFFERED.items() for method in methods.split()}
+    calls = called_by_clients()
+    assert len(calls) > 100
+    assert calls <= routes | absent
+    assert not routes & absent
+    for method, path in sorted(absent):
+        found = server.call(method, path.format(*"abcdef"), b"" if method in ("POST", "PUT", "PATCH") else None)
+        assert found.status == 501, (method, path)
+        assert "not " in found.json()["message"], (method, path)
+        assert server.call("OPTIONS", path.format(*"abcdef")).status == 404
 
 
 def test_a_foreign_page_is_refused_without_pairs(open_server: Server) -> None:

@@ -3,7 +3,7 @@
     path ─▶ row ─▶ room ─▶ pair and right ─▶ body ─▶ handler ─▶ answer
       │ none                  │                 │        │
       ▼                       ▼                 ▼        ▼
-     404                     401               4xx    errors as `{"message": …}`
+   501, 404                  401               4xx    errors as `{"message": …}`
 
 The routes of maps are FastAPI's. These are few steps of our own, for their errors and checks have other words.
 
@@ -27,9 +27,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.kernel.space import WouldBlock
 from millpond.server.access import auditing, caller_in
+from millpond.server.lakefs.absent import not_offered
 from millpond.server.lakefs.access import admit_call
 from millpond.server.lakefs.call import Call
-from millpond.server.lakefs.errors import ApiError, failure
+from millpond.server.lakefs.errors import failure
 from millpond.server.lakefs.routes import (
     accounts,
     branches,
@@ -144,7 +145,7 @@ class Api(BaseRoute):
     async def _answer(self, request: Request) -> Response:
         route = request.scope.get("route")
         if not isinstance(route, ApiRoute) and (route := self.find(request.scope)) is None:
-            raise ApiError(404, "invalid API endpoint")
+            raise not_offered(request.method, _segments(request.scope))
         needs = route.needs
         counted = await admitted(request, needs, admit_call)
         caller = caller_in(request)
@@ -163,8 +164,7 @@ class Api(BaseRoute):
 
     def find(self, scope: Scope) -> ApiRoute | None:
         """The route of a request, which is noted in its scope; None when there is none."""
-        raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        segments = raw.decode("latin-1").removeprefix(PREFIX).split("/")[1:]
+        segments = _segments(scope)
         for route in self._by_shape.get((scope["method"], len(segments)), ()):
             names = route.match(segments)
             if names is not None:
@@ -185,6 +185,12 @@ def before_routing(api: Api, app: FastAPI, node: Node, rest: ASGIApp) -> ASGIApp
         return (audited if route is not None and route.needs.audited else api.handle)(scope, receive, send)
 
     return quick
+
+
+def _segments(scope: Scope) -> list[str]:
+    """The parts of a path below the prefix, their escapes not read."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.decode("latin-1").removeprefix(PREFIX).split("/")[1:]
 
 
 def _plain(handler: Callable[[Call], Any], call: Call) -> Response:
