@@ -59,6 +59,27 @@ def shown_to(node: Served, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     return shown
 
 
+def test_maps_are_made_and_merged_without_the_nodes_that_may_not_be_asked(
+    apart: ClusterHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What asks every node leaves those out; they follow the log, and the primary makes them merge a load."""
+    run("remove", apart.urls[2], "--pond", apart.url)  # so that the list of nodes is not that of the settings
+    run("add", apart.urls[2], "--pond", ",".join(apart.urls[:2]))
+    for node in apart.nodes:
+        node.wait_ready()
+    shown = [shown_to(node, monkeypatch) for node in apart.nodes]
+    with millpond.open(apart[0].url, token="client", synchronise=True) as pond:
+        target = pond.create_map("m", kind="state", value="long")
+        target.load(rows("a", value=7))
+        pond.alter_map("m", overwrite=False)
+        pond.merge()
+        target.compact()
+        assert pond.map("m").get("a") == 7
+        pond.drop_map("m")
+    assert "client" in shown[0]
+    assert all("client" not in tokens for tokens in shown[1:])
+
+
 @pytest.mark.parametrize("primary", [0, 1])
 def test_a_token_is_withheld_from_nodes_that_were_not_named(
     apart: ClusterHere, monkeypatch: pytest.MonkeyPatch, primary: int

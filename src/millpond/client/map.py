@@ -150,7 +150,10 @@ class RemoteMap:
         """Rewrite the shard's file without free pages, on every node; the report is the primary's."""
 
         def compact() -> Any:
-            outcomes = self.loading.nodes.all(lambda node: self._order(node, {"what": "compact"}))
+            nodes, primary = self.loading.nodes, self.loading.nodes.primary()
+            outcomes = nodes.all(
+                lambda node: None if node.withheld and node is not primary else self._order(node, {"what": "compact"})
+            )
             for outcome in outcomes:
                 if outcome.error is not None:
                     raise outcome.error

@@ -50,7 +50,8 @@ class RemoteParts:
 
         if node:
             return order(next(known for known in self._nodes.connections if known.url == node))
-        outcomes = self._nodes.all(order)
+        primary = self._nodes.primary()
+        outcomes = self._nodes.all(lambda one: () if one.withheld and one is not primary else order(one))
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error
@@ -66,7 +67,7 @@ class RemoteParts:
             return fetch_part(node, part_id, folder)
 
         missing: NotFound | None = None
-        for node in self._nodes.connections:
+        for node in self._nodes.readable:
             try:
                 return from_node(node)
             except NotFound as error:

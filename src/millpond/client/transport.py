@@ -411,12 +411,12 @@ class Nodes:
 
     def _by_hope(self) -> Sequence[Connection]:
         if not self._avoided:
-            return self._readable
+            return self.readable
         now = self.clock.monotonic()
-        return sorted(self._readable, key=lambda node: self._avoided.get(node.url, 0.0) > now)
+        return sorted(self.readable, key=lambda node: self._avoided.get(node.url, 0.0) > now)
 
     @property
-    def _readable(self) -> Sequence[Connection]:
+    def readable(self) -> Sequence[Connection]:
         """The nodes that may have the token, or all when none may: then the error names one."""
         return [node for node in self.connections if not node.withheld] or self.connections
 
