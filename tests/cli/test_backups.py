@@ -25,6 +25,15 @@ def test_a_pond_is_backed_up_and_restored(weather: Shell) -> None:
     assert "removed 1 backup" in weather("backup", "prune", "place", "--keep", "1").out
 
 
+def test_what_a_backup_leaves_out_is_said(weather: Shell) -> None:
+    assert "not in the backup" not in weather("backup", "create", "place").out
+    weather("repo", "create", "flights")
+    assert "not in the backup: repositories" in weather("backup", "create", "place").out
+    assert weather("backup", "create", "place", "--json").object["left_out"] == ["repositories"]
+    assert "not in the backup: repositories" in weather("restore", "place", "copy").out
+    assert weather("restore", "place", "other", "--json").object["left_out"] == ["repositories"]
+
+
 def test_a_bucket_is_a_place(weather: Shell, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)

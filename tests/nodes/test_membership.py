@@ -59,6 +59,16 @@ def newcomer(serve: Serve, cluster: ClusterHere, **settings: Any) -> Served:
     return serve(port=port, nodes=[*cluster.urls, f"http://127.0.0.1:{port}"], **settings)
 
 
+def test_what_stays_with_the_old_primary_is_said(cluster_of: Callable[..., ClusterHere]) -> None:
+    cluster = cluster_of()
+    assert "stay there" not in run("promote", cluster.urls[1], "--pond", cluster.url)
+    cluster[1].node.pond.repositories.create("flights")
+    said = run("promote", cluster.urls[0], "--pond", cluster.url)
+    assert f"repositories in the folder of {cluster.urls[1]} stay there" in " ".join(said.split())
+    said = run("remove", cluster.urls[1], "--pond", cluster.url)
+    assert f"repositories in the folder of {cluster.urls[1]} stay there" in " ".join(said.split())
+
+
 @pytest.mark.parametrize("write_to", ["all", "majority"])
 def test_another_node_becomes_the_primary(write_to: str, cluster_of: Callable[..., ClusterHere], serve: Serve) -> None:
     cluster = cluster_of(write_to=write_to, lag_limit="2s")

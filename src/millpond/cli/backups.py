@@ -84,6 +84,7 @@ def create(
         f"{_counted(report.files, 'file')} stored ({console.human_bytes(report.bytes)}), "
         f"{report.files_reused:,} there already"
     )
+    _warn_of_left_out(report.backup)
 
 
 def listed(place: Place, json: Json = False) -> None:
@@ -168,11 +169,12 @@ def restore(
     if json:
         console.print_json(
             {"backup": found.id, "folder": str(folder), "position": restored.position, "maps": restored.maps,
-             "rows": restored.rows}
+             "rows": restored.rows, "left_out": list(found.left_out)}
         )  # fmt: skip
     else:
         held = f"{_counted(restored.maps, 'map')}, {_counted(restored.rows, 'row')}"
         console.say(f"{folder}: {held}, as of position {restored.position:,}")
+        _warn_of_left_out(found)
 
 
 def _place(where: str) -> tuple[Settings, ObjectStore]:
@@ -221,8 +223,16 @@ def _row(backup: Backup) -> dict[str, Any]:
     return {
         "backup": backup.id, "created": created, "pond": backup.pond, "base": backup.base, "maps": len(backup.shards),
         "rows": sum(shard.rows for shard in backup.shards), "size": sum(file.bytes for file in backup.files()),
-        "first_position": backup.earliest, "position": backup.position,
+        "first_position": backup.earliest, "position": backup.position, "left_out": list(backup.left_out),
     }  # fmt: skip
+
+
+def _warn_of_left_out(backup: Backup) -> None:
+    if backup.left_out:
+        console.say(
+            f"not in the backup: {' and '.join(backup.left_out)} of the pond. A copy of the stopped pond's folder, "
+            "or a snapshot of its file system, has them"
+        )
 
 
 def _counted(count: int, noun: str) -> str:

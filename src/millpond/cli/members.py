@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from millpond.cli.options import Json, examples
 from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
-    from millpond.client.transport import Nodes
+    from millpond.client.transport import Connection, Nodes
 
 __all__ = ("add", "promote", "register_members", "remove", "reset")
 
@@ -64,6 +64,7 @@ def promote(
     from millpond.client.transport import Connection
 
     with _nodes(node, pond) as (url, nodes):
+        before, alone = nodes.primary().url, _only_there(nodes.primary())
         order = {"url": url, "without_primary": without_primary}
         found = (
             _post(Connection(url, nodes.settings), "promote", order)
@@ -71,6 +72,8 @@ def promote(
             else _ordered(nodes, "promote", order)
         )
     _show(found, json, f"{url} is the primary", f"{url} is the primary already")
+    if found["changed"] and not json:
+        _say_what_stays(before, alone)
 
 
 def add(
@@ -108,9 +111,14 @@ def remove(
     json: Json = False,
 ) -> None:
     """Take a node out of the pond: it answers nothing any more, and no load waits for it."""
+    from millpond.client.transport import Connection
+
     with _nodes(node, pond) as (url, nodes):
+        alone = [] if lost else _only_there(Connection(url, nodes.settings))
         found = _ordered(nodes, "remove", {"url": url, "lost": lost})
     _show(found, json, f"{url} is removed: stop it", f"{url} is no node of the pond")
+    if found["changed"] and not json:
+        _say_what_stays(url, alone)
 
 
 def reset(
@@ -160,6 +168,20 @@ def _nodes(node: str, pond: str | None) -> Iterator[tuple[str, Nodes]]:
         yield url, nodes
     finally:
         nodes.close()
+
+
+def _only_there(node: Connection) -> list[str]:
+    """The kinds of content that a node alone has; none when it cannot be asked, or does not say."""
+    from millpond.errors import MillpondError
+
+    with suppress(MillpondError):
+        return list(node.once.request("GET", "/v1/node").json().get("only_here", ()))
+    return []
+
+
+def _say_what_stays(url: str, alone: list[str]) -> None:
+    if alone:
+        console.say(f"{' and '.join(alone)} in the folder of {url} stay there: nodes copy maps only")
 
 
 def _ordered(nodes: Nodes, what: str, order: dict[str, Any]) -> dict[str, Any]:

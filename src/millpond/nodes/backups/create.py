@@ -103,7 +103,8 @@ class _Creation:
         mine = [backup for backup in list_backups(self._place) if backup.pond == facts["pond"]]
         last = mine[-1] if mine else None
         backup = None if full or last is None else self._continued(last)
-        backup = backup or self._with_base(last)
+        # A node of an earlier release does not say what it alone has.
+        backup = replace(backup or self._with_base(last), left_out=tuple(facts.get("only_here", ())))
         step("backup.files_stored")
         self._lease.extend()
         write_backup(self._place, backup)

@@ -78,7 +78,10 @@ class LogChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """One backup; `base` is the id of the backup whose base it shares, its own when it brought one."""
+    """One backup; `base` is the id of the backup whose base it shares, its own when it brought one.
+
+    `left_out`: what the pond's folder had, and the backup has not, see `folder_content`.
+    """
 
     id: str
     pond: str
@@ -91,6 +94,7 @@ class Backup:
     quarantine: StoredFile
     shards: tuple[StoredShard, ...]
     log: tuple[LogChunk, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def earliest(self) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.client.download import Fetched
 from millpond.errors import NotFound
 from millpond.maps.parts.bundle import write_bundle
+from millpond.nodes.folder_content import only_here
 from millpond.nodes.replication.copies import Copy, FileCopies
 from millpond.nodes.replication.peer import LogPage
 from millpond.stores.files import disk_errors
@@ -32,9 +33,10 @@ class FolderSource:
         return str(self._pond.folder)
 
     def node(self) -> dict[str, Any]:
-        """`pond`, `position` and `chain`."""
+        """`pond`, `position`, `chain` and `only_here`."""
         position, chain = self._pond.log.position()
-        return {"pond": self._pond.log.pond_id, "position": position, "chain": chain}
+        here = only_here(self._pond.space)
+        return {"pond": self._pond.log.pond_id, "position": position, "chain": chain, "only_here": here}
 
     def log(self, after: int, *, limit: int = 1000, wait_seconds: float = 0) -> LogPage:
         """The entries after a position; it never waits."""
