@@ -62,7 +62,7 @@ def shown_to(node: Served, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 def test_maps_are_made_and_merged_without_the_nodes_that_may_not_be_asked(
     apart: ClusterHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What asks every node leaves those out; they follow the log, and the primary makes them merge a load."""
+    """Calls for every node leave those out; they follow the log, and the primary makes them merge a load."""
     run("remove", apart.urls[2], "--pond", apart.url)  # so that the list of nodes is not that of the settings
     run("add", apart.urls[2], "--pond", ",".join(apart.urls[:2]))
     for node in apart.nodes:

@@ -390,8 +390,8 @@ def come_up_to(
     stopped = threading.Event()
 
     def come(node: Connection) -> int:
-        may_be_asked = not node.withheld or bool(chain and nodes.epoch)
-        if not may_be_asked or (not applied and node.url == there):
+        left_out = node.withheld and not (chain and nodes.epoch)
+        if left_out or (not applied and node.url == there):
             return position
         patience = _Patience(clock, nodes.settings.read_timeout / 1000)
         connection = node if patient else node.once
