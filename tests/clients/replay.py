@@ -52,21 +52,22 @@ class Replay:
         pair = (self.server.access_key, "wrong") if case.get("who") == "wrong" else None
         body: bytes | None = case["text"].encode() if "text" in case else None
         if "json" in case:
-            body = json.dumps(self._filled(case["json"])).encode()
+            body = json.dumps(self.filled(case["json"])).encode()
         if body is None and case["method"] in ("POST", "PUT"):
             body = b""
-        path = self._filled(case["path"])
+        path = self.filled(case["path"])
         answer = self.server.call(case["method"], path, body, pair=pair, headers=headers)
         self.answers[case["case"]] = answer
         return answer
 
-    def _filled(self, value: Any) -> Any:
+    def filled(self, value: Any) -> Any:
+        """A value of a recorded request, with names and earlier answers in their places."""
         if isinstance(value, dict):
             if "$" in value:
                 return json.loads(self.answers[value["$"]].body)
-            return {name: self._filled(inner) for name, inner in value.items()}
+            return {name: self.filled(inner) for name, inner in value.items()}
         if isinstance(value, list):
-            return [self._filled(inner) for inner in value]
+            return [self.filled(inner) for inner in value]
         if not isinstance(value, str):
             return value
         value = value.replace("<repo>", self.repository).replace("<tag>", TAG).replace("<ns>", NAMESPACE)

@@ -40,6 +40,7 @@ def test_two_million_entries_in_half_of_their_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_ten_million_entries_in_a_fraction_of_their_memory(tmp_path: Path) -> None:
     limit = 320 << 20
     assert 4 * limit <= 10_000_000 * ENTRY_BYTES

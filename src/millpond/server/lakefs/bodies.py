@@ -23,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import types
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -33,9 +34,10 @@ import msgspec
 from millpond.json_forms import FormError, parse_list, parse_object, to_json
 from millpond.server.lakefs.errors import ApiError
 
-__all__ = ("OneOf", "Pattern", "parse_body", "parse_items")
+__all__ = ("OneOf", "Pattern", "body_type", "parse_body", "parse_items", "takes")
 
 T = TypeVar("T")
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
 _LONG_MAX = 1 << 63
 _Long: TypeAlias = Annotated[int, msgspec.Meta(ge=-_LONG_MAX, le=_LONG_MAX - 1)]
 _NULLABLE = (int | None, str | None)
@@ -43,6 +45,24 @@ _PLAIN: dict[Any, Any] = {
     str: str, int: _Long, bool: bool, dict[str, str]: dict[str, str], int | None: _Long | None, str | None: str | None,
 }  # fmt: skip
 """Types of fields that one step can decode, as that step checks them."""
+
+
+_BODY_TYPES: dict[Callable[..., Any], Any] = {}
+
+
+def takes(type_: Any) -> Callable[[_Handler], _Handler]:
+    """Declare the body of a handler, for the description of the API."""
+
+    def declare(handler: _Handler) -> _Handler:
+        _BODY_TYPES[handler] = type_
+        return handler
+
+    return declare
+
+
+def body_type(handler: Callable[..., Any]) -> Any:
+    """The type of the body that a handler declares; None when it declares none."""
+    return _BODY_TYPES.get(handler)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from fastapi import Response
 
 from millpond.errors import Denied
 from millpond.server.lakefs.access import login_token
+from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import ApiError, json_answer
 from millpond.server.lakefs.models import listing
 
@@ -34,6 +35,7 @@ def _get_user(call: Call) -> Response:
     return json_answer({"user": {"id": call.committer(), "creation_date": 0, "friendly_name": call.committer()}})
 
 
+@takes(_LoginInformation)
 def _log_in(call: Call) -> Response:
     pair = call.json(_LoginInformation)
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import Response
 
+from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import json_answer, wording
 from millpond.server.lakefs.models import commit_answer, named_model, page_answer
 
@@ -43,6 +44,7 @@ def _list_branches(call: Call) -> Response:
     return page_answer(page, named_model)
 
 
+@takes(_BranchCreation)
 def _create_branch(call: Call) -> Response:
     """The body of the answer is the id of the commit, as text."""
     wanted = call.json(_BranchCreation)
@@ -69,6 +71,7 @@ def _list_tags(call: Call) -> Response:
     return page_answer(page, named_model)
 
 
+@takes(_TagCreation)
 def _create_tag(call: Call) -> Response:
     wanted = call.json(_TagCreation)
     call.note(tag=wanted.id)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fastapi import Response
 
 from millpond.errors import Invalid
+from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import json_answer, wording
 from millpond.server.lakefs.models import commit_answer, commit_model, listing
 from millpond.server.lakefs.query import wrong_parameter
@@ -68,6 +69,7 @@ class _CherryPickCreation:
     committer: str | None = None
 
 
+@takes(_CommitCreation)
 def _commit(call: Call) -> Response:
     wanted = call.json(_CommitCreation)
     with wording({"no_changes": "commit: no changes"}):
@@ -121,6 +123,7 @@ def _since(text: str) -> int | None:
         raise wrong_parameter("since", f"value {text}: not an instant, such as 2026-01-31T12:00:00Z") from None
 
 
+@takes(_RevertCreation)
 def _revert(call: Call) -> Response:
     wanted = call.json(_RevertCreation)
     overrides = wanted.commit_overrides
@@ -134,6 +137,7 @@ def _revert(call: Call) -> Response:
     return commit_answer(call, commit, Response(status_code=204))
 
 
+@takes(_CherryPickCreation)
 def _cherry_pick(call: Call) -> Response:
     wanted = call.json(_CherryPickCreation)
     overrides = wanted.commit_overrides

@@ -19,6 +19,7 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from millpond.errors import NotFound
+from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
 from millpond.server.lakefs.streaming import BodyStream, read_to_its_end
 from millpond.versions.dumps import dump_name, store_dump
@@ -87,11 +88,13 @@ def _dump_status(call: Call) -> Response:
     return json_answer({**_done(call, id_), "refs": _refs(id_)})
 
 
+@takes(_RefsRestore)
 def _restore(call: Call) -> Response:
     _restore_stored(call)
     return Response(status_code=200)
 
 
+@takes(_RefsRestore)
 def _submit_restore(call: Call) -> Response:
     return json_answer({"id": _restore_stored(call)}, 202)
 

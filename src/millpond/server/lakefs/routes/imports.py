@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Response
 
 from millpond.server.lakefs.addresses import check_source
-from millpond.server.lakefs.bodies import OneOf
+from millpond.server.lakefs.bodies import OneOf, takes
 from millpond.server.lakefs.errors import json_answer
 from millpond.server.lakefs.models import commit_model
 from millpond.versions.commits import Message
@@ -48,6 +48,7 @@ class _ImportCreation:
     force: bool = False
 
 
+@takes(_ImportCreation)
 def _start(call: Call) -> Response:
     """An import that is committed; without `commit` it is staged."""
     wanted, branch = call.json(_ImportCreation), call.branch

@@ -9,6 +9,7 @@ from fastapi import Response
 
 from millpond.errors import Invalid
 from millpond.server.lakefs.addresses import check_source
+from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import ApiError, json_answer
 from millpond.server.lakefs.routes.object_writes import conditions
 from millpond.server.lakefs.stats import stats_answer
@@ -97,6 +98,7 @@ def _get_backing(call: Call) -> Response:
     return json_answer(found)
 
 
+@takes(_StagingMetadata)
 def _link_backing(call: Call) -> Response:
     path, wanted = call.query.needed("path"), call.json(_StagingMetadata)
     branch = call.branch
@@ -146,6 +148,7 @@ def _upload(call: Call, address: str) -> tuple[OpenUpload, Site]:
     return upload, branch.site
 
 
+@takes(_CompletePresignMultipartUpload)
 def _complete(call: Call) -> Response:
     wanted = call.json(_CompletePresignMultipartUpload)
     upload, site = _upload(call, wanted.physical_address)
@@ -157,6 +160,7 @@ def _complete(call: Call) -> Response:
     return stats_answer(site, entry, 200)
 
 
+@takes(_AbortPresignMultipartUpload)
 def _abort(call: Call) -> Response:
     upload, _ = _upload(call, call.json(_AbortPresignMultipartUpload).physical_address)
     call.branch.uploads.abort(upload.id)
@@ -170,6 +174,7 @@ def _number(call: Call) -> int:
     return int(text)
 
 
+@takes(_StagingLocation)
 def _sign_part(call: Call) -> Response:
     """The URL of one part."""
     upload, site = _upload(call, call.json(_StagingLocation).physical_address)
@@ -178,6 +183,7 @@ def _sign_part(call: Call) -> Response:
     return json_answer({"presigned_url": url, "presigned_url_expiry": expires})
 
 
+@takes(_UploadPartCopyFrom)
 def _copy_part(call: Call) -> Response:
     """A part with the bytes of an object."""
     wanted = call.json(_UploadPartCopyFrom)

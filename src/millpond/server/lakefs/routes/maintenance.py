@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import Response
 
 from millpond.errors import Invalid
+from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import ApiError, json_answer
 from millpond.versions.collect import GRACE_MS
 
@@ -32,6 +33,7 @@ def _compact(call: Call) -> Response:
     return json_answer(call.branch.staging.compact())
 
 
+@takes(_Collection)
 def _collect(call: Call) -> Response:
     wanted = call.json(_Collection) if call.body.strip() else _Collection()
     if wanted.grace_ms < GRACE_MS:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Response
 
-from millpond.server.lakefs.bodies import OneOf
+from millpond.server.lakefs.bodies import OneOf, takes
 from millpond.server.lakefs.errors import CONFLICTS, json_answer, wording
 from millpond.server.lakefs.models import commit_answer
 from millpond.versions.merges import MergeConflict, Resolution, Take
@@ -50,6 +50,7 @@ class _Merge:
     committer: str | None = None
 
 
+@takes(_Merge)
 def _merge(call: Call) -> Response:
     """A conflict has the body of a result, with the conflicting paths besides."""
     wanted = call.json(_Merge) if call.body.strip() else _Merge()

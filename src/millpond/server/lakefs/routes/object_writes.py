@@ -11,7 +11,7 @@ from fastapi import Response
 from millpond.errors import Invalid
 from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.addresses import checked_address
-from millpond.server.lakefs.bodies import parse_body
+from millpond.server.lakefs.bodies import parse_body, takes
 from millpond.server.lakefs.errors import ApiError, json_answer, wording
 from millpond.server.lakefs.forms import FormContent, boundary_of
 from millpond.server.lakefs.stats import stats_answer
@@ -132,6 +132,7 @@ def _about(headers: Mapping[str, str]) -> _UploadedEntry:
     return _UploadedEntry(headers.get("content-type") or DEFAULT_CONTENT_TYPE, metadata)
 
 
+@takes(_ObjectStageCreation)
 async def _stage(call: Call) -> Response:
     """An entry whose bytes are there already: below the namespace, or elsewhere."""
     call.body = await whole_body(call.request)
@@ -178,6 +179,7 @@ def _delete(call: Call) -> Response:
     return Response(status_code=204)
 
 
+@takes(_PathList)
 def _delete_many(call: Call) -> Response:
     """Paths, all or none; or a prefix, however many paths begin with it."""
     wanted = call.json(_PathList)
@@ -210,6 +212,7 @@ def _delete_many(call: Call) -> Response:
     return json_answer({"errors": errors})
 
 
+@takes(_ObjectCopyCreation)
 def _copy(call: Call) -> Response:
     target, wanted = call.query.needed("dest_path"), call.json(_ObjectCopyCreation)
     if wanted.shallow:
@@ -219,6 +222,7 @@ def _copy(call: Call) -> Response:
     return stats_answer(branch.site, entry)
 
 
+@takes(_PrefixCopy)
 def _copy_prefix(call: Call) -> Response:
     """`copied`: the entries that are staged below the target."""
     wanted = call.json(_PrefixCopy)
@@ -226,6 +230,7 @@ def _copy_prefix(call: Call) -> Response:
     return json_answer({"copied": count})
 
 
+@takes(_UpdateObjectUserMetadata)
 def _set_metadata(call: Call) -> Response:
     path = call.query.needed("path")
     call.branch.staging.set_metadata(path, call.json(_UpdateObjectUserMetadata).set, force=call.query.flag("force"))

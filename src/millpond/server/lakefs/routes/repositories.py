@@ -10,7 +10,7 @@ from fastapi import Response
 
 from millpond.errors import Denied, Invalid
 from millpond.server.lakefs.access import may
-from millpond.server.lakefs.bodies import Pattern
+from millpond.server.lakefs.bodies import Pattern, takes
 from millpond.server.lakefs.errors import ApiError, json_answer, wording
 from millpond.server.lakefs.models import items, listing, repository_model
 from millpond.server.lakefs.routes.installation import NAMESPACES
@@ -86,6 +86,7 @@ def _list_repositories(call: Call) -> Response:
     return json_answer(listing(results, has_more=has_more, next_offset=shown[-1].name if has_more else ""))
 
 
+@takes(_RepositoryCreation)
 def _create_repository(call: Call) -> Response:
     """`POST /repositories`."""
     if call.own:
@@ -149,6 +150,7 @@ def _get_repository(call: Call) -> Response:
     return json_answer(repository_model(call.repository.record, own=call.own))
 
 
+@takes(_Alteration)
 def _alter_repository(call: Call) -> Response:
     """`PATCH /repositories/{repository}`, which lakeFS does not have."""
     wanted = call.json(_Alteration)
@@ -170,6 +172,7 @@ def _get_metadata(call: Call) -> Response:
     return json_answer(call.repository.record.metadata)
 
 
+@takes(_RepositoryMetadataSet)
 def _set_metadata(call: Call) -> Response:
     """`POST /repositories/{repository}/metadata`: items are added, or replaced by name."""
     added = call.json(_RepositoryMetadataSet).metadata
@@ -177,6 +180,7 @@ def _set_metadata(call: Call) -> Response:
     return Response(status_code=204)
 
 
+@takes(_RepositoryMetadataKeys)
 def _delete_metadata(call: Call) -> Response:
     """`DELETE /repositories/{repository}/metadata`."""
     removed = frozenset(call.json(_RepositoryMetadataKeys).keys)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Response
 
-from millpond.server.lakefs.bodies import OneOf
+from millpond.server.lakefs.bodies import OneOf, takes
 from millpond.server.lakefs.errors import ApiError, json_answer, wording
 from millpond.server.lakefs.models import commit_answer
 
@@ -33,6 +33,7 @@ class _Restoration:
     force: bool = False
 
 
+@takes(_ResetCreation)
 def _reset(call: Call) -> Response:
     wanted, branch = call.json(_ResetCreation), call.branch
     if wanted.type == "reset":
@@ -54,6 +55,7 @@ def _reset_hard(call: Call) -> Response:
     return commit_answer(call, commit, Response(status_code=204))
 
 
+@takes(_Restoration)
 def _restore(call: Call) -> Response:
     """`changes`: the paths that are staged to be what they were at the ref."""
     wanted = call.json(_Restoration)

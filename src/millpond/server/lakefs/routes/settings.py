@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fastapi import Response
 
 from millpond.errors import NotFound
+from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import ApiError, json_answer
 from millpond.versions.site import CompactionRules, ProtectedBranches, Retention
 
@@ -76,6 +77,7 @@ def _get_protection(call: Call) -> Response:
     return json_answer([{"pattern": pattern} for pattern in patterns], headers={"ETag": tag})
 
 
+@takes(list[_BranchProtectionRule])
 def _set_protection(call: Call) -> Response:
     rules = call.json_items(_BranchProtectionRule)
     return _set(call, ProtectedBranches(tuple(rule.pattern for rule in rules)))
@@ -87,6 +89,7 @@ def _get_retention(call: Call) -> Response:
     return json_answer({"default_retention_days": rules.default_days, "branches": branches}, headers=headers)
 
 
+@takes(_GarbageCollectionRules)
 def _set_retention(call: Call) -> Response:
     rules = call.json(_GarbageCollectionRules)
     _least_zero(default_retention_days=rules.default_retention_days)
@@ -106,6 +109,7 @@ def _get_compaction(call: Call) -> Response:
     return json_answer(rules or CompactionRules(), headers={"ETag": tag})
 
 
+@takes(_CompactionRules)
 def _set_compaction(call: Call) -> Response:
     rules = call.json(_CompactionRules)
     _least_zero(deletions=rules.deletions, sealed_tokens=rules.sealed_tokens, pause_ms=rules.pause_ms)
