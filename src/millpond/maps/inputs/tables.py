@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain, islice
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -208,7 +209,7 @@ def _array(name: str, values: Sequence[Any], is_json: IsJson) -> pa.Array[Any]:
             for row, value in enumerate(values)
         ]
     check_values(name, values)
-    kinds = {_kind_of(value) for value in values if value is not None}
+    kinds = _kinds_of(values)
     if kinds == {"int", "float"}:
         # Arrow would make them all floats: 1 and 1.0 are different values, and different keys.
         return _union(name, values)
@@ -225,6 +226,15 @@ def _as_json(name: str, row: int, value: object) -> str:
             f"a value {error}", kind="json_form", column=name, row=row,
             hint="give text, numbers, booleans, null, times, durations, bytes, lists and dicts of them",
         ) from error  # fmt: skip
+
+
+def _kinds_of(values: Sequence[Any]) -> set[str]:
+    """The kinds of values that are not None; of a type other than integers and times, one value is enough."""
+    examples = dict(zip(map(type, values), values, strict=True))
+    examples.pop(NoneType, None)
+    varying = tuple(kind for kind in examples if kind is not bool and issubclass(kind, int | datetime))
+    kinds = {_kind_of(value) for kind, value in examples.items() if kind not in varying}
+    return kinds | {_kind_of(value) for value in values if varying and isinstance(value, varying)}
 
 
 def _kind_of(value: object) -> str:
