@@ -13,6 +13,7 @@ from millpond.cli.watch import JOBS_MAX, Story, _screen
 from millpond.clock import ManualClock
 from millpond.events.event import Event, NewEvent
 from tests.cli.conftest import Shell
+from tests.clients.conftest import serving
 
 DAY = 86_400_000
 NOON = 20_000 * DAY + DAY // 2
@@ -99,3 +100,16 @@ def test_a_story_of_many_jobs_takes_bounded_memory() -> None:
     for number in range(1, JOBS_MAX + 100):
         story.add(event(number, "succeeded", job_id=str(number)))
     assert story.counts == {"succeeded": JOBS_MAX + 99} and len(story._jobs) == JOBS_MAX
+
+
+def test_the_commands_speak_to_a_node_as_well(millpond: Shell, tmp_path: Path) -> None:
+    with serving(tmp_path / "pond") as url, api.open(url) as remote:
+        remote.events.append("etl", "nightly", [NewEvent(NOON, b"payload", "running", {"job_id": "a"})])
+        (row,) = millpond("events", "list", "--json", "--pond", url).objects
+        assert (row["queue"], row["job_set"], row["events"]) == ("etl", "nightly", 1)
+        (day,) = millpond("events", "list", "etl", "nightly", "--json", "--pond", url).objects
+        assert (day["day"], day["events"]) == ("2024-10-04", 1)
+        assert "there is no such stream" in millpond("events", "list", "etl", "x", "--pond", url, code=3).err
+        assert millpond("events", "stats", "--json", "--pond", url).object["streams"] == 1
+        assert millpond("events", "compress", "--after", "1d", "--json", "--pond", url).object["days"] == 1
+        assert millpond("events", "expire", "--after", "7d", "--json", "--pond", url).object["events"] == 1

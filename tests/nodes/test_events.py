@@ -49,8 +49,8 @@ def test_events_are_appended_and_read_as_lines(node: Served) -> None:
     }  # fmt: skip
     assert events[1]["payload_base64"] == "/wA=" and events[2]["payload"] == "" and events[2]["time_ms"] == BEGIN
     assert parsed(node.get(path(after=events[1]["id"])).body) == events[2:]
-    days = node.get(path().replace("/v1/events", "/v1/events/days")).json()
-    assert [(day["day"], day["state"], day["count"]) for day in days["days"]] == [("2026-01-01", "open", 3)]
+    (segment,) = node.get(path().replace("/v1/events", "/v1/events/index")).json()["segments"]
+    assert [(segment["state"], day["day"], day["count"]) for day in segment["days"]] == [("open", "2026-01-01", 3)]
 
 
 def test_what_is_delivered_again_is_stored_once(node: Served) -> None:
@@ -80,7 +80,7 @@ def test_what_is_not_understood_is_refused(node: Served, where: str, body: bytes
 def test_reading_refuses_what_it_does_not_understand(node: Served) -> None:
     assert node.get(path(after="foo")).json()["kind"] == "event_id"
     assert node.get("/v1/events?queue=a").status in (400, 422)
-    assert node.get("/v1/events/days?queue=a&job_set=b").json()["kind"] == "stream_not_found"
+    assert node.get("/v1/events/index?queue=a&job_set=b").json()["kind"] == "stream_not_found"
 
 
 def test_a_follower_gets_what_was_there_a_mark_and_what_comes(node: Served) -> None:
@@ -197,6 +197,38 @@ def story(events: EventsLike, queue: str) -> None:
     with pytest.raises(Invalid):
         events.append(queue, "x" * 2000, [b""])
     assert list(events.read("no", "stream")) == []
+
+
+@pytest.mark.settings(events_bytes_per_second=0)
+def test_maintenance_and_indexes_are_the_same_in_a_folder_and_on_a_node(node: Served) -> None:
+    with millpond.open(node.url) as remote:
+        for events in (node.pond.events, remote.events):
+            queue = str(type(events).__name__)
+            for _ in range(4):
+                events.append(queue, "nightly", [b"x" * 3000])
+                events.append(queue, "é/ %", [b"y"])
+                node.clock.now += DAY
+            report = events.compress("1d")
+            assert report.days >= 6 and report.bytes_after < report.bytes_before and report.failed == 0
+            assert (events.compress("1d").days, events.expire("2d").events >= 4) == (0, True)
+            index = events.index(queue, "nightly")
+            assert index is not None and index.stored_bytes < 3000 + 300
+            assert [state.value for _, state in index.days()] == ["compressed", "open"]
+        assert list(remote.events.indexes()) == list(node.pond.events.indexes())
+        assert list(remote.events.streams("Events")) == list(node.pond.events.streams("Events"))
+        assert len(list(remote.events.streams())) == 4
+        assert remote.events.index("no", "stream") is None
+
+
+@pytest.mark.settings(tokens=TOKENS)
+def test_maintenance_needs_the_right_on_everything(node: Served) -> None:
+    for work in ("compress", "expire"):
+        for token, status in {"writer": 403, "maps": 403, "all": 200}.items():
+            headers = {"Authorization": f"Bearer {token}"}
+            assert node.post(f"/v1/events/{work}", {"after_ms": DAY}, headers=headers).status == status
+    node.pond.events.append("etl", "hourly", [b""])
+    with millpond.open(node.url, token="watcher") as remote:
+        assert list(remote.events.indexes()) == []
 
 
 @pytest.mark.settings(tokens=TOKENS)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondFolder, examples
+from millpond.cli.options import Json, PondPlace, examples, existing_pond
 from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ("compress", "expire", "listed", "register", "stats")
 
-_HERE = Path("pond")
+_HERE = "pond"
 QueueOption = Annotated[
     str | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue.", show_default="all queues")
 ]
@@ -31,7 +30,11 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="List streams of events, compress and drop their old days.", no_args_is_help=True)
     group.command(
         name="list",
-        epilog=examples("millpond events list", "millpond events list etl nightly", "millpond events list --json"),
+        epilog=examples(
+            "millpond events list",
+            "millpond events list etl nightly",
+            "millpond events list --json --pond http://localhost:7433",
+        ),
     )(listed)
     group.command(epilog=examples("millpond events compress", "millpond events compress --after 12h --json"))(compress)
     group.command(epilog=examples("millpond events expire --after 30d"))(expire)
@@ -43,36 +46,30 @@ def listed(
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only the streams of this queue.")] = None,
     job_set: Annotated[str | None, typer.Argument(metavar="[JOBSET]", help="The days of this job set.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="So many streams at most.")] = 1_000,
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """List streams, or the days of one: their state, events, and bytes as they are stored."""
     import itertools
 
-    import millpond
-
-    with millpond.open(pond, create=False) as opened:
+    with existing_pond(pond) as opened:
         if queue is not None and job_set is not None:
             _show_days(opened.events.index(queue, job_set), queue, job_set, json=json)
             return
-        rows = [
-            (name, index)
-            for name in itertools.islice(opened.events.streams(queue), limit)
-            if (index := opened.events.index(*name)) is not None
-        ]
+        indexes = list(itertools.islice(opened.events.indexes(queue), limit))
     if json:
         console.print_json_list(
             {
-                "queue": name.queue, "job_set": name.job_set, "events": index.count, "days": len(index.days()),
-                "stored_bytes": _stored(index),
+                "queue": index.stream.queue, "job_set": index.stream.job_set, "events": index.count,
+                "days": len(index.days()), "stored_bytes": index.stored_bytes,
             }
-            for name, index in rows
+            for index in indexes
         )  # fmt: skip
         return
     console.print_table(
         ["queue", "job set", "events", "days", "stored"],
-        [[name.queue, name.job_set, f"{index.count:,}", len(index.days()), console.human_bytes(_stored(index))]
-         for name, index in rows],
+        [[*index.stream, f"{index.count:,}", len(index.days()), console.human_bytes(index.stored_bytes)]
+         for index in indexes],
     )  # fmt: skip
 
 
@@ -96,21 +93,16 @@ def _show_days(index: StreamIndex | None, queue: str, job_set: str, *, json: boo
         console.print_table(list(days[0]) if days else ["day"], [list(day.values()) for day in days])
 
 
-def _stored(index: StreamIndex) -> int:
-    return sum(segment.stored_bytes for segment in index.segments)
-
-
 def compress(
     after: Age = "2d",
     rate: Rate = "0",
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Compress old days now. Ids and events stay as they are; readers and writers go on meanwhile."""
-    import millpond
     from millpond.sizes import parse_size
 
-    with millpond.open(pond, create=False) as opened, console.working("compressing", quiet=json):
+    with existing_pond(pond) as opened, console.working("compressing", quiet=json):
         report = opened.events.compress(after, bytes_per_second=parse_size(rate))
     saved = f"{console.human_bytes(report.bytes_before)} are {console.human_bytes(report.bytes_after)} now"
     _report(report, f"compressed {report.days:,} days of {report.streams:,} streams: {saved}", json=json)
@@ -118,13 +110,11 @@ def compress(
 
 def expire(
     after: Age = "14d",
-    pond: PondFolder = _HERE,
+    pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Drop old days now, whole, with their events."""
-    import millpond
-
-    with millpond.open(pond, create=False) as opened, console.working("dropping", quiet=json):
+    with existing_pond(pond) as opened, console.working("dropping", quiet=json):
         report = opened.events.expire(after)
     _report(report, f"dropped {report.events:,} events of {report.streams:,} streams", json=json)
 
@@ -142,17 +132,14 @@ def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def stats(queue: QueueOption = None, pond: PondFolder = _HERE, json: Json = False) -> None:
+def stats(queue: QueueOption = None, pond: PondPlace = _HERE, json: Json = False) -> None:
     """Count streams, days, events and bytes, by the state of their days."""
-    import millpond
-
     totals: dict[str, dict[str, Any]] = {}
     streams = 0
-    with millpond.open(pond, create=False) as opened:
-        for name in opened.events.streams(queue):
-            index = opened.events.index(*name)
+    with existing_pond(pond) as opened:
+        for index in opened.events.indexes(queue):
             streams += 1
-            for segment in () if index is None else index.segments:
+            for segment in index.segments:
                 total = totals.setdefault(segment.state.value, {"days": 0, "events": 0, "bytes": 0, "stored_bytes": 0})
                 total["days"] += len(segment.days)
                 total["events"] += segment.count

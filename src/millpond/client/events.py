@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from millpond.errors import Unavailable
+from millpond.errors import NotFound, Unavailable
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.ids import format_id, parse_id
+from millpond.events.index_lines import parse_index
 from millpond.events.lines import event_of_line, lines_of_batch
+from millpond.events.maintenance import MaintenanceReport
 from millpond.events.names import StreamName
+from millpond.json_forms import JsonForm
+from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,10 +22,13 @@ if TYPE_CHECKING:
     from millpond.client.body import Body
     from millpond.client.transport import Nodes
     from millpond.clock import Clock
+    from millpond.events.index import StreamIndex
 
 __all__ = ("RemoteEvents", "RemoteWatch")
 
 _PATH = "/v1/events"
+_REPORT = JsonForm(MaintenanceReport)
+_MAINTENANCE_SECONDS_MAX = 3600.0
 
 
 class RemoteEvents:
@@ -54,6 +61,57 @@ class RemoteEvents:
     def watch(self, queue: str, job_set: str, after: str = "") -> RemoteWatch:
         """As `Events.watch`."""
         return RemoteWatch(self._nodes, StreamName(queue, job_set).check(), parse_id(after))
+
+    def index(self, queue: str, job_set: str) -> StreamIndex | None:
+        """As `Events.index`."""
+        query = StreamName(queue, job_set).check()._asdict()
+        try:
+            response = self._nodes.on_primary(
+                lambda node: node.request("GET", f"{_PATH}/index", query=query), repeatable=True
+            )
+        except NotFound as error:
+            if error.kind == "stream_not_found":
+                return None
+            raise
+        return parse_index(response.json())
+
+    def indexes(self, queue: str | None = None) -> Iterator[StreamIndex]:
+        """As `Events.indexes`, of the streams that the token may watch."""
+        return (parse_index(stream["index"]) for stream in self._listed(queue, indexes=True))
+
+    def streams(self, queue: str | None = None) -> Iterator[StreamName]:
+        """As `Events.streams`: those that the token may watch."""
+        return (StreamName(stream["queue"], stream["job_set"]) for stream in self._listed(queue, indexes=False))
+
+    def _listed(self, queue: str | None, *, indexes: bool) -> Iterator[dict[str, Any]]:
+        begin: dict[str, Any] = {"indexes": str(indexes).lower()} | ({} if queue is None else {"queue": queue})
+        query = begin
+        while True:
+            page = self._page(query)
+            yield from page["streams"]
+            if page["next"] is None:
+                return
+            query = begin | {f"after_{name}": text for name, text in page["next"].items()}
+
+    def _page(self, query: dict[str, Any]) -> dict[str, Any]:
+        page: dict[str, Any] = self._nodes.on_primary(
+            lambda node: node.request("GET", f"{_PATH}/streams", query=query), repeatable=True
+        ).json()
+        return page
+
+    def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport:
+        """As `Events.compress`, done by the node."""
+        return self._maintain("compress", {"after_ms": parse_duration(after), "bytes_per_second": bytes_per_second})
+
+    def expire(self, after: str | int = "14d") -> MaintenanceReport:
+        """As `Events.expire`, done by the node."""
+        return self._maintain("expire", {"after_ms": parse_duration(after)})
+
+    def _maintain(self, work: str, rules: dict[str, int]) -> MaintenanceReport:
+        return self._nodes.on_primary(
+            lambda node: node.request("POST", f"{_PATH}/{work}", json=rules, timeout=_MAINTENANCE_SECONDS_MAX),
+            repeatable=True,
+        ).read(_REPORT)
 
 
 class RemoteWatch:

@@ -12,7 +12,7 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 __all__ = (
-    "DAY_MS", "DAY_MAX", "Run", "day_of", "format_day", "latest_due_day", "runs_of", "stored_day",
+    "DAY_MS", "DAY_MAX", "Run", "day_of", "format_day", "latest_due_day", "parse_day", "runs_of", "stored_day",
 )  # fmt: skip
 
 DAY_MS = 86_400_000
@@ -72,3 +72,15 @@ def latest_due_day(now_ms: int, after_ms: int) -> int:
 def format_day(day: int) -> str:
     """The date of a day, such as `2026-11-22`."""
     return (_EPOCH + timedelta(days=day)).isoformat()
+
+
+def parse_day(text: str) -> int:
+    """The day of a date.
+
+    >>> parse_day(format_day(20_779))
+    20779
+
+    Raises:
+        ValueError: the text is no date.
+    """
+    return (date.fromisoformat(text) - _EPOCH).days

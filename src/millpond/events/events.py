@@ -78,6 +78,13 @@ class Events:
         """The days of a stream, with their states; None when there is no such stream."""
         return self.store.index(StreamName(queue, job_set).check())
 
+    def indexes(self, queue: str | None = None) -> Iterator[StreamIndex]:
+        """The indexes of the streams of a queue, or of all."""
+        for stream in self.streams(queue):
+            index = self.store.index(stream)
+            if index is not None:  # it is forgotten meanwhile
+                yield index
+
     def compress(
         self, after: str | int = "2d", *, bytes_per_second: int = 0, stopping: threading.Event | None = None
     ) -> MaintenanceReport:

@@ -117,6 +117,11 @@ class StreamIndex:
         return [(day, segment.state) for segment in self.segments for day in segment.days]
 
     @property
+    def stored_bytes(self) -> int:
+        """The bytes of its segments as they are stored."""
+        return sum(segment.stored_bytes for segment in self.segments)
+
+    @property
     def count(self) -> int:
         """The number of events that can be read."""
         return sum(segment.count for segment in self.segments if segment.state is not State.EXPIRED)

@@ -4,8 +4,9 @@
 |---|---|
 | `POST /v1/events?queue&job_set&source` | appends events, one JSON object a line |
 | `GET /v1/events?queue&job_set&after&follow` | the events after an id, one JSON object a line; and those to come |
-| `GET /v1/events/days?queue&job_set` | the days of a stream |
-| `GET /v1/events/streams?queue&after_queue&after_job_set&limit` | the streams that the caller may watch |
+| `GET /v1/events/index?queue&job_set` | the days of a stream, by the segments that hold them |
+| `GET /v1/events/streams?queue&after_queue&after_job_set&limit&indexes` | the streams that the caller may watch |
+| `POST /v1/events/compress`, `/v1/events/expire` | compresses or drops old days of all streams now |
 
 A reader that follows gets `{"caught_up": id}` once it has read what was there, `{"alive": id}` while nothing comes, and
 `{"gap": id}` when events before the next one have expired. Whoever is cut off goes on after the last id.
@@ -22,24 +23,26 @@ from pydantic import BaseModel, Field
 from starlette.types import Send
 
 from millpond.errors import MillpondError, NotFound
-from millpond.events.days import format_day
 from millpond.events.ids import format_id
+from millpond.events.index_lines import shown_index
 from millpond.events.lines import batch_of_lines, line_of_event
 from millpond.events.names import StreamName
-from millpond.json_forms import to_json
+from millpond.json_forms import plain, to_json
 from millpond.server.access import RequestCaller, note_change
 from millpond.server.limits import GuardedRoute
 from millpond.server.stream_rights import may_stream
 from millpond.server.threads import in_thread
-from millpond.server.wire import shown_to
+from millpond.server.wire import RequestBody, shown_to
 
 if TYPE_CHECKING:
     from millpond.events.event import Appended
-    from millpond.events.index import StreamIndex
     from millpond.events.watchers import Watch
     from millpond.nodes.node import Node
 
-__all__ = ("AppendedResponse", "DayResponse", "DaysResponse", "StreamResponse", "StreamsResponse", "routes")
+__all__ = (
+    "AppendedResponse", "CompressRequest", "DayResponse", "ExpireRequest", "IndexResponse", "MaintenanceOfEvents",
+    "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "routes",
+)  # fmt: skip
 
 NDJSON = "application/x-ndjson"
 ALIVE_SECONDS = 15.0
@@ -64,22 +67,41 @@ class DayResponse(BaseModel):
     """A day of a stream."""
 
     day: str
-    state: str = Field(description="open, closed, compressed or expired")
     first_id: str
     last_id: str
     count: int
     bytes: int = Field(description="payloads and headers, before compression")
 
 
-class DaysResponse(BaseModel):
-    """The days of a stream, oldest first."""
+class SegmentResponse(BaseModel):
+    """Days that are stored together."""
 
-    last_id: str
+    state: str = Field(description="open, closed, compressed or expired")
+    stored_bytes: int
     days: list[DayResponse]
+
+
+class IndexResponse(BaseModel):
+    """The segments of a stream, oldest first."""
+
+    queue: str
+    job_set: str
+    last_id: str = Field(description="of the newest event that was ever appended")
+    last_day: str
+    dropped_id: str = Field(description="up to this one all events have expired")
+    segments: list[SegmentResponse]
 
 
 class StreamResponse(BaseModel):
     """A stream."""
+
+    queue: str
+    job_set: str
+    index: IndexResponse | None = Field(None, description="when it was asked for with `indexes`")
+
+
+class PlaceResponse(BaseModel):
+    """The stream after which a listing goes on."""
 
     queue: str
     job_set: str
@@ -89,7 +111,32 @@ class StreamsResponse(BaseModel):
     """Streams; the next page begins after `next`, which is null at the end."""
 
     streams: list[StreamResponse]
-    next: StreamResponse | None
+    next: PlaceResponse | None
+
+
+class ExpireRequest(RequestBody):
+    """The days that are meant."""
+
+    after_ms: int = Field(ge=0, description="days that ended so long ago")
+
+
+class CompressRequest(ExpireRequest):
+    """The days that are meant, and the pace."""
+
+    bytes_per_second: int = Field(0, ge=0, description="compressed bytes that are written a second; 0: any number")
+
+
+class MaintenanceOfEvents(BaseModel):
+    """The work that was done."""
+
+    streams: int
+    days: int
+    events: int = Field(description="those that were dropped")
+    bytes_before: int
+    bytes_after: int
+    left: int = Field(description="due streams that somebody else worked on meanwhile")
+    failed: int
+    faults: list[str]
 
 
 def routes(node: Node) -> APIRouter:
@@ -98,6 +145,7 @@ def routes(node: Node) -> APIRouter:
     _add_append(router, node)
     _add_read(router, node)
     _add_lists(router, node)
+    _add_maintenance(router, node)
     return router
 
 
@@ -159,34 +207,49 @@ class _Lines(StreamingResponse):
 
 
 def _add_lists(router: APIRouter, node: Node) -> None:
-    @router.get("/days", summary="The days of a stream", response_model=DaysResponse)
-    def list_days(queue: Queue, job_set: JobSet) -> dict[str, Any]:
+    @router.get("/index", summary="The days of a stream", response_model=IndexResponse)
+    def get_index(queue: Queue, job_set: JobSet) -> dict[str, Any]:
         index = node.pond.events.index(queue, job_set)
         if index is None:
             raise NotFound("there is no such stream", kind="stream_not_found", queue=queue, job_set=job_set)
-        return _days(index)
+        return shown_index(index)
 
-    @router.get("/streams", summary="Streams that the caller may watch", response_model=StreamsResponse)
+    def shown(stream: StreamName, *, indexes: bool) -> dict[str, Any]:
+        index = node.pond.events.store.index(stream) if indexes else None
+        return stream._asdict() | ({} if index is None else {"index": shown_index(index)})
+
+    @router.get(
+        "/streams", summary="Streams that the caller may watch", response_model=StreamsResponse,
+        response_model_exclude_unset=True,
+    )  # fmt: skip
     def list_streams(
         caller: RequestCaller, queue: str | None = None, after_queue: str | None = None, after_job_set: str = "",
-        limit: int = Query(100, ge=1, le=STREAMS_MAX),
+        limit: int = Query(100, ge=1, le=STREAMS_MAX), indexes: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
         after = None if after_queue is None else StreamName(after_queue, after_job_set).check()
         page = node.pond.events.store.streams(queue, after, limit=limit)
         last = page[-1]._asdict() if len(page) == limit else None
-        return {
-            "streams": [stream._asdict() for stream in page if may_stream(caller, "read", stream)], "next": last,
-        }  # fmt: skip
+        readable = [stream for stream in page if may_stream(caller, "read", stream)]
+        found = [shown(stream, indexes=indexes) for stream in readable]
+        # A stream that was forgotten meanwhile has no index, and is in the list no more.
+        return {"streams": [one for one in found if "index" in one or not indexes], "next": last}
 
 
-def _days(index: StreamIndex) -> dict[str, Any]:
-    return {
-        "last_id": format_id(index.last_id),
-        "days": [
-            {
-                "day": format_day(day.day), "state": state.value, "first_id": format_id(day.first_id),
-                "last_id": format_id(day.last_id), "count": day.count, "bytes": day.bytes,
-            }
-            for day, state in index.days()
-        ],
-    }  # fmt: skip
+def _add_maintenance(router: APIRouter, node: Node) -> None:
+    def compress(rules: CompressRequest) -> dict[str, Any]:
+        node.need_primary()
+        return dict(plain(node.pond.events.compress(rules.after_ms, bytes_per_second=rules.bytes_per_second)))
+
+    def expire(rules: ExpireRequest) -> dict[str, Any]:
+        node.need_primary()
+        return dict(plain(node.pond.events.expire(rules.after_ms)))
+
+    @router.post("/compress", summary="Compress old days now", response_model=MaintenanceOfEvents)
+    async def compress_events(request: Request, rules: CompressRequest) -> dict[str, Any]:
+        """The faults of single streams are in the response; the others are compressed."""
+        return await in_thread(request, compress, rules)
+
+    @router.post("/expire", summary="Drop old days now", response_model=MaintenanceOfEvents)
+    async def expire_events(request: Request, rules: ExpireRequest) -> dict[str, Any]:
+        """Days are dropped whole, with their events."""
+        return await in_thread(request, expire, rules)

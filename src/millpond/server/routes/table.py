@@ -194,8 +194,10 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- streams of events
     ("POST", "/v1/events"): RouteNeeds("write", On.STREAM, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
     ("GET", "/v1/events"): RouteNeeds("read", On.STREAM, Work.LARGE, memory_bytes=EVENTS_BYTES),
-    ("GET", "/v1/events/days"): RouteNeeds("read", On.STREAM, Work.SMALL),
+    ("GET", "/v1/events/index"): RouteNeeds("read", On.STREAM, Work.SMALL),
     ("GET", "/v1/events/streams"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
+    ("POST", "/v1/events/compress"): _order(On.POND),
+    ("POST", "/v1/events/expire"): _order(On.POND),
     ("POST", "/v1/job-set/{queue}/{id:path}"): RouteNeeds("read", On.JOB_SET, Work.SMALL, ORDER_BYTES_MAX),
     # -- nodes
     ("GET", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
