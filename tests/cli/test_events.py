@@ -12,6 +12,8 @@ import millpond as api
 from millpond.cli.watch import JOBS_MAX, Story, _screen
 from millpond.clock import ManualClock
 from millpond.events.event import Event, NewEvent
+from millpond.events.many_watch import StreamEvent
+from millpond.events.names import StreamName
 from tests.cli.conftest import Shell
 from tests.clients.conftest import serving
 
@@ -69,8 +71,18 @@ def test_a_finished_job_set_is_watched_to_its_end(streams: Shell) -> None:
     assert "no id of an event" in streams("watch", "etl", "nightly", "--from", "foo", code=5).err
 
 
-def event(number: int, kind: str, **headers: str) -> Event:
-    return Event(number, NOON, b"", kind, headers)
+def test_several_job_sets_are_watched_as_one(streams: Shell) -> None:
+    with api.open(Path("pond")) as opened:
+        opened.events.append("etl", "hourly", [NewEvent(NOON, b"", "succeeded", {"job_id": "c"})])
+    events = streams("watch", "etl", "night*", "hourly", "--exit-when-done", "--json").objects
+    assert sorted(event["id"] for event in events) == [event["id"] for event in events] and len(events) == 8
+    assert [event["kind"] for event in events if event["job_set"] == "hourly"] == ["running", "succeeded"]
+    assert streams("watch", "etl", "*", "--exit-when-done").out.startswith("nightly: 2024-10-04 12:00:00 submitted a")
+    assert "no job set is named so" in streams("watch", "etl", "weekly-*", code=3).err
+
+
+def event(number: int, kind: str, **headers: str) -> StreamEvent:
+    return StreamEvent(StreamName("etl", "nightly"), Event(number, NOON, b"", kind, headers))
 
 
 def test_a_story_counts_jobs_by_their_state() -> None:

@@ -231,6 +231,40 @@ def test_maintenance_needs_the_right_on_everything(node: Served) -> None:
         assert list(remote.events.indexes()) == []
 
 
+def test_several_streams_are_watched_as_one_in_a_folder_and_on_a_node(node: Served) -> None:
+    with millpond.open(node.url) as remote:
+        for events in (node.pond.events, remote.events):
+            queue = str(type(events).__name__)
+            for job_set in ("one", "other/é"):
+                events.append(queue, job_set, [job_set.encode()])
+                node.clock.now += 1
+            with events.watch_many([(queue, "one"), (queue, "other/é"), (queue, "later")]) as watch:
+                found: list[tuple[str, bytes]] = []
+                while not watch.caught_up:
+                    found += [(stream.job_set, event.payload) for stream, event in watch.next_batch(None)]
+                assert found == [("one", b"one"), ("other/é", "other/é".encode())]
+                events.append(queue, "later", [b"new"])
+                assert next(iter(watch)).event.payload == b"new"
+                places = watch.after
+                assert not watch.gaps
+            events.append(queue, "one", [b"more"])
+            with events.watch_many(dict(places)) as watch:
+                assert next(iter(watch)).event.payload == b"more"
+            with pytest.raises(Invalid):
+                events.watch_many([])
+
+
+@pytest.mark.settings(tokens=TOKENS)
+def test_a_watch_of_several_streams_needs_the_right_on_each(node: Served) -> None:
+    one, other = {"queue": "etl", "job_set": "nightly"}, {"queue": "etl", "job_set": "hourly"}
+
+    def status(*streams: dict[str, str]) -> int:
+        headers = {"Authorization": "Bearer watcher"}
+        return node.post("/v1/events/watch", {"streams": list(streams), "follow": False}, headers=headers).status
+
+    assert [status(one), status(one, other), status(one, one), status()] == [200, 403, 400, 400]
+
+
 @pytest.mark.settings(tokens=TOKENS)
 def test_a_remote_watch_without_the_right_is_denied(node: Served) -> None:
     with millpond.open(node.url, token="watcher") as remote, pytest.raises(Denied):

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from millpond.clock import ManualClock
-from millpond.errors import Closed, Unavailable
+from millpond.errors import Closed, Invalid, Unavailable
 from millpond.events import watchers as watchers_module
 from millpond.events.compress import compress_stream
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Event, Page
+from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import StreamName
 from millpond.events.watchers import Watch, Watchers
 from millpond.stores.memory import MemorySpace
@@ -216,3 +217,67 @@ def test_an_error_of_the_store_reaches_the_watchers_and_passes(
             except Unavailable:
                 continue
         assert [event.payload for event in events] == [b"a"]
+
+
+def take_many(watch: ManyWatch, count: int) -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = []
+    while len(found) < count:
+        found += [(stream.job_set, event.payload) for stream, event in watch.next_batch(None)]
+    return found
+
+
+ONE, OTHER = StreamName("q", "one"), StreamName("q", "other")
+
+
+def test_several_streams_are_watched_as_one(store: CountedStore, watchers: Watchers, clock: ManualClock) -> None:
+    for number in range(3):
+        append(store, f"a{number}", stream=ONE)
+        append(store, f"b{number}", stream=OTHER)
+        clock.now += 1
+    with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+        assert take_many(watch, 6) == [
+            ("one", b"a0"), ("other", b"b0"), ("one", b"a1"), ("other", b"b1"), ("one", b"a2"), ("other", b"b2"),
+        ]  # fmt: skip
+        assert watch.next_batch(None) == [] and watch.caught_up
+        with ThreadPoolExecutor(1) as pool:
+            pending = pool.submit(take_many, watch, 1)
+            append(store, "b3", stream=OTHER)
+            assert pending.result(30) == [("other", b"b3")]
+        places = {tuple(stream): after for stream, after in watch.after.items()}
+    assert watchers.count == 0
+    append(store, "a3", stream=ONE)
+    with ManyWatch(watchers, places_of(places)) as watch:
+        assert take_many(watch, 1) == [("one", b"a3")]
+
+
+def test_a_long_stream_does_not_keep_others_from_being_read(store: CountedStore, watchers: Watchers) -> None:
+    for _ in range(3):
+        append(store, *["x" * 300_000] * 20, stream=ONE)
+    append(store, "b", stream=OTHER)
+    with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+        first, second = watch.next_batch(None), watch.next_batch(None)
+    assert {stream for stream, _ in first} == {ONE} and OTHER in {stream for stream, _ in second}
+
+
+def test_several_streams_are_watched_by_an_event_loop(store: CountedStore, watchers: Watchers) -> None:
+    async def watch_both() -> list[bytes]:
+        with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+            assert await watch.next_batch_async(0) == []
+            assert await watch.next_batch_async(0) == [], "and nobody listens any more"
+            tails = [place[0] for one in watch._turns if (place := one.place)]
+            assert [tail.news for tail in tails] == [{}, {}]
+            asyncio.get_running_loop().call_later(0, lambda: append(store, "late", stream=OTHER))
+            return [event.payload for _, event in await watch.next_batch_async(None)]
+
+    assert asyncio.run(watch_both()) == [b"late"]
+
+
+def test_a_watch_of_several_streams_is_whole_or_refused(store: CountedStore, clock: ManualClock) -> None:
+    few = Watchers(store, clock, watchers_max=1)
+    with pytest.raises(Unavailable):
+        ManyWatch(few, places_of([ONE, OTHER]))
+    assert few.count == 0
+    few.close()
+    for streams in ([], [("q", str(number)) for number in range(1001)], {("q", "j"): "foo"}):
+        with pytest.raises(Invalid):
+            places_of(streams)

@@ -1,7 +1,8 @@
-"""`millpond watch`: the events of a job set, from any id on and as they come."""
+"""`millpond watch`: the events of job sets, from any id on and as they come."""
 
 from __future__ import annotations
 
+import fnmatch
 import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from millpond.events.event import Event
+    from millpond.events.interface import EventsLike
+    from millpond.events.many_watch import StreamEvent
+    from millpond.events.names import StreamName
 
 __all__ = ("Batches", "Story", "register", "watch")
 
@@ -31,26 +35,27 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         epilog=examples(
-            "millpond watch etl nightly", "millpond watch etl nightly --exit-when-done --raw",
+            "millpond watch etl nightly", "millpond watch etl 'nightly-*' hourly",
+            "millpond watch etl nightly --exit-when-done --raw",
             "millpond watch etl nightly --pond http://localhost:7433 --json",
         )
     )(watch)  # fmt: skip
 
 
 class Batches(Protocol):
-    """A watch, of a folder or of a node."""
+    """A watch of job sets, of a folder or of a node."""
 
     @property
     def caught_up(self) -> bool: ...
-    @property
-    def after(self) -> str: ...
-    def next_batch(self, due: float | None) -> list[Event]: ...
+    def next_batch(self, due: float | None) -> list[StreamEvent]: ...
     def close(self) -> None: ...
 
 
 def watch(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
-    job_set: Annotated[str, typer.Argument(metavar="JOBSET", help="The job set.")],
+    job_sets: Annotated[
+        list[str], typer.Argument(metavar="JOBSET...", help="The job sets; `*` and `?` stand for those that are there.")
+    ],
     start: Annotated[
         str, typer.Option("--from", metavar="ID", help="Only events after this one.", show_default="the first event")
     ] = "",
@@ -61,20 +66,38 @@ def watch(
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
-    """Show what happens in a job set: jobs by state and the last events, as they come. Interrupt to end."""
+    """Show what happens in job sets: jobs by state and the last events, as they come. Interrupt to end."""
     from millpond.cli.options import existing_pond
     from millpond.clock import SystemClock
 
     with existing_pond(pond) as opened:
-        watched = opened.events.watch(queue, job_set, start)
-        try:
+        streams = _streams(opened.events, queue, job_sets)
+        with opened.events.watch_many(dict.fromkeys(streams, start)) as watched:
             batches = _batches(watched, SystemClock(), exit_when_done=exit_when_done)
+            several = len(streams) > 1
             if json or raw or not sys.stdout.isatty():
-                _print(batches, raw=raw, json=json)
+                _print(batches, raw=raw, json=json, several=several)
             else:
-                _show(batches, f"{queue} {job_set}")
-        finally:
-            watched.close()
+                _show(batches, f"{queue} {streams[0].job_set if not several else f'{len(streams)} job sets'}", several)
+
+
+def _streams(events: EventsLike, queue: str, job_sets: list[str]) -> list[StreamName]:
+    """The streams of names and patterns, each once."""
+    from millpond.errors import NotFound
+    from millpond.events.names import StreamName
+
+    patterns = [job_set for job_set in job_sets if "*" in job_set or "?" in job_set]
+    there = [stream.job_set for stream in events.streams(queue)] if patterns else []
+    found: dict[str, None] = {}
+    for job_set in job_sets:
+        matching = fnmatch.filter(there, job_set) if job_set in patterns else [job_set]
+        if not matching:
+            raise NotFound(
+                "no job set is named so", kind="stream_not_found", queue=queue, job_set=job_set,
+                hint=f"see: millpond events list {queue}",
+            )  # fmt: skip
+        found |= dict.fromkeys(matching)
+    return [StreamName(queue, job_set) for job_set in found]
 
 
 class Story:
@@ -82,17 +105,18 @@ class Story:
 
     def __init__(self) -> None:
         self.events = 0
-        self.last: deque[Event] = deque(maxlen=_LAST_EVENTS)
-        self._jobs: OrderedDict[str, str] = OrderedDict()
+        self.last: deque[StreamEvent] = deque(maxlen=_LAST_EVENTS)
+        self._jobs: OrderedDict[tuple[StreamName, str], str] = OrderedDict()
         self._counts: Counter[str] = Counter()
 
-    def add(self, event: Event) -> None:
+    def add(self, found: StreamEvent) -> None:
         """Go on with an event. Its header `job_id` names the job; the kind is the job's state from now on."""
+        stream, event = found
         self.events += 1
-        self.last.append(event)
-        job = event.headers.get("job_id")
-        if job is None:
+        self.last.append(found)
+        if "job_id" not in event.headers:
             return
+        job = (stream, event.headers["job_id"])
         before = self._jobs.pop(job, None)
         if before is not None:
             self._counts[before] -= 1
@@ -109,11 +133,11 @@ class Story:
     @property
     def done(self) -> bool:
         """True when there are jobs, and all of them are done; without jobs, when the last event says so."""
-        kinds = set(self.counts) or {event.kind for event in list(self.last)[-1:]}
+        kinds = set(self.counts) or {found.event.kind for found in list(self.last)[-1:]}
         return bool(kinds) and kinds <= DONE_KINDS
 
 
-def _batches(watched: Batches, clock: Any, *, exit_when_done: bool) -> Iterator[tuple[Story, list[Event]]]:
+def _batches(watched: Batches, clock: Any, *, exit_when_done: bool) -> Iterator[tuple[Story, list[StreamEvent]]]:
     """The story after each batch of events; also when there was none for a moment."""
     story = Story()
     while True:
@@ -125,17 +149,20 @@ def _batches(watched: Batches, clock: Any, *, exit_when_done: bool) -> Iterator[
             return
 
 
-def _print(batches: Iterator[tuple[Story, list[Event]]], *, raw: bool, json: bool) -> None:
+def _print(
+    batches: Iterator[tuple[Story, list[StreamEvent]]], *, raw: bool, json: bool, several: bool
+) -> None:  # fmt: skip
     from millpond.events.lines import shown_event
 
     for story, events in batches:
-        for event in events:
+        for stream, event in events:
+            name = f"{stream.job_set}: " if several else ""
             if json:
-                console.print_json(shown_event(event))
+                console.print_json(shown_event(event) | ({"job_set": stream.job_set} if several else {}))
             elif raw:
-                console.say(f"{event.id} {event.kind} {event.payload.decode(errors='backslashreplace')}")
+                console.say(f"{name}{event.id} {event.kind} {event.payload.decode(errors='backslashreplace')}")
             else:
-                console.say(_line(event))
+                console.say(name + _line(event))
         if events:
             sys.stdout.flush()
         elif story.events == 0 and not json:
@@ -158,24 +185,25 @@ def _time(event: Event) -> str:
         return f"{event.time_ms} ms"
 
 
-def _show(batches: Iterator[tuple[Story, list[Event]]], title: str) -> None:
+def _show(batches: Iterator[tuple[Story, list[StreamEvent]]], title: str, several: bool) -> None:
     from rich.live import Live
 
     with Live(console=console.console(), refresh_per_second=4, transient=False) as live:
         for story, _ in batches:
-            live.update(_screen(story, title))
+            live.update(_screen(story, title, several=several))
 
 
-def _screen(story: Story, title: str) -> RenderableType:
+def _screen(story: Story, title: str, *, several: bool = False) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     counts = Text("  ".join(f"{kind}: {count:,}" for kind, count in sorted(story.counts.items())) or "no jobs yet")
     table = Table(box=None, pad_edge=False)
-    for column in ("time", "event", "job", ""):
+    for column in ("time", *(["job set"] if several else []), "event", "job", ""):
         table.add_column(column, overflow="ellipsis", no_wrap=True)
-    for event in story.last:
+    for stream, event in story.last:
         headers = " ".join(f"{name}={text}" for name, text in event.headers.items() if name != "job_id")
-        table.add_row(*map(Text, (_time(event), event.kind, event.headers.get("job_id", ""), headers)))
+        name = [stream.job_set] if several else []
+        table.add_row(*map(Text, (_time(event), *name, event.kind, event.headers.get("job_id", ""), headers)))
     return Group(Text(f"{title}: {story.events:,} events", style="bold"), counts, table)

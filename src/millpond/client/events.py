@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from millpond.errors import NotFound, Unavailable
+from millpond.client.many_events import RemoteManyWatch
+from millpond.client.watched_lines import WatchedLines
+from millpond.errors import NotFound
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index_lines import parse_index
 from millpond.events.lines import event_of_line, lines_of_batch
 from millpond.events.maintenance import MaintenanceReport
+from millpond.events.many_watch import Streams, places_of
 from millpond.events.names import StreamName
 from millpond.json_forms import JsonForm
 from millpond.times.durations import parse_duration
@@ -61,6 +63,10 @@ class RemoteEvents:
     def watch(self, queue: str, job_set: str, after: str = "") -> RemoteWatch:
         """As `Events.watch`."""
         return RemoteWatch(self._nodes, StreamName(queue, job_set).check(), parse_id(after))
+
+    def watch_many(self, streams: Streams) -> RemoteManyWatch:
+        """As `Events.watch_many`."""
+        return RemoteManyWatch(self._nodes, places_of(streams))
 
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """As `Events.index`."""
@@ -118,17 +124,23 @@ class RemoteWatch:
     """A reader of a stream on a node: iterate over its events; close it after use."""
 
     def __init__(self, nodes: Nodes, stream: StreamName, after: int, *, follow: bool = True) -> None:
-        self._nodes, self.stream, self._place, self._follow = nodes, stream, after, follow
-        self._body: Body | None = None
-        self._rest = b""
-        self._lines: deque[bytes] = deque()
-        self.caught_up = False
+        self._nodes, self.stream, self._place = nodes, stream, after
+        self._lines = WatchedLines(self._begin, follow=follow)
         self.gap = False
+
+    def _begin(self) -> Body:
+        query = self.stream._asdict() | {"after": self.after, "follow": str(self._lines.follow).lower()}
+        return self._nodes.on_primary(lambda node: node.stream("GET", _PATH, query=query), repeatable=True)
 
     @property
     def after(self) -> str:
         """The id from which another watch goes on."""
         return format_id(self._place)
+
+    @property
+    def caught_up(self) -> bool:
+        """True once everything that was there was read: what comes now is new."""
+        return self._lines.caught_up
 
     def next_batch(self, due: float | None) -> list[Event]:
         """The next events; none when the node says that all was read, or that nothing came for a while.
@@ -139,47 +151,16 @@ class RemoteWatch:
             Unavailable: the node cannot be reached. Denied: the token may not watch the stream.
         """
         del due
-        while not self._lines:
-            if not self._receive():
-                return []
         events: list[Event] = []
-        while self._lines:
-            found = event_of_line(self._lines.popleft())
+        for line in self._lines.take():
+            found = event_of_line(line)
             if isinstance(found, Event):
                 events.append(found)
                 self._place = found.number
-            elif "error" in found:
-                raise Unavailable("the node ended the watch", kind="watch_ended", reason=found["error"].get("message"))
             else:
+                self._lines.note(found)
                 self.gap = self.gap or "gap" in found
-                self.caught_up = self.caught_up or "caught_up" in found
         return events
-
-    def _receive(self) -> bool:
-        """Take in what has come; False at the end of an answer that does not follow."""
-        if self._body is None:
-            query = {
-                "queue": self.stream.queue, "job_set": self.stream.job_set, "after": self.after,
-                "follow": str(self._follow).lower(),
-            }  # fmt: skip
-            self._body = self._nodes.on_primary(lambda node: node.stream("GET", _PATH, query=query), repeatable=True)
-        try:
-            data = self._body.read_some()
-        except Unavailable:
-            self._drop()  # the next one begins after the last event
-            return True
-        if not data:
-            self._drop()
-            self.caught_up = self.caught_up or not self._follow
-            return self._follow
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._lines.extend(lines)
-        return True
-
-    def _drop(self) -> None:
-        body, self._body, self._rest = self._body, None, b""
-        if body is not None:
-            body.close()
 
     def __iter__(self) -> Iterator[Event]:
         while True:
@@ -187,7 +168,7 @@ class RemoteWatch:
 
     def close(self) -> None:
         """End the watch; closing twice is harmless."""
-        self._drop()
+        self._lines.close()
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import parse_id
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
+from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
 from millpond.events.watchers import Watch, Watchers
@@ -73,6 +74,15 @@ class Events:
             Invalid: `after` is no id. Unavailable: there are too many watchers.
         """
         return self.watchers.watch(StreamName(queue, job_set).check(), parse_id(after))
+
+    def watch_many(self, streams: Streams) -> ManyWatch:
+        """The events of several streams, as `watch`: `for stream, event in watch`.
+
+        A mapping gives the ids after which to begin; the `after` of a watch is one.
+
+        Raises: as `watch`. `Invalid`: there is no stream, or more than 1,000.
+        """
+        return ManyWatch(self.watchers, places_of(streams))
 
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """The days of a stream, with their states; None when there is no such stream."""

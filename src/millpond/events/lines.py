@@ -3,6 +3,7 @@
     {"time": "2026-11-22T17:00:00Z", "kind": "running", "payload": "text", "headers": {"job_id": "7"}, "position": 9}
     {"id": "1961…", "time_ms": 1795366800000, "kind": "running", "payload": "text", "headers": {"job_id": "7"}}
 
+A reader of several streams finds in each line the number of its stream, `"stream": 0`, in the order of its request.
 A payload that is no UTF-8 stands under `payload_base64`. A line that a reader gets without an `id` is about
 the reading: `caught_up`, `gap` or `alive`, each with the id from which to go on, or `error`.
 """
@@ -22,7 +23,15 @@ from millpond.events.names import StreamName
 from millpond.json_forms import FormError, JsonForm, parse_object, to_json
 from millpond.times.instants import parse_instant
 
-__all__ = ("batch_of_lines", "event_of_line", "line_of_event", "lines_of_batch", "shown_event")
+__all__ = (
+    "batch_of_lines",
+    "event_of_line",
+    "event_of_stream_line",
+    "line_of_event",
+    "line_of_stream_event",
+    "lines_of_batch",
+    "shown_event",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +121,43 @@ def line_of_event(event: Event) -> bytes:
     return to_json(shown_event(event)) + b"\n"
 
 
+def line_of_stream_event(number: int, event: Event) -> bytes:
+    """An event as a line of JSON, with the number of its stream."""
+    return to_json(shown_event(event) | {"stream": number}) + b"\n"
+
+
+def event_of_stream_line(line: bytes) -> tuple[int, Event | None, dict[str, Any]]:
+    """The number of the stream and the event of a line, or None and what the line says about the reading.
+
+    Raises:
+        Invalid: the line is not what a node sends.
+    """
+    found = _parse(line)
+    return int(found.get("stream", 0)), _event_of(found) if "id" in found else None, found
+
+
 def event_of_line(line: bytes) -> Event | dict[str, Any]:
     """The event of a line, or what the line says about the reading.
 
     Raises:
         Invalid: the line is not what a node sends.
     """
+    found = _parse(line)
+    return _event_of(found) if "id" in found else found
+
+
+def _parse(line: bytes) -> dict[str, Any]:
     try:
-        found = parse_object(line)
-        if "id" not in found:
-            return found
+        return parse_object(line)
+    except FormError as error:
+        raise Invalid("a line is no event", kind="event_line", reason=error) from error
+
+
+def _event_of(found: dict[str, Any]) -> Event:
+    try:
         text = found.get("payload")
         payload = base64.b64decode(found["payload_base64"]) if text is None else str(text).encode()
         headers = found.get("headers") or NO_HEADERS
         return Event(parse_id(found["id"]), int(found["time_ms"]), payload, found["kind"], headers)
-    except (FormError, KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise Invalid("a line is no event", kind="event_line", reason=error) from error

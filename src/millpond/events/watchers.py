@@ -17,7 +17,7 @@ import asyncio
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -63,7 +63,7 @@ class _Tail:
     watchers: int = 0
     pages: deque[_Pages] = field(default_factory=deque)
     bytes: int = 0
-    news: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = field(default_factory=list)
+    news: dict[asyncio.Event, asyncio.AbstractEventLoop] = field(default_factory=dict)
 
     def events_after(self, place: int) -> list[Event] | None:
         """The events of the ring after a place; None when the ring begins later, or ends there."""
@@ -74,6 +74,10 @@ class _Tail:
             if page.events[-1].number > place:
                 found += page.events[bisect_right(page.events, place, key=_NUMBER) :]
         return found
+
+
+Place = tuple[_Tail, int]
+"""The end of a stream, and the id up to which a watch has read."""
 
 
 class Watchers:
@@ -157,20 +161,29 @@ class Watchers:
             self._check()
             return tail.events_after(place)
 
-    def wait(self, tail: _Tail, place: int, due: float | None) -> None:
-        """Wait until a tail is behind a place, at most until a monotonic time."""
+    def wait(self, places: Sequence[Place], due: float | None) -> None:
+        """Wait until one of these tails is behind its place, at most until a monotonic time."""
         with self._changed:
-            self._clock.wait_for(self._changed, lambda: tail.after > place or self._ended(), due)
+            self._clock.wait_for(self._changed, lambda: self._news(places), due)
 
-    def listen(self, tail: _Tail, place: int) -> asyncio.Event:
-        """An event of the running loop, which is set once the tail is behind a place."""
-        news = asyncio.Event()
+    async def wait_async(self, places: Sequence[Place], seconds: float | None) -> None:
+        """As `wait`, for an event loop; for so many seconds at most."""
+        news, loop = asyncio.Event(), asyncio.get_running_loop()
         with self._changed:
-            if tail.after > place or self._ended():
-                news.set()
-            else:
-                tail.news.append((asyncio.get_running_loop(), news))
-        return news
+            if self._news(places):
+                return
+            for tail, _ in places:
+                tail.news[news] = loop
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), seconds)
+        finally:
+            with self._changed:
+                for tail, _ in places:
+                    tail.news.pop(news, None)
+
+    def _news(self, places: Sequence[Place]) -> bool:
+        return self._ended() or any(tail.after > place for tail, place in places)
 
     def _ended(self) -> bool:
         return self._closed or self._fault is not None
@@ -228,7 +241,7 @@ class Watchers:
         self._changed.notify_all()
         loops: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
         for tail in tails:
-            for loop, news in tail.news:
+            for news, loop in tail.news.items():
                 loops.setdefault(loop, []).append(news)
             tail.news.clear()
         for loop, events in loops.items():
@@ -278,29 +291,39 @@ class Watch:
         Raises:
             Closed: the watch or the store was closed. Corrupt: what is stored is damaged.
         """
-        if (events := self._taken()) is not None:
+        place = self.place
+        events = self.poll()
+        if events or place is None:
             return events
-        if self._behind():
-            return self._fetched()
-        assert self._tail is not None
-        self._watchers.wait(self._tail, self._place, due)
-        events = self._taken()
-        return events if events is not None else self._fetched() if self._behind() else []
+        self._watchers.wait([place], due)
+        return self.poll()
 
     async def next_batch_async(self, seconds: float | None) -> list[Event]:
         """As `next_batch`, for an event loop; it waits for so many seconds of the loop at most."""
-        if (events := self._taken()) is not None:
+        place = self.place
+        events = await self.poll_async()
+        if events or place is None:
             return events
-        if self._behind():
-            return await asyncio.to_thread(self._fetched)
-        assert self._tail is not None
-        news = self._watchers.listen(self._tail, self._place)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(news.wait(), seconds)
+        await self._watchers.wait_async([place], seconds)
+        return await self.poll_async()
+
+    @property
+    def place(self) -> Place | None:
+        """The tail that the watch takes from, and its place there; None before it has caught up."""
+        return None if self._tail is None else (self._tail, self._place)
+
+    def poll(self) -> list[Event]:
+        """The next events that are there; it waits for none.
+
+        Raises: as `next_batch`.
+        """
         events = self._taken()
-        if events is not None:
-            return events
-        return await asyncio.to_thread(self._fetched) if self._behind() else []
+        return events if events is not None else self._fetched() if self._behind() else []
+
+    async def poll_async(self) -> list[Event]:
+        """As `poll`, for an event loop."""
+        events = self._taken()
+        return events if events is not None else await asyncio.to_thread(self._fetched) if self._behind() else []
 
     def _taken(self) -> list[Event] | None:
         """The next events of the ring; None when it has none for this place."""

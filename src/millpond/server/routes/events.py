@@ -4,12 +4,15 @@
 |---|---|
 | `POST /v1/events?queue&job_set&source` | appends events, one JSON object a line |
 | `GET /v1/events?queue&job_set&after&follow` | the events after an id, one JSON object a line; and those to come |
+| `POST /v1/events/watch` | the events of several streams, and those to come, as one |
 | `GET /v1/events/index?queue&job_set` | the days of a stream, by the segments that hold them |
 | `GET /v1/events/streams?queue&after_queue&after_job_set&limit&indexes` | the streams that the caller may watch |
 | `POST /v1/events/compress`, `/v1/events/expire` | compresses or drops old days of all streams now |
 
 A reader that follows gets `{"caught_up": id}` once it has read what was there, `{"alive": id}` while nothing comes, and
 `{"gap": id}` when events before the next one have expired. Whoever is cut off goes on after the last id.
+A reader of several streams finds in each line the number of its stream in the request; `caught_up` and `alive` have an
+id for each stream.
 """
 
 from __future__ import annotations
@@ -22,26 +25,28 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.types import Send
 
-from millpond.errors import MillpondError, NotFound
+from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.events.ids import format_id
 from millpond.events.index_lines import shown_index
-from millpond.events.lines import batch_of_lines, line_of_event
+from millpond.events.lines import batch_of_lines, line_of_event, line_of_stream_event
+from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.names import StreamName
 from millpond.json_forms import plain, to_json
 from millpond.server.access import RequestCaller, note_change
 from millpond.server.limits import GuardedRoute
-from millpond.server.stream_rights import may_stream
+from millpond.server.stream_rights import may_stream, need_stream
 from millpond.server.threads import in_thread
 from millpond.server.wire import RequestBody, shown_to
 
 if TYPE_CHECKING:
     from millpond.events.event import Appended
+    from millpond.events.many_watch import ManyWatch
     from millpond.events.watchers import Watch
     from millpond.nodes.node import Node
 
 __all__ = (
     "AppendedResponse", "CompressRequest", "DayResponse", "ExpireRequest", "IndexResponse", "MaintenanceOfEvents",
-    "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "routes",
+    "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest", "WatchedStream", "routes",
 )  # fmt: skip
 
 NDJSON = "application/x-ndjson"
@@ -114,6 +119,21 @@ class StreamsResponse(BaseModel):
     next: PlaceResponse | None
 
 
+class WatchedStream(RequestBody):
+    """A stream to watch."""
+
+    queue: str
+    job_set: str
+    after: str = Field("", description="an id")
+
+
+class WatchRequest(RequestBody):
+    """The streams to watch; lines name them by their place here."""
+
+    streams: list[WatchedStream] = Field(min_length=1, max_length=WATCHED_MAX)
+    follow: bool = Field(True, description="go on when all was read")
+
+
 class ExpireRequest(RequestBody):
     """The days that are meant."""
 
@@ -175,6 +195,17 @@ def _add_read(router: APIRouter, node: Node) -> None:
         watch = node.pond.events.watch(queue, job_set, after)
         return _Lines(_lines(request, watch, follow=follow), media_type=NDJSON)
 
+    @router.post("/watch", summary="Watch several streams", responses=_LINES, response_class=Response)
+    async def watch_events(request: Request, caller: RequestCaller, wanted: WatchRequest) -> Response:
+        """The events after the given ids, each with `stream`: the place of its stream in the request."""
+        places = {(one.queue, one.job_set): one.after for one in wanted.streams}
+        if len(places) < len(wanted.streams):
+            raise Invalid("a stream is named twice", kind="event_watch", streams=len(wanted.streams))
+        for place in places:
+            need_stream(caller, "read", StreamName(*place))
+        watch = node.pond.events.watch_many(places)
+        return _Lines(_lines_of_many(request, watch, follow=wanted.follow), media_type=NDJSON)
+
 
 async def _lines(request: Request, watch: Watch, *, follow: bool) -> AsyncIterator[bytes]:
     """Lines for a reader, each page when the one before was taken."""
@@ -194,6 +225,28 @@ async def _lines(request: Request, watch: Watch, *, follow: bool) -> AsyncIterat
         except MillpondError as error:
             shown = shown_to(request, error)
             yield to_json({"error": {"kind": shown.kind, "message": str(shown), "after": watch.after}}) + b"\n"
+
+
+async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool) -> AsyncIterator[bytes]:
+    """Lines for a reader of several streams, as `_lines`."""
+    numbers = {stream: number for number, stream in enumerate(watch.after)}
+    gaps: set[StreamName] = set()
+    caught_up = False
+    with watch:
+        try:
+            while follow or not watch.caught_up:
+                events = await watch.next_batch_async(ALIVE_SECONDS)
+                for stream in watch.gaps - gaps:
+                    gaps.add(stream)
+                    yield to_json({"stream": numbers[stream], "gap": watch.after[stream]}) + b"\n"
+                if events:
+                    yield b"".join(line_of_stream_event(numbers[stream], event) for stream, event in events)
+                elif follow and watch.caught_up:
+                    yield to_json({"alive" if caught_up else "caught_up": list(watch.after.values())}) + b"\n"
+                    caught_up = True
+        except MillpondError as error:
+            shown = shown_to(request, error)
+            yield to_json({"error": {"kind": shown.kind, "message": str(shown)}}) + b"\n"
 
 
 class _Lines(StreamingResponse):

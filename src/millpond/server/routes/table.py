@@ -194,6 +194,7 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- streams of events
     ("POST", "/v1/events"): RouteNeeds("write", On.STREAM, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
     ("GET", "/v1/events"): RouteNeeds("read", On.STREAM, Work.LARGE, memory_bytes=EVENTS_BYTES),
+    ("POST", "/v1/events/watch"): RouteNeeds("read", On.ANY_MAP, Work.LARGE, JSON_BYTES_MAX, memory_bytes=EVENTS_BYTES),
     ("GET", "/v1/events/index"): RouteNeeds("read", On.STREAM, Work.SMALL),
     ("GET", "/v1/events/streams"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
     ("POST", "/v1/events/compress"): _order(On.POND),

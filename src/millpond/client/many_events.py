@@ -1,0 +1,84 @@
+"""A watch of several streams on a node, over one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Self
+
+from millpond.client.watched_lines import WatchedLines
+from millpond.events.ids import format_id
+from millpond.events.lines import event_of_stream_line
+from millpond.events.many_watch import StreamEvent
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from millpond.client.body import Body
+    from millpond.client.transport import Nodes
+    from millpond.events.names import StreamName
+
+__all__ = ("RemoteManyWatch",)
+
+
+class RemoteManyWatch:
+    """A reader of several streams on a node, as `ManyWatch`: iterate over its events; close it after use."""
+
+    def __init__(self, nodes: Nodes, places: Mapping[StreamName, int]) -> None:
+        self._nodes, self._places = nodes, dict(places)
+        self._streams = list(places)
+        self._lines = WatchedLines(self._begin, follow=True)
+        self.gaps: frozenset[StreamName] = frozenset()
+
+    def _begin(self) -> Body:
+        streams = [stream._asdict() | {"after": format_id(place)} for stream, place in self._places.items()]
+        return self._nodes.on_primary(
+            lambda node: node.stream("POST", "/v1/events/watch", json={"streams": streams}), repeatable=True
+        )
+
+    @property
+    def after(self) -> dict[StreamName, str]:
+        """The ids from which another watch goes on."""
+        return {stream: format_id(place) for stream, place in self._places.items()}
+
+    @property
+    def caught_up(self) -> bool:
+        """True once everything that was there was read, of all streams."""
+        return self._lines.caught_up
+
+    def next_batch(self, due: float | None) -> list[StreamEvent]:
+        """The next events; none when the node says that all was read, or that nothing came for a while.
+
+        `due` is not looked at: a node says within seconds that nothing comes.
+
+        Raises:
+            Unavailable: the node cannot be reached. Denied: the token may not watch one of the streams.
+        """
+        del due
+        events: list[StreamEvent] = []
+        for line in self._lines.take():
+            number, event, found = event_of_stream_line(line)
+            if event is not None:
+                stream = self._streams[number]
+                events.append(StreamEvent(stream, event))
+                self._places[stream] = event.number
+            else:
+                self._lines.note(found)
+                if "gap" in found:
+                    self.gaps |= {self._streams[number]}
+        return events
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        while True:
+            yield from self.next_batch(None)
+
+    def close(self) -> None:
+        """End the watch; closing twice is harmless."""
+        self._lines.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

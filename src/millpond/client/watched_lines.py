@@ -1,0 +1,68 @@
+"""The lines that a node sends to a watch; after a lost connection the response is begun anew.
+
+Invariant: a line is given once and whole. The rest of a line that was cut off is dropped with its response.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import Unavailable
+
+if TYPE_CHECKING:
+    from millpond.client.body import Body
+
+__all__ = ("WatchedLines",)
+
+
+class WatchedLines:
+    """The lines of a watch. `begin` requests a response that goes on where the lines that were taken end."""
+
+    def __init__(self, begin: Callable[[], Body], *, follow: bool) -> None:
+        self._begin, self.follow = begin, follow
+        self._body: Body | None = None
+        self._rest = b""
+        self.caught_up = False
+
+    def take(self) -> list[bytes]:
+        """The next lines; none at the end of a response that does not follow.
+
+        Raises:
+            Unavailable: the node cannot be reached. Denied: the token may not watch.
+        """
+        lines: deque[bytes] = deque()
+        while not lines:
+            if self._body is None:
+                self._body = self._begin()
+            try:
+                data = self._body.read_some()
+            except Unavailable:
+                self.close()  # the next one begins after the last event
+                continue
+            if not data:
+                self.close()
+                if self.follow:
+                    continue
+                self.caught_up = True
+                break
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            lines.extend(whole)
+        return list(lines)
+
+    def note(self, found: Mapping[str, Any]) -> None:
+        """Note a line about the reading.
+
+        Raises:
+            Unavailable: the node ended the watch.
+        """
+        if "error" in found:
+            raise Unavailable("the node ended the watch", kind="watch_ended", reason=found["error"].get("message"))
+        self.caught_up = self.caught_up or "caught_up" in found
+
+    def close(self) -> None:
+        """Let go of the response; closing twice is harmless."""
+        body, self._body, self._rest = self._body, None, b""
+        if body is not None:
+            body.close()

@@ -1,0 +1,170 @@
+"""Watches of several streams at once, as one reader.
+
+Invariants:
+* the events of each stream come as its own watch gives them: in order, each once, from its place on;
+* those that come together are in the order of their ids, which follow the clock of the append; across batches only the
+  order within each stream is certain;
+* no stream keeps others from being read: they take turns, and a batch ends when it has `BATCH_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from millpond.errors import Closed, Invalid
+from millpond.events.codec import size_of
+from millpond.events.event import Event
+from millpond.events.ids import parse_id
+from millpond.events.names import StreamName
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from millpond.events.watchers import Place, Watch, Watchers
+
+__all__ = ("BATCH_BYTES", "STREAMS_MAX", "ManyWatch", "StreamEvent", "Streams", "places_of")
+
+BATCH_BYTES = 256 * 1024
+STREAMS_MAX = 1_000
+"""Streams that are watched as one."""
+
+Streams = Mapping[tuple[str, str], str] | Iterable[tuple[str, str]]
+"""Pairs of queue and job set; in a mapping each with the id after which its events begin."""
+
+
+class StreamEvent(NamedTuple):
+    """An event, and the stream that it belongs to."""
+
+    stream: StreamName
+    event: Event
+
+
+def places_of(streams: Streams) -> dict[StreamName, int]:
+    """Streams and the places at which to begin.
+
+    >>> places_of([("etl", "nightly")])
+    {StreamName(queue='etl', job_set='nightly'): 0}
+
+    Raises:
+        Invalid: a name or an id is not understood, or there are none or too many.
+    """
+    pairs = streams.items() if isinstance(streams, Mapping) else ((stream, "") for stream in streams)
+    places = {StreamName(*stream).check(): parse_id(after) for stream, after in pairs}
+    if not 0 < len(places) <= STREAMS_MAX:
+        raise Invalid(
+            "so many streams are not watched as one", kind="event_watch", streams=len(places), streams_max=STREAMS_MAX,
+            hint="name one stream at least; for more of them, begin several watches",
+        )  # fmt: skip
+    return places
+
+
+class ManyWatch:
+    """A reader of several streams that waits for more: iterate over it, with `for` or `async for`; close it after use.
+
+    Used by one thread, or one task, at a time.
+    """
+
+    def __init__(self, watchers: Watchers, places: Mapping[StreamName, int]) -> None:
+        self._watchers = watchers
+        with ExitStack() as begun:
+            self._watches = {
+                stream: begun.enter_context(watchers.watch(stream, after)) for stream, after in places.items()
+            }
+            self._open = begun.pop_all()
+        self._turns: deque[Watch] = deque(self._watches.values())
+
+    @property
+    def after(self) -> dict[StreamName, str]:
+        """The ids from which another watch goes on."""
+        return {stream: watch.after for stream, watch in self._watches.items()}
+
+    @property
+    def caught_up(self) -> bool:
+        """True once everything that was there was read, of all streams."""
+        return all(watch.caught_up for watch in self._turns)
+
+    @property
+    def gaps(self) -> frozenset[StreamName]:
+        """The streams of which events were missed, because they had expired."""
+        return frozenset(stream for stream, watch in self._watches.items() if watch.gap)
+
+    def next_batch(self, due: float | None) -> list[StreamEvent]:
+        """The next events: at once while there are some; else when they come, or none at a monotonic time.
+
+        The first time that everything was read, it returns none as well: `caught_up` is then true.
+
+        Raises:
+            Closed: the watch or the store was closed. Corrupt: what is stored is damaged.
+        """
+        places = self._places()
+        while True:
+            found: list[StreamEvent] = []
+            size = 0
+            for _ in range(len(self._turns)):
+                events = self._turns[0].poll()
+                size += self._note(found, events)
+                if size >= BATCH_BYTES:
+                    break
+            if found or places is None:
+                return _in_order(found)
+            self._watchers.wait(places, due)
+            places = None
+
+    async def next_batch_async(self, seconds: float | None) -> list[StreamEvent]:
+        """As `next_batch`, for an event loop; it waits for so many seconds of the loop at most."""
+        places = self._places()
+        while True:
+            found: list[StreamEvent] = []
+            size = 0
+            for _ in range(len(self._turns)):
+                events = await self._turns[0].poll_async()
+                size += self._note(found, events)
+                if size >= BATCH_BYTES:
+                    break
+            if found or places is None:
+                return _in_order(found)
+            await self._watchers.wait_async(places, seconds)
+            places = None
+
+    def _places(self) -> list[Place] | None:
+        """The places of all watches; None before all have caught up: then there is nothing to wait for."""
+        places = [place for watch in self._turns if (place := watch.place) is not None]
+        return places if len(places) == len(self._turns) else None
+
+    def _note(self, found: list[StreamEvent], events: list[Event]) -> int:
+        """Add the events of the watch whose turn it is, and give the turn to the next; their bytes."""
+        stream = self._turns[0].stream
+        self._turns.rotate(-1)
+        found.extend(StreamEvent(stream, event) for event in events)
+        return sum(map(size_of, events))
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        with suppress(Closed):
+            while True:
+                yield from self.next_batch(None)
+
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        with suppress(Closed):
+            while True:
+                for event in await self.next_batch_async(None):
+                    yield event
+
+    def close(self) -> None:
+        """End the watch; closing twice is harmless."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _in_order(found: list[StreamEvent]) -> list[StreamEvent]:
+    found.sort(key=lambda one: one.event.number)
+    return found
