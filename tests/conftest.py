@@ -20,6 +20,8 @@ from tests.s3_server import S3Server, running
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+os.environ.setdefault("MILLPOND_EVENTS_REPORTS", "off")  # tests of other things count syncs, steps and streams
+
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 

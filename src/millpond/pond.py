@@ -4,6 +4,7 @@ pond.json      format version
 space/         the small truths: catalogue, queue of parts, absorbed parts, current snapshots
 repositories/ the bytes of repositories' objects, their ranges and indexes
 writer/ parts/ shards/ snapshots/ quarantine/    see `maps/loads/loads.py`
+running/       a small file for each job that is reported and has not ended
 node.lock      held by the node that serves the pond, see `maps/log/ownership.py`
 """
 
@@ -23,9 +24,12 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.events.embedded.check import check_streams
 from millpond.events.events import Events
+from millpond.events.open_jobs import OpenJobs
 from millpond.events.place import open_streams
+from millpond.events.reports import Reporter
 from millpond.json_forms import FormError, JsonForm, OtherFormat
-from millpond.maps.loads.load import Loading, LoadResult, commit_load, host_name, writer_folder
+from millpond.kernel.job_reports import NO_REPORTS, JobReports
+from millpond.maps.loads.load import Loading, LoadResult, commit_reported, host_name, writer_folder
 from millpond.maps.loads.loads import FOLDERS, Loads, sweep_pond
 from millpond.maps.loads.merge_queue import Merged, merge_queued
 from millpond.maps.loads.pond_log import PondLog, begin
@@ -52,8 +56,10 @@ if TYPE_CHECKING:
     from millpond.maps.loads.load_files import Advance
     from millpond.versions.repository import Repository
 
-__all__ = ("POND_FORMAT", "LoadResult", "Pond", "open_pond")
+__all__ = ("POND_FORMAT", "REPORTS", "LoadResult", "Pond", "open_pond", "reports_wanted")
 
+REPORTS = "MILLPOND_EVENTS_REPORTS"
+"""The environment variable that turns reports of work `off`."""
 POND_FORMAT = 3
 """The folders of a pond and the rows of its space: it is read before any of them."""
 _OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its sources into a new pond"
@@ -62,7 +68,7 @@ _OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its
 def open_pond(
     folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
     part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
-    versions: VersionsPlace | None = None, events_store: str = "",
+    versions: VersionsPlace | None = None, events_store: str = "", events_reports: bool | str | None = None,
 ) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
 
@@ -70,7 +76,8 @@ def open_pond(
     how long merged parts are kept (`7d`, or milliseconds; `off` or 0: not at all), written down for whoever opens it
     next. `versions_space` and `versions_objects`: the place of its repositories, as in `docs/versions.md`, where it is
     not the folder; written down too. `versions` is the same as a value. `events_store`: the Redis of its streams, as in
-    `docs/events.md`; written down, but for the password.
+    `docs/events.md`; written down, but for the password. `events_reports`: whether loads, merges, maintenance and
+    commits append events to the queue `millpond`; by default they do, unless `MILLPOND_EVENTS_REPORTS` is `off`.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
     are in another place; `Conflict` when it is to be served and is already.
@@ -85,7 +92,18 @@ def open_pond(
         retention_ms=retention_ms,
         versions=place,
         events_store=events_store,
+        events_reports=reports_wanted(events_reports),
     )
+
+
+def reports_wanted(given: bool | str | None) -> bool:
+    """True when the work of a pond is reported: as it is given, else as the environment says.
+
+    >>> reports_wanted("off"), reports_wanted(False), reports_wanted(True)
+    (False, False, True)
+    """
+    wanted = os.environ.get(REPORTS, True) if given is None else given
+    return not (is_off(wanted) or wanted in (False, "0", "false"))
 
 
 class Pond:
@@ -99,6 +117,7 @@ class Pond:
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None,
         open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
+        events_reports: bool = False,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
@@ -119,19 +138,25 @@ class Pond:
             self.catalogue = PondCatalogue(self.loading, self.open_maps)
             self.log = PondLog(self.loading, self.catalogue.followed)
             self.parts = PondParts(self.loading)
+            streams = open_streams(self.space, clock, events_store)
+            self.events = Events(streams, clock)
+            opened.callback(self.events.close)
+            reporter = Reporter(streams, clock, OpenJobs(folder / "running", host_name(), _alive))
+            opened.callback(reporter.close)
+            self.reports: JobReports = reporter if events_reports else NO_REPORTS
+            self.loads.reports = self.reports
             place = placed(self.space, folder, versions or VersionsPlace(), clock.random_id)
             opened.callback(place.close)
             background = Background()
             opened.callback(background.close)
             self.repositories = Repositories(
                 place.space, clock, place.open_store, open_source=place.open_source, after=background,
-                namespace=place.namespace,
+                namespace=place.namespace, reports=self.reports,
             )  # fmt: skip
             opened.callback(self.repositories.close)
-            streams = open_streams(self.space, clock, events_store)
-            self.events = Events(streams, clock)
-            opened.callback(self.events.close)
             self._recover()
+            if events_reports:
+                reporter.recover()
             self._resources = opened.pop_all()
 
     def _recover(self) -> None:
@@ -247,7 +272,7 @@ class Pond:
         Raises: `Corrupt` for a damaged part; `Conflict` when a map was dropped meanwhile; `Unavailable` when the disk
         is full.
         """
-        return commit_load(
+        return commit_reported(
             self.loading, parts, source=source, rejected=rejected, load_id=load_id, stream=stream, wait=wait
         )
 

@@ -292,6 +292,9 @@ class Settings(BaseSettings):
     events_bytes_per_second: Size = Field(
         16 << 20, description="compressed bytes that a node writes in a second at most; 0: any number"
     )
+    events_reports: bool = Field(
+        True, description="whether loads, merges, maintenance and commits append events to the queue `millpond`"
+    )
     events_watchers_max: int = Field(10_000, ge=1, le=1_000_000, description="watches of streams that are open at once")
 
     # -- repositories of objects ----------------------------------------------------------------------

@@ -27,6 +27,7 @@ from millpond.client.versions.repositories import RemoteRepositories
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied
 from millpond.json_forms import JsonForm
+from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.verify import Report, problem
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
@@ -77,6 +78,7 @@ class RemotePond:
         self.catalogue = RemoteCatalogue(self.nodes, clock)
         self._named = Connection(node_urls(urls)[0], settings, clock=clock)
         self.repositories = RemoteRepositories(self._named)
+        self.reports: JobReports = NO_REPORTS  # the nodes report what they do
         self.events = RemoteEvents(self.nodes, self.nodes.clock)
         self._scratch: Path | None = None
 

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, Invalid
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.keyspaces import HEAD, PLACE
+from millpond.events.reports import QUEUE as REPORTS_QUEUE
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.protocol import StreamRules, StreamStore
-    from millpond.kernel.space import Space
+    from millpond.kernel.space import ReadTransaction, Space
 
 __all__ = ("PASSWORD", "open_streams")
 
@@ -35,7 +36,7 @@ def open_streams(space: Space, clock: Clock, given: str = "", rules: StreamRules
         Invalid: this is no URL of Redis, or the pond has streams already.
     """
     with space.read() as tx:
-        row, here = tx.get(PLACE.packed), next(tx.keys(HEAD.range()), None) is not None
+        row, here = tx.get(PLACE.packed), _has_streams(tx)
     if not given and row is None:
         return EmbeddedStore(space, clock, rules)
     if given and row is None and here:
@@ -44,6 +45,13 @@ def open_streams(space: Space, clock: Clock, given: str = "", rules: StreamRules
             hint="leave events_store out, or make a new pond for Redis",
         )  # fmt: skip
     return _redis_store(space, clock, given, row, rules)
+
+
+def _has_streams(tx: ReadTransaction) -> bool:
+    """True when there are streams of users: Millpond's own story may stay behind."""
+    everything, own = HEAD.range(), HEAD[REPORTS_QUEUE].range()
+    before, after = everything._replace(stop=own.start), everything._replace(start=own.stop or own.start)
+    return any(next(tx.keys(keys), None) is not None for keys in (before, after))
 
 
 def _redis_store(space: Space, clock: Clock, given: str, row: bytes | None, rules: StreamRules | None) -> StreamStore:

@@ -217,7 +217,11 @@ class Map:
         """
         from millpond.maps.maintenance.maintenance import compact
 
-        return compact(self.shard, clock=self.loading.clock)
+        with self.loading.reports.job("maintenance", act="compact", map=self.name) as job:
+            job.running()
+            report = compact(self.shard, clock=self.loading.clock)
+            job.note(bytes_before=report.bytes_before, bytes_after=report.bytes_after)
+        return report
 
     def info(self) -> dict[str, Any]:
         """The definition, rows, bytes, position in the log, queued parts and snapshot of the map."""

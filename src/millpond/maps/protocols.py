@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from millpond.clock import Clock
     from millpond.events.interface import EventsLike
+    from millpond.kernel.job_reports import JobReports
     from millpond.kernel.verify import Report
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
@@ -112,6 +113,8 @@ class PondLike(CatalogueLike, Protocol):
     def log(self) -> LogLike: ...
     @property
     def parts(self) -> PartsLike: ...
+    @property
+    def reports(self) -> JobReports: ...
 
     @property
     def repositories(self) -> RepositoriesLike: ...

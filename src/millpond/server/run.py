@@ -117,6 +117,7 @@ class Service:
                 part_retention=settings.part_retention,
                 versions=versions,
                 events_store=settings.events_store,
+                events_reports=settings.events_reports,
             )
             try:
                 self.node = Node(self._pond, settings, clock)

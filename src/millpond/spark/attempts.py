@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from millpond.clock import SystemClock
 from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
@@ -30,10 +32,12 @@ from millpond.maps.inputs.zones import TimeForm
 from millpond.maps.loads.load_files import Intake
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
-from millpond.spark.staging import StagingDir, job_over
+from millpond.spark.staging import ROWS, StagingDir, job_over
 
 __all__ = ("Attempt", "TaskParts", "joined", "rejects_of", "run_attempt", "task_numbers")
 
+NOTE_SECONDS = 1.0
+"""The time between two notes of an attempt about its rows."""
 BATCH_ROWS = 131_072
 """Spark hands over small batches; rows are normalised about this many at a time."""
 
@@ -106,7 +110,9 @@ class Attempt:
         self.partition = partition
         self.folder = staging_dir.attempt(partition, task)
         self.enough = enough
-        self._rows = 0
+        self._rows = self._put = 0
+        self._clock = SystemClock()
+        self._note_due = self._clock.monotonic() + NOTE_SECONDS
         self._rejected = 0
         self._rejects: list[pa.RecordBatch] = []
         self._intake = Intake(self.folder, source=source, salt=salt)
@@ -132,6 +138,16 @@ class Attempt:
     def put(self, rows: pa.RecordBatch, definition: MapDefinition) -> None:
         """Take canonical rows for one map."""
         self._intake.take(definition, rows)
+        self._put += rows.num_rows
+        now = self._clock.monotonic()
+        if now >= self._note_due:
+            self._note_due = now + NOTE_SECONDS
+            self._note_rows()
+
+    def _note_rows(self) -> None:
+        """Leave the number of rows so far where the driver may read it."""
+        with suppress(OSError):  # of no use to this attempt
+            (self.folder / ROWS).write_text(str(self._put))
 
     def reject(self, rejected: pa.RecordBatch, *, first_row: int = 0) -> None:
         """Take rows that cannot be stored, as `faults.REJECTED`, of a batch that began at row `first_row`."""
@@ -147,6 +163,7 @@ class Attempt:
         be reached.
         """
         self._check_running()
+        self._note_rows()
         sealed = [] if self.hopeless else self._intake.finish()
         parts, rejects = self.staging_dir.add_parts(self.folder, sealed, self._write_rejects())
         self._check_running()

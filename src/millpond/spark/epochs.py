@@ -26,6 +26,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.kernel.steps import step
+from millpond.maps.loads.load import load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
 from millpond.spark.places import Place, opened
@@ -79,8 +80,9 @@ class EpochWriter(DataSourceStreamArrowWriter):
         rejects = epoch_rejects(self.settings.rejects, batchId) if rejected else None
         settings = replace(self.settings, rejects=rejects, epoch=epoch_of(attempts[0].query, batchId, self.definition))
         if any(task.parts for task in tasks):
-            with opened(None, self.place) as pond:
-                adopt(pond, staging_dir, tasks, settings)
+            job_set = load_job_set([self.definition.name])
+            with opened(None, self.place) as pond, pond.reports.job(job_set, by="spark", epoch=batchId) as job:
+                note_result(job, adopt(pond, staging_dir, tasks, settings))
         else:
             tell_rejects(tasks, settings)
             staging_dir.end()

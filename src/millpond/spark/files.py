@@ -30,13 +30,13 @@ from millpond.maps.inputs.formats.files import Piece, find_files
 from millpond.maps.inputs.formats.readers import Reading, read_piece, split_file
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
-from millpond.maps.loads.load import LoadResult
+from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.loads.load_files import file_reading, guard_rejects
 from millpond.maps.parts.part import PartFile
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.staging import Entered, StagingDir
-from millpond.spark.write_jobs import begin_job
+from millpond.spark.write_jobs import begin_job, rows_reported
 
 __all__ = ("PIECE_BYTES", "load_files")
 
@@ -91,19 +91,23 @@ def load_files(
             open_.map(reading.map)
         pieces = [piece for file in found for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
-        staging_dir = begin_job(place, clock, os.getpid())
-        salt = clock.random_id() if again else ""
-        reads: list[_PieceRead] = []
-        try:
-            enough = max_rejects if rejects is None else max_rejects + ENOUGH
-            reads = _read_all(session, pieces, reading, staging_dir, (source, salt, enough))
-            with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
-                _tell_rejects(reads, pieces, rejected)
-            entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise, freeze=freeze)
-            result = staging_dir.enter(open_, _parts(reads), entered)
-        except BaseException:
-            staging_dir.give_up(_parts(reads))
-            raise
+        with open_.reports.job(load_job_set([reading.map] if reading.map else []), by="spark") as job:
+            staging_dir = begin_job(place, clock, os.getpid())
+            job.running(files=len(found), tasks=len(pieces))
+            salt = clock.random_id() if again else ""
+            reads: list[_PieceRead] = []
+            try:
+                enough = max_rejects if rejects is None else max_rejects + ENOUGH
+                with rows_reported(staging_dir, job):
+                    reads = _read_all(session, pieces, reading, staging_dir, (source, salt, enough))
+                with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
+                    _tell_rejects(reads, pieces, rejected)
+                entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise, freeze=freeze)
+                result = staging_dir.enter(open_, _parts(reads), entered)
+            except BaseException:
+                staging_dir.give_up(_parts(reads))
+                raise
+            note_result(job, result)
         staging_dir.end()
         return replace(result, empty=_without_rows(reads, pieces), seconds=clock.monotonic() - began)
 

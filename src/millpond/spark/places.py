@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from millpond.client.location import parse_location
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Invalid
+from millpond.errors import Invalid, MillpondError
+from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.loads.load import writer_folder
 from millpond.pond import Pond, open_pond
 from millpond.spark.private_api import need_classic
@@ -66,6 +67,9 @@ class Place(Protocol):
         Raises: `Invalid` when there is none in the folder; `Unavailable` when no node answers.
         """
 
+    def reports(self) -> AbstractContextManager[JobReports]:
+        """The place that jobs report to; nodes report by themselves what they do."""
+
     def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
         """The staging directory of a new job; leftovers in a folder are removed when the process `owner` is dead.
 
@@ -102,6 +106,15 @@ class FolderPlace:
     def open(self) -> Pond:
         """Open the pond in the folder, which must be there."""
         return open_pond(self.folder, create=False, clock=SystemClock())
+
+    @contextmanager
+    def reports(self) -> Iterator[JobReports]:
+        """Those of the pond, opened for as long as this lasts; none when it cannot be opened."""
+        with ExitStack() as opened_pond:
+            reports = NO_REPORTS
+            with suppress(MillpondError):
+                reports = opened_pond.enter_context(self.open()).reports
+            yield reports
 
     def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
         """A folder below the pond's own."""
@@ -159,6 +172,10 @@ class NodesPlace:
         from millpond.client.pond import RemotePond
 
         return RemotePond(self.where, self.settings(), clock=SystemClock())
+
+    def reports(self) -> AbstractContextManager[JobReports]:
+        """None from here."""
+        return nullcontext(NO_REPORTS)
 
     def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
         """The nodes take the parts; a temporary folder each executor has of its own."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from millpond.clock import SystemClock
+from millpond.errors import Conflict
+from millpond.maps.loads.load import load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
 from millpond.spark.places import Place, opened
@@ -30,7 +33,11 @@ class MapWriter(DataSourceArrowWriter):
         self.definition = definition
         self.settings = settings
         # This process may end before the job does; its parent serves the whole Spark application.
-        self.staging_dir = begin_job(place, SystemClock(), os.getppid())
+        clock, owner = SystemClock(), os.getppid()
+        self.staging_dir = begin_job(place, clock, owner)
+        self.job_set, self.job_id = load_job_set([definition.name]), clock.random_id()
+        with place.reports() as reports:
+            reports.begin(self.job_set, self.job_id, owner, by="spark")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskParts:
         """Seal the rows of one partition, on an executor."""
@@ -41,12 +48,15 @@ class MapWriter(DataSourceArrowWriter):
 
         Raises: as `jobs.adopt`; then Spark calls `abort`.
         """
-        with opened(None, self.place) as pond:
-            adopt(pond, self.staging_dir, _tasks(messages), self.settings)
+        with opened(None, self.place) as pond, pond.reports.resume(self.job_set, self.job_id) as job:
+            note_result(job, adopt(pond, self.staging_dir, _tasks(messages), self.settings))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove whatever the job's attempts wrote, or uploaded."""
         self.staging_dir.give_up([part for task in _tasks(messages) for part in task.parts])
+        given_up = Conflict("Spark gave the load up: a task failed", kind="spark_gave_up", map=self.definition.name)
+        with self.place.reports() as reports, suppress(Conflict), reports.resume(self.job_set, self.job_id):
+            raise given_up
 
 
 def _tasks(messages: list[WriterCommitMessage | None]) -> list[TaskParts]:

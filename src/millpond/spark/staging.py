@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 from millpond.clock import SystemClock
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
-from millpond.maps.loads.load import LoadResult
+from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.parts.part import PartFile
 from millpond.pond import Pond
 from millpond.spark.places import NodesPlace, OpenPond
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
 
-__all__ = ("Entered", "FolderStagingDir", "Landed", "StagingDir", "NodesStagingDir", "job_over")
+__all__ = ("Entered", "ROWS", "FolderStagingDir", "Landed", "StagingDir", "NodesStagingDir", "job_over")
 
 
+ROWS = "rows"
+"""The file in an attempt's folder with the number of rows that it has taken."""
 Landed: TypeAlias = "tuple[tuple[PartFile, ...], str | bytes | None]"
 """The parts and the rejects of an attempt, as the driver will find them: a file's path, or its bytes."""
 
@@ -66,6 +68,9 @@ class StagingDir(Protocol):
 
     def over(self, folder: Path) -> bool:
         """True when the job ended while an attempt was at work in its folder."""
+
+    def rows(self) -> int:
+        """The rows that attempts have taken so far, as far as the driver can see."""
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Bring what an attempt sealed to where the driver finds it."""
@@ -110,6 +115,14 @@ class FolderStagingDir:
         """True when the job's folder is gone, or, if that says nothing, the attempt's."""
         return not (self.job if self.lasting else folder).exists()
 
+    def rows(self) -> int:
+        """The sum of what the attempts noted in their folders."""
+        rows = 0
+        for noted in self.job.glob(f"*/{ROWS}"):
+            with suppress(OSError, ValueError):  # it is being written, or the attempt went away
+                rows += int(noted.read_text())
+        return rows
+
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """They lie where the driver looks for them."""
         return tuple(parts), None if rejects is None else str(rejects)
@@ -124,7 +137,9 @@ class FolderStagingDir:
     def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
         """Adopt the folders; they are merged when this returns, and frozen when that is wanted."""
         assert isinstance(pond, Pond), "the pond of a folder"
-        result = pond.commit_load(parts, source=entered.source, rejected=entered.rejected, stream=entered.stream)
+        result = commit_load(
+            pond.loading, parts, source=entered.source, rejected=entered.rejected, stream=entered.stream
+        )  # the job reports itself
         for name in result.maps if entered.freeze else ():
             pond.map(name).freeze()
         return result
@@ -164,6 +179,10 @@ class NodesStagingDir:
     def over(self, folder: Path) -> bool:
         """Nobody knows here; uploads that come too late expire."""
         return False
+
+    def rows(self) -> int:
+        """Nothing: attempts leave no traces where the driver could look."""
+        return 0
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Upload the parts to all nodes; rejects travel with the message.

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,12 @@ from pyspark.sql.types import StructType
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
+from millpond.kernel.job_reports import JobReport
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.inputs.zones import TimeForm, time_form
-from millpond.maps.loads.load import LoadResult
+from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
@@ -43,10 +46,13 @@ __all__ = (
     "epoch_of",
     "load",
     "load_partition",
+    "rows_reported",
     "tell_rejects",
 )
 
 
+LOOK_SECONDS = 1.0
+"""The time between two looks at the rows that tasks have taken."""
 QUERY = "sql.streaming.queryId"
 """The local property in which Spark tells the threads and tasks of a stream which query they serve."""
 
@@ -197,13 +203,37 @@ def load(
         check_rows(frame.schema, definition, mapping)
         if epoch is not None:
             settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
-        staging_dir = begin_job(place, SystemClock(), os.getpid())
-        try:
-            tasks = _run(frame, staging_dir, definition, settings)
-        except BaseException:
-            staging_dir.give_up(())
-            raise
-        return adopt(open_, staging_dir, tasks, settings)
+        with open_.reports.job(load_job_set([definition.name]), by="spark") as job:
+            staging_dir = begin_job(place, SystemClock(), os.getpid())
+            job.running()
+            try:
+                with rows_reported(staging_dir, job):
+                    tasks = _run(frame, staging_dir, definition, settings)
+            except BaseException:
+                staging_dir.give_up(())
+                raise
+            result = adopt(open_, staging_dir, tasks, settings)
+            note_result(job, result)
+        return result
+
+
+@contextmanager
+def rows_reported(staging_dir: StagingDir, job: JobReport) -> Iterator[None]:
+    """Report the rows that tasks have taken so far, while this lasts."""
+    stopping, clock = threading.Event(), SystemClock()
+
+    def look() -> None:
+        while not clock.wait(stopping, clock.monotonic() + LOOK_SECONDS):
+            if rows := staging_dir.rows():
+                job.progress(rows)
+
+    looking = threading.Thread(target=look, name="millpond-rows", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        looking.join()
 
 
 def _query_of(frame: DataFrame) -> str:

@@ -12,6 +12,7 @@ takes in what lies elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ from millpond.versions.staging.writes import (
 )
 
 if TYPE_CHECKING:
+    from millpond.kernel.job_reports import JobReport
     from millpond.versions.graph.commits import Commit
     from millpond.versions.site import Site
 
@@ -114,10 +116,13 @@ class Branch(Reference):
         Raises: `Invalid`, kind `no_changes` (`values["commit"]` is the head, which has what was staged before).
         """
         words = Message(message, committer, metadata or {}, created)
-        return commit_staged(
-            self.site, self.name, words, allow_empty=allow_empty, force=force, prefixes=prefixes,
-            source_tree=source_tree,
-        )  # fmt: skip
+        with self._reported("commit") as job:
+            commit = commit_staged(
+                self.site, self.name, words, allow_empty=allow_empty, force=force, prefixes=prefixes,
+                source_tree=source_tree,
+            )  # fmt: skip
+            job.note(commit=commit.id)
+        return commit
 
     def merge(
         self, source: str, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
@@ -130,7 +135,17 @@ class Branch(Reference):
         """
         merging = Merging(Strategy.parse(strategy), resolutions, squash, allow_empty)
         words = Message(message, committer, metadata or {})
-        return merge_into(self.site, self.name, source, words, merging, force=force)
+        with self._reported("merge") as job:
+            commit = merge_into(self.site, self.name, source, words, merging, force=force)
+            job.note(commit=commit.id)
+        return commit
+
+    @contextmanager
+    def _reported(self, act: str) -> Iterator[JobReport]:
+        """An act on this branch, in the job set `repository/REPOSITORY/BRANCH`."""
+        with self.site.reports.job(f"repository/{self.site.name}/{self.name}", act=act) as job:
+            job.running()
+            yield job
 
     def diff(self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100) -> Page[Change]:
         """One page of what is staged: the changes from the head."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import AlreadyExists, Conflict, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
+from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.keys import KeyRange, starting, text_prefix
 from millpond.kernel.moments import Moments
 from millpond.kernel.space import WouldBlock
@@ -96,13 +97,14 @@ class Repositories:
     `open_store` opens the place that a namespace names, `open_source` the root of addresses elsewhere, and `namespace`
     names that of a repository which names none. `after` runs maintenance; by default at once. `boundaries` are those of
     new repositories: they are part of the ids of trees. `ranges_bytes_max`: what each holds of its ranges in memory.
+    `reports`: where commits and merges report to.
     """
 
     def __init__(
         self, space: Space, clock: Clock, open_store: Callable[[str], ObjectStore], *,
         open_source: Callable[[str], Source] = open_source, after: Callable[[Callable[[], object]], None] = _quietly,
         boundaries: Boundaries = DEFAULT_BOUNDARIES, namespace: Callable[[str], str] = "local://{}".format,
-        ranges_bytes_max: int = RANGES_BYTES_MAX,
+        ranges_bytes_max: int = RANGES_BYTES_MAX, reports: JobReports = NO_REPORTS,
     ) -> None:  # fmt: skip
         self.space = space
         self.clock = clock
@@ -112,6 +114,7 @@ class Repositories:
         self._boundaries = boundaries
         self._namespace = namespace
         self._ranges_bytes_max = ranges_bytes_max
+        self._reports = reports
         self._turns = Turns(space, clock)
         self.signer = Signer(space, clock)
         self.imports = ImportJobs()
@@ -321,6 +324,7 @@ class Repositories:
             record.name, record.uid, record.namespace, self.space, self.clock, data, ranges,
             graph_of(record.uid, head), self._turns, self.sensor, self._after, self.source,
             self.signer, self._boundaries, self.measures,
+            reports=self._reports,
         )  # fmt: skip
 
     def _store(self, namespace: str) -> tuple[ObjectStore, CachedObjects]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Denied, NotFound
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.moments import Moments
 from millpond.kernel.space import WouldBlock
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects, HeldObjects, Index, load_index, write
@@ -213,6 +214,8 @@ class Site:
     """Counts what maintenance costs."""
     views: Moments[View] = field(default_factory=Moments)
     """The states of references that were read last."""
+    reports: JobReports = NO_REPORTS
+    """The place that commits and merges report to."""
 
     def seconds(self) -> int:
         """The time of day in whole seconds."""

@@ -104,9 +104,13 @@ def enrich(
     with existing_pond(pond) as opened:
         wanted = _wanted(opened, what, key, time)
         work.check_places(inputs, out)
-        done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, wanted, spark, quiet=json)
-    if done is None:
-        done = _with_spark(pond, chosen, wanted, master, quiet=json)
+        job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in wanted}))
+        done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, wanted, spark, job_set, quiet=json)
+        if done is None:
+            with opened.reports.job(job_set, by="spark") as job:
+                job.running()
+                done = _with_spark(pond, chosen, wanted, master, quiet=json)
+                job.note(rows=done.rows)
     _tell(replace(done, seconds=clock.monotonic() - began), wanted, chosen, as_json=json)
 
 
@@ -145,7 +149,7 @@ def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
 
 
 def _here(
-    pond: PondLike, chosen: _Events, wanted: tuple[Wanted, ...], spark: bool | None, *, quiet: bool
+    pond: PondLike, chosen: _Events, wanted: tuple[Wanted, ...], spark: bool | None, job_set: str, *, quiet: bool
 ) -> Enriched | None:
     """Look events up in this process; None for columns of several types, which Spark reads, where it may be used."""
     from millpond.cli.enrich.in_process import Rejects, enrich_here
@@ -153,7 +157,11 @@ def _here(
 
     rejects = Rejects(chosen.on_invalid == "miss", chosen.max_rejects, chosen.rejects)
     try:
-        return enrich_here(pond, chosen.inputs, wanted, chosen.out, flat=chosen.flat, rejects=rejects, quiet=quiet)
+        with pond.reports.job(job_set) as job:
+            job.running()
+            done = enrich_here(pond, chosen.inputs, wanted, chosen.out, flat=chosen.flat, rejects=rejects, quiet=quiet)
+            job.note(rows=done.rows, rejected=done.rejected)
+            return done
     except Invalid as error:
         possible = spark is None and not chosen.rejectable and find_spec("pyspark") is not None
         if error.kind != "events_mixed" or not possible:

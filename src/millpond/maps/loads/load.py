@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -14,6 +14,7 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import Corrupt, Unavailable
+from millpond.kernel.job_reports import NO_JOB, JobReport, JobReports
 from millpond.kernel.space import ReadTransaction, Space
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import Normalised, normalise
@@ -34,13 +35,15 @@ from millpond.maps.shard.shard import Shard
 from millpond.stores.files import remove_tree
 
 __all__ = (
-    "AppliedWait", "LoadResult", "Loading", "commit_load", "host_name", "load_data", "refuse_quarantined", "seal_data",
-    "wait_applied", "wait_for", "writer_folder",
+    "AppliedWait", "LoadResult", "Loading", "commit_load", "commit_reported", "host_name", "load_data", "load_job_set",
+    "note_result", "refuse_quarantined", "seal_data", "wait_applied", "wait_for", "writer_folder",
 )  # fmt: skip
 
 
 MERGE_SECONDS = 600.0
 """The time limit of a load that waits to be merged by others."""
+_MAPS_TOLD = 20
+"""So many maps of a load are named in its last event."""
 _BUSY = ("map_busy", "pond_busy", "space_in_use")
 """Errors of merging that pass by themselves."""
 
@@ -76,6 +79,11 @@ class Loading:
     shard_of: Callable[[str], Shard]
     served: bool = False
     writing: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    @property
+    def reports(self) -> JobReports:
+        """The place that loads report to."""
+        return self.loads.reports
 
     @property
     def space(self) -> Space:
@@ -236,35 +244,70 @@ def load_data(
     check_map(loading.space, definition)  # before the rows are sorted; committing checks it again
     folder = writer_folder(loading.folder, loading.clock)
     salt = loading.clock.random_id() if again else ""
-    try:
-        parts, rejected = seal_data(
-            definition, data, folder, columns=columns, max_rejects=max_rejects, rejects=rejects,
-            times=time_form(zone, time_unit), source=source, salt=salt,
-        )  # fmt: skip
-        loading.loads.accepted.note_sealed(parts)
-        result = commit_load(loading, parts, source=source, rejected=rejected)
-    finally:
-        remove_tree(folder)
+    with loading.reports.job(load_job_set([definition.name])) as job:
+        job.running()
+        try:
+            parts, rejected = seal_data(
+                definition, data, folder, columns=columns, max_rejects=max_rejects, rejects=rejects,
+                times=time_form(zone, time_unit), source=source, salt=salt, job=job,
+            )  # fmt: skip
+            loading.loads.accepted.note_sealed(parts)
+            result = commit_load(loading, parts, source=source, rejected=rejected)
+        finally:
+            remove_tree(folder)
+        note_result(job, result)
     return replace(result, seconds=loading.clock.monotonic() - began)
+
+
+def load_job_set(maps: Collection[str]) -> str:
+    """The job set that a load of these maps reports to; none or several have one together.
+
+    >>> load_job_set(["weather"]), load_job_set([])
+    ('load/weather', 'load')
+    """
+    return f"load/{next(iter(maps))}" if len(maps) == 1 else "load"
+
+
+def note_result(job: JobReport, result: LoadResult) -> None:
+    """Let the event that ends a load tell its result."""
+    job.note(load=result.load, rows=result.rows, rejected=result.rejected, position=result.position)
+    if len(result.maps) > 1:
+        job.note(maps=" ".join(f"{name}:{rows}" for name, rows in list(result.maps.items())[:_MAPS_TOLD]))
+
+
+def commit_reported(
+    loading: Loading, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
+    stream: tuple[str, int] | None = None, wait: bool = True, unsynced: AbstractSet[str] = frozenset(),
+) -> LoadResult:  # fmt: skip
+    """As `commit_load`, for a load that nobody reported so far."""
+    job_set = load_job_set({part.manifest.map for part in parts})
+    with loading.reports.job(job_set, load_id or "", parts=len(parts)) as job:
+        result = commit_load(
+            loading, parts, source=source, rejected=rejected, load_id=load_id, stream=stream, wait=wait,
+            unsynced=unsynced,
+        )  # fmt: skip
+        note_result(job, result)
+    return result
 
 
 def seal_data(
     definition: MapDefinition, data: Any, folder: Path, *, columns: ColumnMapping | Mapping[str, Any] | None = None,
     max_rejects: int = 0, rejects: str | Path | None = None, times: TimeForm | None = None, source: str = "",
-    salt: str = "",
+    salt: str = "", job: JobReport = NO_JOB,
 ) -> tuple[list[PartFile], int]:  # fmt: skip
     """Rows of any form as sealed parts below `folder`, and how many were rejected, see `Map.load`."""
     writer = PartWriter(definition, folder, source=source, salt=salt)
     mapping = mapping_of(columns)
     with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
         batches = batches_of(data, definition, mapping)
-        _write(writer, (normalise(batch, definition, mapping, times) for batch in batches), rejected)
+        _write(writer, (normalise(batch, definition, mapping, times) for batch in batches), rejected, job)
     return writer.finish(), rejected.count
 
 
-def _write(writer: PartWriter, batches: Iterable[Normalised], rejected: RejectWriter) -> None:
+def _write(writer: PartWriter, batches: Iterable[Normalised], rejected: RejectWriter, job: JobReport) -> None:
     first_row = 0
     for batch in batches:
         rejected.write(batch.rejected, first_row=first_row)
         writer.write(batch.rows)
         first_row += batch.rows.num_rows + batch.rejected.num_rows
+        job.progress(first_row)

@@ -16,13 +16,14 @@ from millpond.maps.inputs.formats.readers import Reading, read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.zones import time_form
-from millpond.maps.loads.load import Loading, LoadResult, commit_load, writer_folder
+from millpond.maps.loads.load import Loading, LoadResult, commit_load, load_job_set, note_result, writer_folder
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.stores.files import remove_tree
 from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
+    from millpond.kernel.job_reports import JobReport
     from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("Advance", "Intake", "SealedFiles", "file_reading", "guard_rejects", "load_files", "name_of", "seal_files")
@@ -108,15 +109,32 @@ def load_files(
     source = source or name_of(files)
     folder = writer_folder(loading.folder, loading.clock)
     salt = loading.clock.random_id() if again else ""
-    try:
-        sealed = seal_files(
-            files, reading, folder, max_rejects=max_rejects, rejects=rejects, source=source, salt=salt, advance=advance
-        )
-        loading.loads.accepted.note_sealed(sealed.parts)
-        result = commit_load(loading, sealed.parts, source=source, rejected=sealed.rejected)
-    finally:
-        remove_tree(folder)
+    with loading.reports.job(load_job_set([reading.map] if reading.map else [])) as job:
+        job.running(files=len(files))
+        try:
+            sealed = seal_files(
+                files, reading, folder, max_rejects=max_rejects, rejects=rejects, source=source, salt=salt,
+                advance=_reporting(job, advance or _quiet),
+            )  # fmt: skip
+            loading.loads.accepted.note_sealed(sealed.parts)
+            result = commit_load(loading, sealed.parts, source=source, rejected=sealed.rejected)
+        finally:
+            remove_tree(folder)
+        note_result(job, result)
     return replace(result, seconds=loading.clock.monotonic() - began, empty=sealed.empty)
+
+
+def _reporting(job: JobReport, advance: Advance) -> Advance:
+    """A callback for progress that also reports the rows so far."""
+    rows = 0
+
+    def advanced(more: int, bytes_: int) -> None:
+        nonlocal rows
+        rows += more
+        job.progress(rows)
+        advance(more, bytes_)
+
+    return advanced
 
 
 def name_of(files: Sequence[InputFile]) -> str:

@@ -37,6 +37,7 @@ from typing import TypeVar
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable, Uncertain
+from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.outcomes import write_certainly
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Space, Transaction
@@ -74,7 +75,8 @@ T = TypeVar("T")
 class Loads:
     """The life of loads: a queue of parts, and the folders that follow it.
 
-    `keep_ms`: so long merged parts are retained. `merging` holds the ids of the parts that this process merges now: to
+    `reports`: where loads and merges report to. `keep_ms`: so long merged parts are retained.
+    `merging` holds the ids of the parts that this process merges now: to
     write that down would cost a sync, and nobody decides by it.
     """
 
@@ -88,6 +90,7 @@ class Loads:
         self.failures = MergeFailures()
         self.expired_ms = 0
         self.listeners: list[Callable[[], None]] = []
+        self.reports: JobReports = NO_REPORTS
 
     @property
     def keep(self) -> bool:

@@ -173,10 +173,15 @@ def _carry_out(loads: Loads, shard: Shard, order: MaintenanceOrder, merged: Merg
         return
     act = condense if order.what == "condense" else retain
     definition = with_settings(shard.definition, order.settings)
-    with _as_set(shard, order.settings) as target:
+    with (
+        loads.reports.job("maintenance", act=order.what, map=definition.name) as job,
+        _as_set(shard, order.settings) as target,
+    ):
+        job.running()
         report = act(
             target, definition, order.before, clock=loads.clock, now_ms=order.stamp_ms, going=going
         )  # fmt: skip
+        job.note(rows_removed=report.rows_removed)
     loads.carried_out(order)
     merged.maintenance[order.position] = report
 
@@ -190,8 +195,13 @@ def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) 
     taken = {queued.part for queued in parts}
     loads.merging.update(taken)
     attempts.begin(taken)
+    name, rows = shard.definition.name, sum(queued.rows for queued in parts)
     try:
-        _merge_taken(loads, shard, parts, merged)
+        with loads.reports.job(f"merge/{name}", parts=len(parts), rows=rows) as job:
+            job.running()
+            before, quarantined = merged.rows.get(name, 0), len(merged.quarantined)
+            _merge_taken(loads, shard, parts, merged)
+            job.note(rows=merged.rows.get(name, 0) - before, quarantined=len(merged.quarantined) - quarantined)
     finally:
         attempts.ended(taken)
         loads.merging.difference_update(taken)

@@ -58,6 +58,8 @@ _CLEANED = {
     "closed": ("idle map", "closed"),
 }  # fmt: skip
 _DONE = {"condense": "condensed", "retain": "retained"}
+_REPORTED = frozenset(("snapshot", "cleanup", "events", "orphans"))
+"""The jobs with events of their own; merges and orders of maintenance report themselves."""
 _SLICE_SECONDS = 0.5
 _REPLICATE_SECONDS = 10.0
 
@@ -119,9 +121,21 @@ def node_jobs(node: JobContext) -> list[Job]:
     # The merger does not wait for a notice of a load, nor the follower for its turn.
     pause = {"merge": node.merger.pause.set, "replicate": node.follower.pause.set}
     return [
-        Job(name, purpose, interval, partial(work, node), lag.get(name, 0.0), pause.get(name))
+        Job(name, purpose, interval, partial(_reported, name, work, node), lag.get(name, 0.0), pause.get(name))
         for name, purpose, interval, work in jobs
     ]
+
+
+def _reported(
+    name: str, work: Callable[[JobContext, threading.Event], Outcome], node: JobContext, stopping: threading.Event
+) -> Outcome:
+    """Work whose outcome is an event, if there was anything to do and no other event says so."""
+    outcome = work(node, stopping)
+    if name in _REPORTED and any(outcome.numbers.values()):
+        with node.pond.reports.job("maintenance", act=name) as job:
+            job.running()
+            job.note(faults=len(outcome.faults), **outcome.numbers)
+    return outcome
 
 
 class _Faults(list[str]):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from millpond.errors import Conflict, NotFound
-from millpond.maps.loads.load import LoadResult, commit_load
+from millpond.maps.loads.load import LoadResult, commit_reported
 from millpond.maps.log.log import entry_at
 from millpond.maps.log.remembered import maps_of_load, maps_of_stream, remembered, scoped_query
 from millpond.maps.parts.part import PartFile, read_manifest
@@ -91,7 +91,7 @@ class LoadCommit:
         stream = None if stream is None else self._scoped(stream, maps, may)
         with self._pond.space.read() as tx:
             entered = remembered(tx, load, stream) is not None
-        result = commit_load(
+        result = commit_reported(
             self._pond.loading, here, source=source, rejected=rejected, load_id=load, stream=stream, wait=False,
             unsynced=brought.keys(),
         )  # fmt: skip

@@ -1,0 +1,69 @@
+"""Jobs that have begun and not ended: one small file each, so that a killed process leaves a mark.
+
+    running/<host>-<pid>-<hash of the job>      {"job_set": …, "job_id": …}
+
+Invariants:
+* a job's file is there before its first event is stored, and goes after its last one was: a job whose events end early
+  has a file, or its process is at work;
+* files cost no sync. After a power cut one may be missing: then the job's story just ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.json_forms import FormError, JsonForm
+
+__all__ = ("OpenJob", "OpenJobs")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """A job that has begun: its job set and its id."""
+
+    job_set: str
+    job_id: str
+
+
+_FORM = JsonForm(OpenJob)
+
+
+class OpenJobs:
+    """The files of a pond's open jobs, on this `host`; `alive` is false for the file of a dead process of ours."""
+
+    def __init__(self, folder: Path, host: str, alive: Callable[[str], bool]) -> None:
+        self._folder, self._host, self._alive = folder, host, alive
+
+    def add(self, job: OpenJob, owner: int) -> None:
+        """Note that a job has begun, which is lost when the process `owner` is dead."""
+        with suppress(OSError):
+            self._folder.mkdir(exist_ok=True)
+            (self._folder / f"{self._host}-{owner}-{_name(job)}").write_bytes(_FORM.encode(job))
+
+    def remove(self, job: OpenJob) -> None:
+        """Note that a job has ended."""
+        with suppress(OSError):
+            for file in self._files(job):
+                file.unlink(missing_ok=True)
+
+    def has(self, job: OpenJob) -> bool:
+        """True when a job has begun and not ended."""
+        return bool(self._files(job))
+
+    def lost(self) -> Iterator[tuple[Path, OpenJob]]:
+        """The jobs whose processes are dead, with their files."""
+        for file in sorted(self._folder.glob("*-*-*")) if self._folder.is_dir() else ():
+            if not self._alive(file.name):
+                with suppress(OSError, FormError):
+                    yield file, _FORM.decode(file.read_bytes())
+
+    def _files(self, job: OpenJob) -> list[Path]:
+        return list(self._folder.glob(f"*-*-{_name(job)}"))
+
+
+def _name(job: OpenJob) -> str:
+    return hashlib.sha256(repr((job.job_set, job.job_id)).encode()).hexdigest()[:16]

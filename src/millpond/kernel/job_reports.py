@@ -1,0 +1,79 @@
+"""Reports of work: what a load, a merge or a commit says of itself while it runs.
+
+Whoever works knows `JobReports` and nothing of where reports go; `NO_REPORTS` drops them.
+
+    with reports.job("load/weather", rows=0) as job:      submitted
+        job.running()                                     running
+        job.progress(10_000)                              progress: rows so far
+        job.note(rows=20_000)                             facts for the end
+                                                          succeeded; or failed, with the reason, when it raises
+
+Invariants:
+* a report never raises, and never waits for storage: the work goes as it would without it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol, TypeAlias
+
+__all__ = ("NO_JOB", "NO_REPORTS", "Fact", "JobReport", "JobReports")
+
+Fact: TypeAlias = "str | int | float"
+"""The value of a fact: a name, a count, or seconds. No path, no secret."""
+
+
+class JobReport(Protocol):
+    """The report of one job, while it lasts."""
+
+    def running(self, **facts: Fact) -> None:
+        """Report that the work has begun."""
+
+    def progress(self, rows: int) -> None:
+        """Report rows so far; several in one second may become one event."""
+
+    def note(self, **facts: Fact) -> None:
+        """Add facts to the event that ends the job."""
+
+
+class JobReports(Protocol):
+    """The place that jobs report to."""
+
+    def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
+        """A job, from `submitted` to `succeeded`, or to `failed` when the block raises. Its id is drawn without one."""
+
+    def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
+        """Report a job that another process will end; it is lost when the process `owner` is dead."""
+
+    def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
+        """A job that was begun, to its end; nothing is reported of one that has ended, or was not begun."""
+
+
+class _Silent:
+    """A job that nobody reads of, and the place of such jobs."""
+
+    def running(self, **facts: Fact) -> None:
+        """Report nothing."""
+
+    def progress(self, rows: int) -> None:
+        """Report nothing."""
+
+    def note(self, **facts: Fact) -> None:
+        """Add nothing."""
+
+    def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
+        """A job without events."""
+        return nullcontext(self)
+
+    def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
+        """Report nothing."""
+
+    def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
+        """A job without events."""
+        return nullcontext(self)
+
+
+NO_JOB: JobReport = _Silent()
+"""A job that is not reported."""
+NO_REPORTS: JobReports = _Silent()
+"""The place where reports are dropped."""

@@ -1,0 +1,52 @@
+"""The story that a node tells of its own work: loads that are committed, merges, jobs; and who may write in it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+import millpond
+from millpond.errors import Denied
+from millpond.events.reports import QUEUE
+from millpond.nodes.tokens import hash_token
+from tests.nodes.conftest import Served
+
+pytestmark = pytest.mark.settings(events_reports=True)
+
+
+def told(node: Served, job_set: str, last: str = "succeeded") -> list[dict[str, Any]]:
+    """The events of a job set, once the last of them is there."""
+    path = "/v1/events?" + urlencode({"queue": QUEUE, "job_set": job_set})
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in node.get(path).body.splitlines()]
+
+    node.until(lambda: any(event["kind"] == last for event in lines()))
+    return lines()
+
+
+def test_a_load_into_a_node_is_told_by_it(node: Served) -> None:
+    with millpond.open(node.url) as pond:
+        made = node.while_time_passes(lambda: pond.create_map("weather", kind="state", value="long"))
+        result = node.while_time_passes(lambda: made.load([{"key": "a", "value": 1}, {"key": "b", "value": 2}]))
+    load = told(node, "load/weather")
+    assert [event["kind"] for event in load] == ["submitted", "succeeded"]
+    assert load[1]["headers"]["job_id"] == load[1]["headers"]["load"] == result.load
+    assert load[1]["headers"]["rows"] == "2"
+    assert told(node, "merge/weather")[-1]["headers"]["rows"] == "2"
+
+
+@pytest.mark.settings(
+    events_reports=True,
+    tokens=({"name": "maps", "sha256": hash_token("maps"), "rights": {"read": ("weather",), "write": ("weather",)}},),
+)
+def test_a_right_on_a_map_is_none_on_its_story(node: Served) -> None:
+    with millpond.open(node.url, token="maps") as pond:
+        for job_set in ("load/weather", "weather"):
+            with pytest.raises(Denied):
+                pond.events.append(QUEUE, job_set, [b"x"])
+            with pytest.raises(Denied):
+                list(pond.events.read(QUEUE, job_set))
