@@ -17,7 +17,7 @@ from tests.nodes.conftest import Served
 pytestmark = pytest.mark.settings(events_reports=True)
 
 
-def told(node: Served, job_set: str, last: str = "succeeded") -> list[dict[str, Any]]:
+def found(node: Served, job_set: str, last: str = "succeeded") -> list[dict[str, Any]]:
     """The events of a job set, once the last of them is there."""
     path = "/v1/events?" + urlencode({"queue": QUEUE, "job_set": job_set})
 
@@ -32,11 +32,11 @@ def test_a_load_into_a_node_is_told_by_it(node: Served) -> None:
     with millpond.open(node.url) as pond:
         made = node.while_time_passes(lambda: pond.create_map("weather", kind="state", value="long"))
         result = node.while_time_passes(lambda: made.load([{"key": "a", "value": 1}, {"key": "b", "value": 2}]))
-    load = told(node, "load/weather")
+    load = found(node, "load/weather")
     assert [event["kind"] for event in load] == ["submitted", "succeeded"]
     assert load[1]["headers"]["job_id"] == load[1]["headers"]["load"] == result.load
     assert load[1]["headers"]["rows"] == "2"
-    assert told(node, "merge/weather")[-1]["headers"]["rows"] == "2"
+    assert found(node, "merge/weather")[-1]["headers"]["rows"] == "2"
 
 
 @pytest.mark.settings(

@@ -25,13 +25,13 @@ def pond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[millpond.P
 
 def story(pond: millpond.Pond, ends: int = 1) -> list[tuple[str, dict[str, str]]]:
     """The events of the loads so far, once so many have ended."""
-    told: list[tuple[str, dict[str, str]]] = []
+    found: list[tuple[str, dict[str, str]]] = []
     with pond.events.watch(QUEUE, "load/weather") as watch:
         for event in watch:
-            told.append((event.kind, dict(event.headers)))
+            found.append((event.kind, dict(event.headers)))
             ends -= event.kind in ("succeeded", "failed")
             if not ends:
-                return told
+                return found
     raise AssertionError("a watch has no end")
 
 
@@ -46,11 +46,11 @@ def test_a_load_tells_of_its_rows_and_its_end(spark: SparkSession, pond: millpon
     frame = spark.range(0, 40_000, 1, 2).selectExpr("cast(id as string) key", "double(id) value")
     frame = frame.mapInPandas(slow, frame.schema)
     result = mp.load(frame, pond, "weather")
-    told = story(pond)
-    assert [kind for kind, _ in told][:2] == ["submitted", "running"] and told[-1][0] == "succeeded"
-    assert told[0][1]["by"] == "spark" and told[-1][1]["rows"] == str(result.rows) == "40000"
-    assert len({headers["job_id"] for _, headers in told}) == 1
-    progress = [int(headers["rows"]) for kind, headers in told if kind == "progress"]
+    found = story(pond)
+    assert [kind for kind, _ in found][:2] == ["submitted", "running"] and found[-1][0] == "succeeded"
+    assert found[0][1]["by"] == "spark" and found[-1][1]["rows"] == str(result.rows) == "40000"
+    assert len({headers["job_id"] for _, headers in found}) == 1
+    progress = [int(headers["rows"]) for kind, headers in found if kind == "progress"]
     assert progress and progress == sorted(progress) and progress[-1] <= 40_000
 
 
@@ -58,9 +58,9 @@ def test_a_load_that_fails_says_so(spark: SparkSession, pond: millpond.Pond) -> 
     frame = spark.range(0, 10).selectExpr("cast(id as string) key", "double(raise_error('boom')) value")
     with pytest.raises(Exception, match="boom"):
         mp.load(frame, pond, "weather")
-    told = story(pond)
-    assert [kind for kind, _ in told] == ["submitted", "running", "failed"]
-    assert "boom" not in told[-1][1]["reason"]
+    found = story(pond)
+    assert [kind for kind, _ in found] == ["submitted", "running", "failed"]
+    assert "boom" not in found[-1][1]["reason"]
 
 
 def test_the_data_source_tells_one_story_over_its_processes(spark: SparkSession, pond: millpond.Pond) -> None:
@@ -69,7 +69,7 @@ def test_the_data_source_tells_one_story_over_its_processes(spark: SparkSession,
     broken = spark.range(0, 10).selectExpr("cast(id as string) key", "double(raise_error('boom')) value")
     with pytest.raises(Exception, match="boom"):
         broken.write.format("millpond").mode("append").options(pond=str(pond.folder), map="weather").save()
-    told = story(pond, ends=2)
-    assert [kind for kind, _ in told] == ["submitted", "running", "succeeded", "submitted", "running", "failed"]
-    assert told[2][1]["rows"] == "100" and told[2][1]["job_id"] == told[0][1]["job_id"] != told[3][1]["job_id"]
+    found = story(pond, ends=2)
+    assert [kind for kind, _ in found] == ["submitted", "running", "succeeded", "submitted", "running", "failed"]
+    assert found[2][1]["rows"] == "100" and found[2][1]["job_id"] == found[0][1]["job_id"] != found[3][1]["job_id"]
     assert not list((pond.folder / "running").glob("*"))

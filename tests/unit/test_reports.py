@@ -72,11 +72,11 @@ def test_a_load_that_fails_says_why_without_paths_or_data(tmp_path: Path) -> Non
         (tmp_path / "private.csv").write_text("key,value\na,no number\n")
         with pytest.raises(MillpondError):
             pond.load_files(tmp_path / "private.csv", "weather")
-    told = story(tmp_path / "pond", "load/weather")
-    assert kinds(told) == ["submitted", "running", "failed"] * 2
-    assert told[2].headers["reason"] == "input has no such column. column=key"
-    assert "rejected=1" in told[5].headers["reason"]
-    assert "private" not in str(told) and "no number" not in str(told) and str(tmp_path) not in str(told)
+    events = story(tmp_path / "pond", "load/weather")
+    assert kinds(events) == ["submitted", "running", "failed"] * 2
+    assert events[2].headers["reason"] == "input has no such column. column=key"
+    assert "rejected=1" in events[5].headers["reason"]
+    assert "private" not in str(events) and "no number" not in str(events) and str(tmp_path) not in str(events)
 
 
 def test_reports_are_off_by_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,10 +120,10 @@ def test_a_load_that_was_killed_is_visible_as_such(tmp_path: Path) -> None:
     for _ in range(2):
         with open_reported(folder):
             pass
-    told = story(folder, "load/weather")
-    assert kinds(told) == ["submitted", "running", "progress", "failed"], "once, however often it is opened"
-    assert told[-1].headers["error"] == "process_ended"
-    assert told[-1].headers["job_id"] == told[0].headers["job_id"]
+    events = story(folder, "load/weather")
+    assert kinds(events) == ["submitted", "running", "progress", "failed"], "once, however often it is opened"
+    assert events[-1].headers["error"] == "process_ended"
+    assert events[-1].headers["job_id"] == events[0].headers["job_id"]
 
 
 class Blocked:
@@ -180,9 +180,9 @@ def test_many_jobs_are_left_out_and_counted_but_failures_stay(blocked: Blocked, 
         raise Invalid("no", kind="no")
     blocked.going.set()
     reporter.close()
-    told = read(blocked, "load/a")
-    assert kinds(told).count("succeeded") == int(JOBS_AT_ONCE) and kinds(told).count("failed") == 1
-    assert sum(int(event.headers["jobs"]) for event in told if event.kind == "omitted") == 51
+    events = read(blocked, "load/a")
+    assert kinds(events).count("succeeded") == int(JOBS_AT_ONCE) and kinds(events).count("failed") == 1
+    assert sum(int(event.headers["jobs"]) for event in events if event.kind == "omitted") == 51
     assert blocked.appends <= 3, "however many events, few appends"
 
 

@@ -44,12 +44,12 @@ JOBS_PER_SECOND = 20.0
 JOBS_AT_ONCE = 200.0
 CLOSE_SECONDS = 5.0
 """The time for which closing waits until the last events are stored."""
-_TOLD = frozenset(
+_SHOWN = frozenset(
     ("map", "maps", "column", "kind", "repository", "branch", "rows", "rejected", "max_rejects", "position", "limit")
 )
-"""The values of errors that are told: others may be paths, or data."""
+"""The values of errors that are shown: others may be paths, or data."""
 _QUOTING = re.compile(r"""[/\\:'"=]""")
-"""Signs of a message that quotes a path, or a row; the kind is told instead."""
+"""Signs of a message that quotes a path, or a row; the kind is shown instead."""
 _REASON_CHARS_MAX = 500
 _LOG = logging.getLogger(__name__)
 
@@ -58,14 +58,14 @@ def reason_of(error: BaseException) -> dict[str, str]:
     """The facts about an error: its kind, and a reason without paths or data.
 
     >>> from millpond.errors import Invalid
-    >>> reason_of(Invalid("column is missing", kind="column_missing", column="temp", file="/home/ann/x.csv"))
+    >>> reason_of(Invalid("column is missing", kind="column_missing", column="temp", file="/data/x.csv"))
     {'error': 'column_missing', 'reason': 'column is missing. column=temp'}
     """
     if not isinstance(error, MillpondError):
         return {"error": type(error).__name__, "reason": "the work ended early"}
-    told = " ".join(f"{name}={value}" for name, value in error.values.items() if name in _TOLD)
+    shown = " ".join(f"{name}={value}" for name, value in error.values.items() if name in _SHOWN)
     message = error.kind.replace("_", " ") if _QUOTING.search(error.message) else error.message
-    reason = f"{message}. {told}" if told else message
+    reason = f"{message}. {shown}" if shown else message
     return {"error": error.kind, "reason": reason[:_REASON_CHARS_MAX]}
 
 

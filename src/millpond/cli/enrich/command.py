@@ -107,10 +107,7 @@ def enrich(
         job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in wanted}))
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, wanted, spark, job_set, quiet=json)
         if done is None:
-            with opened.reports.job(job_set, by="spark") as job:
-                job.running()
-                done = _with_spark(pond, chosen, wanted, master, quiet=json)
-                job.note(rows=done.rows)
+            done = _with_spark(opened, pond, chosen, wanted, master, job_set, quiet=json)
     _tell(replace(done, seconds=clock.monotonic() - began), wanted, chosen, as_json=json)
 
 
@@ -169,14 +166,20 @@ def _here(
         return None
 
 
-def _with_spark(pond: str, chosen: _Events, wanted: tuple[Wanted, ...], master: str | None, *, quiet: bool) -> Enriched:
+def _with_spark(
+    opened: PondLike, pond: str, chosen: _Events, wanted: tuple[Wanted, ...], master: str | None, job_set: str, *,
+    quiet: bool,
+) -> Enriched:  # fmt: skip
     from millpond.cli.enrich import by_spark as work
 
-    with work.running(master, quiet=quiet) as session:
-        return work.enrich_files(
+    with opened.reports.job(job_set, by="spark") as job, work.running(master, quiet=quiet) as session:
+        job.running()
+        done = work.enrich_files(
             session, pond, chosen.inputs, wanted, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
             quiet=quiet,
         )  # fmt: skip
+        job.note(rows=done.rows)
+    return done
 
 
 def _wanted(pond: PondLike, what: list[str], key: str | None, time: str | None) -> tuple[Wanted, ...]:

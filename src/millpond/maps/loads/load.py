@@ -42,7 +42,7 @@ __all__ = (
 
 MERGE_SECONDS = 600.0
 """The time limit of a load that waits to be merged by others."""
-_MAPS_TOLD = 20
+_MAPS_SHOWN = 20
 """So many maps of a load are named in its last event."""
 _BUSY = ("map_busy", "pond_busy", "space_in_use")
 """Errors of merging that pass by themselves."""
@@ -272,7 +272,7 @@ def note_result(job: JobReport, result: LoadResult) -> None:
     """Let the event that ends a load tell its result."""
     job.note(load=result.load, rows=result.rows, rejected=result.rejected, position=result.position)
     if len(result.maps) > 1:
-        job.note(maps=" ".join(f"{name}:{rows}" for name, rows in list(result.maps.items())[:_MAPS_TOLD]))
+        job.note(maps=" ".join(f"{name}:{rows}" for name, rows in list(result.maps.items())[:_MAPS_SHOWN]))
 
 
 def commit_reported(
