@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java s3 postgres redis armada network prometheus demo test test-full lint check docs format bench soak chaos lock fresh clean
+.PHONY: help setup java s3 kafka postgres redis armada network prometheus demo test test-full lint check docs format bench soak chaos lock fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -23,6 +23,9 @@ java:
 
 s3: $(READY) java
 	@tools/setup s3
+
+kafka: $(READY) java
+	@tools/setup kafka
 
 postgres:
 	@tools/setup postgres
@@ -42,10 +45,10 @@ network:
 demo: $(READY) java ## real flights enriched with the weather of their hour, by Spark
 	@$(BIN)/millpond demo
 
-test: s3 postgres redis armada network prometheus ## every test but the slow ones
+test: s3 kafka postgres redis armada network prometheus ## every test but the slow ones
 	@$(PYTEST) -m "not slow"
 
-test-full: s3 postgres redis armada network prometheus ## every test
+test-full: s3 kafka postgres redis armada network prometheus ## every test
 	@$(PYTEST)
 
 lint: $(READY) ## style, types, and the arrows between the parts

@@ -62,7 +62,7 @@ class S3Server:
 def running(folder: Path) -> Iterator[S3Server]:
     """Start a server, wait until it answers, and end it with the block."""
     assert any(JARS.glob("s3proxy-*.jar")), "the S3 server is missing: run `tools/setup s3`"
-    port = _free_port()
+    port = free_port()
     buckets, settings, log = folder / "buckets", folder / "s3proxy.properties", folder / "s3proxy.log"
     buckets.mkdir(parents=True)
     settings.write_text(
@@ -70,7 +70,7 @@ def running(folder: Path) -> Iterator[S3Server]:
         f"s3proxy.credential={SECRET}\njclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={buckets}\n"
     )
     command = [
-        _java(), "-Xmx160m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{JARS}/*",
+        java_command(), "-Xmx160m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{JARS}/*",
         "org.gaul.s3proxy.Main", "--properties", str(settings),
     ]  # fmt: skip
     with log.open("wb") as out:
@@ -87,14 +87,16 @@ def running(folder: Path) -> Iterator[S3Server]:
             process.wait()
 
 
-def _java() -> str:
+def java_command() -> str:
+    """The Java to start servers with."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     assert found, "the S3 server needs Java: run `tools/setup java`"
     return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millpond
+from tests.kafka_server import CONNECTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,7 @@ def started(mp: ModuleType, scratch: Path) -> SparkSession:
         settings={
             "spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2",
             "spark.local.dir": str(scratch / "local"), "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            **({"spark.jars": ",".join(CONNECTOR)} if CONNECTOR else {}),
         },
     )  # fmt: skip
     return session

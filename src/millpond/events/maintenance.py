@@ -7,7 +7,7 @@ Several processes may do it at the same time: days are fenced.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millpond.events.names import StreamName
     from millpond.events.protocol import Due, StreamStore
 
-__all__ = ("EventMaintenance", "MaintenanceReport", "MaintenanceRules")
+__all__ = ("EventMaintenance", "MaintenanceReport", "MaintenanceRules", "due_streams")
 
 _PAGE = 500
 FAULTS_MAX = 20
@@ -66,6 +66,14 @@ class MaintenanceReport:
         faults = self.faults if len(self.faults) >= FAULTS_MAX else (*self.faults, fault)
         return replace(self, failed=self.failed + 1, faults=faults)
 
+    def __add__(self, other: MaintenanceReport) -> MaintenanceReport:
+        """The work of two runs."""
+        return MaintenanceReport(
+            self.streams + other.streams, self.days + other.days, self.events + other.events,
+            self.bytes_before + other.bytes_before, self.bytes_after + other.bytes_after, self.left + other.left,
+            self.failed + other.failed, (*self.faults, *other.faults)[:FAULTS_MAX],
+        )  # fmt: skip
+
 
 class _Stopped(Exception):
     """The end of work that was interrupted: what is done is done."""
@@ -92,8 +100,11 @@ class EventMaintenance:
     def __init__(self, store: StreamStore, clock: Clock, rules: MaintenanceRules, forget_ms: int) -> None:
         self._store, self._clock, self._rules, self._forget_ms = store, clock, rules, forget_ms
 
-    def compress(self, stopping: threading.Event | None = None, *, day: int | None = None) -> MaintenanceReport:
-        """Compress the days that are due, or all up to a day."""
+    def compress(
+        self, stopping: threading.Event | None = None, *, day: int | None = None,
+        streams: Iterable[StreamName] | None = None,
+    ) -> MaintenanceReport:  # fmt: skip
+        """Compress the days that are due, or all up to a day; of all streams, or of some."""
         stopping = stopping or threading.Event()
         after_ms = self._rules.compress_after_ms
         latest = day if day is not None else latest_due_day(self._clock.now_ms(), after_ms) if after_ms else -1
@@ -106,10 +117,14 @@ class EventMaintenance:
                 bytes_before=report.bytes_before + done.bytes_before, bytes_after=report.bytes_after + done.bytes_after,
             )  # fmt: skip
 
-        return self._run(Work.COMPRESS, latest, stopping, work, MaintenanceReport())
+        due = due_streams(self._store, Work.COMPRESS, latest) if streams is None else streams
+        return self._run(due, stopping, work, MaintenanceReport())
 
-    def expire(self, stopping: threading.Event | None = None, *, day: int | None = None) -> MaintenanceReport:
-        """Drop the days that are past retention, or all up to a day; forget streams without events."""
+    def expire(
+        self, stopping: threading.Event | None = None, *, day: int | None = None,
+        streams: Iterable[StreamName] | None = None,
+    ) -> MaintenanceReport:  # fmt: skip
+        """Drop the days that are past retention, or all up to a day; forget streams without events. Of all, or some."""
         stopping = stopping or threading.Event()
         now_ms, after_ms = self._clock.now_ms(), self._rules.retention_ms
         latest = day if day is not None else latest_due_day(now_ms, after_ms) if after_ms else -1
@@ -118,14 +133,18 @@ class EventMaintenance:
             count = self._store.expire(stream, latest)
             return replace(report, streams=report.streams + 1, events=report.events + count)
 
-        report = self._run(Work.EXPIRE, latest, stopping, work, MaintenanceReport())
-        return self._run(Work.FORGET, latest_due_day(now_ms, self._forget_ms), stopping, work, report)
+        if streams is not None:
+            return self._run(streams, stopping, work, MaintenanceReport())
+        report = self._run(due_streams(self._store, Work.EXPIRE, latest), stopping, work, MaintenanceReport())
+        forgotten = due_streams(self._store, Work.FORGET, latest_due_day(now_ms, self._forget_ms))
+        return self._run(forgotten, stopping, work, report)
 
+    @staticmethod
     def _run(
-        self, work: Work, day: int, stopping: threading.Event,
+        due: Iterable[StreamName], stopping: threading.Event,
         act: Callable[[StreamName, MaintenanceReport], MaintenanceReport], report: MaintenanceReport,
     ) -> MaintenanceReport:  # fmt: skip
-        for stream in self._due(work, day):
+        for stream in due:
             if stopping.is_set():
                 break
             try:
@@ -138,8 +157,10 @@ class EventMaintenance:
                 report = report.with_fault(f"{stream}: {error}")
         return report
 
-    def _due(self, work: Work, day: int) -> Iterator[StreamName]:
-        after: Due | None = None
-        while page := self._store.due(work, day, after, limit=_PAGE):
-            yield from (due.stream for due in page)
-            after = page[-1]
+
+def due_streams(store: StreamStore, work: Work, day: int) -> Iterator[StreamName]:
+    """The streams with work for a day or an earlier one, page by page from the registry."""
+    after: Due | None = None
+    while page := store.due(work, day, after, limit=_PAGE):
+        yield from (due.stream for due in page)
+        after = page[-1]

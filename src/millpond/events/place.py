@@ -21,9 +21,10 @@ from millpond.events.reports import QUEUE as REPORTS_QUEUE
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.protocol import StreamRules, StreamStore
+    from millpond.events.redis.store import RedisStore
     from millpond.kernel.space import ReadTransaction, Space
 
-__all__ = ("PASSWORD", "open_streams")
+__all__ = ("PASSWORD", "open_redis", "open_streams")
 
 PASSWORD = "MILLPOND_REDIS_PASSWORD"
 """The environment variable with the password of Redis."""
@@ -54,7 +55,12 @@ def _has_streams(tx: ReadTransaction) -> bool:
     return any(next(tx.keys(keys), None) is not None for keys in (before, after))
 
 
-def _redis_store(space: Space, clock: Clock, given: str, row: bytes | None, rules: StreamRules | None) -> StreamStore:
+def open_redis(url: str, clock: Clock, rules: StreamRules | None = None) -> RedisStore:
+    """The streams in a Redis; the password stands in the URL, or is in the environment.
+
+    Raises:
+        Invalid: this is no URL of Redis, or redis-py is not installed.
+    """
     try:
         from millpond.events.redis.store import RedisStore
     except ImportError as error:
@@ -63,8 +69,12 @@ def _redis_store(space: Space, clock: Clock, given: str, row: bytes | None, rule
             kind="extra_missing",
             hint="install the extra: pip install 'millpond[redis]'",
         ) from error
+    return RedisStore(url, clock, rules, password=os.environ.get(PASSWORD))
+
+
+def _redis_store(space: Space, clock: Clock, given: str, row: bytes | None, rules: StreamRules | None) -> StreamStore:
     try:
-        store = RedisStore(given or (row or b"").decode(), clock, rules, password=os.environ.get(PASSWORD))
+        store = open_redis(given or (row or b"").decode(), clock, rules)
     except UnicodeDecodeError as error:
         raise Corrupt("the place of the streams cannot be read", kind="events_damaged") from error
     noted = store.location.encode()

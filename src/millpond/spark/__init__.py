@@ -1,4 +1,5 @@
-"""Maps in Spark: load, read, enrich, and ask in SQL; repositories of objects: read, compact, collect garbage.
+"""Maps in Spark: load, read, enrich, and ask in SQL; repositories of objects: read, compact, collect
+garbage; streams of events: read, append, compress, expire.
 
     from millpond import spark as mp
 
@@ -7,6 +8,7 @@
     session.read.format("millpond").option("map", "weather").load()
     mp.enrich(flights, map="weather", key="origin", at="time_hour")
     session.read.format("millpond.objects").option("repository", "flights").option("ref", "main").load()
+    session.readStream.format("millpond.events").option("queue", "etl").option("job_set", "nightly").load()
     session.sql("select *, get_state('weather', origin, time_hour) from flights")
 
 Executors need the same Python packages as the driver, and the pond's folder under the same path: one machine, or a
@@ -16,9 +18,13 @@ file system that all mount.
 from __future__ import annotations
 
 from millpond.spark.enrich import Lookup, enrich
+from millpond.spark.events import compress_events, expire_events
 from millpond.spark.files import load_files
 from millpond.spark.objects import collect_garbage, compact_branch
 from millpond.spark.session import register, start
 from millpond.spark.write_jobs import load
 
-__all__ = ("Lookup", "collect_garbage", "compact_branch", "enrich", "load", "load_files", "register", "start")
+__all__ = (
+    "Lookup", "collect_garbage", "compact_branch", "compress_events", "enrich", "expire_events", "load", "load_files",
+    "register", "start",
+)  # fmt: skip

@@ -33,7 +33,7 @@ from millpond.spark.places import Place, opened
 from millpond.spark.staging import StagingDir
 from millpond.spark.write_jobs import QUERY, LoadSettings, adopt, epoch_of, load_partition, tell_rejects
 
-__all__ = ("EpochParts", "EpochWriter", "epoch_rejects")
+__all__ = ("EpochParts", "EpochWriter", "epoch_rejects", "this_epoch")
 
 _EPOCH = "streaming.sql.batchId"
 
@@ -60,7 +60,7 @@ class EpochWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochParts:
         """Seal the rows of one partition of an epoch, on an executor."""
-        query, epoch = _this_epoch()
+        query, epoch = this_epoch()
         settings = replace(self.settings, epoch=epoch_of(query, epoch, self.definition))
         task = load_partition(iterator, self.staging_dir, self.definition, settings)
         step("epoch.task_done")
@@ -98,7 +98,11 @@ def _sealed(messages: Sequence[WriterCommitMessage | None]) -> list[EpochParts]:
     return [message for message in messages if isinstance(message, EpochParts)]
 
 
-def _this_epoch() -> tuple[str, int]:
+def this_epoch() -> tuple[str, int]:
+    """The query and the epoch that this task works on.
+
+    Raises: `Invalid` when Spark does not say so.
+    """
     context = TaskContext.get()
     query = context.getLocalProperty(QUERY) if context else None
     epoch = context.getLocalProperty(_EPOCH) if context else None

@@ -14,6 +14,7 @@ from importlib.resources import as_file, files
 
 from pyspark.sql import SparkSession
 
+from millpond.spark.events import events_source_for
 from millpond.spark.functions import register_get_state
 from millpond.spark.objects import objects_source_for
 from millpond.spark.places import POND, PondLike, place_of, rights_of
@@ -54,7 +55,7 @@ def _settings(memory: str, java: str) -> dict[str, str]:
 
 
 def register(session: SparkSession, pond: PondLike | None = None) -> None:
-    """Make `format("millpond")`, `format("millpond.objects")` and the SQL function `get_state` known to a session.
+    """Make the data sources (`millpond`, `millpond.objects`, `millpond.events`) and `get_state` known to a session.
 
     `pond` is the default pond of the session; without it, the setting `spark.millpond.pond` names it. The settings
     `spark.millpond.token` and `spark.millpond.tls_ca` are for nodes; they are read by this call. A session may be
@@ -71,4 +72,5 @@ def register(session: SparkSession, pond: PondLike | None = None) -> None:
         place = None if named is None else place_of(named, session)
         session.dataSource.register(source_for(place, rights))
         session.dataSource.register(objects_source_for(place, rights))
+        session.dataSource.register(events_source_for(place, rights))
     register_get_state(session)

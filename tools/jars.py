@@ -1,6 +1,7 @@
-"""Fetches the S3 server that the tests start: S3Proxy and the libraries it loads, pinned by their SHA-256.
+"""Fetches the Java servers that the tests start, with the libraries they load, pinned by their SHA-256.
 
-    python tools/s3_server.py FOLDER
+    python tools/jars.py s3_server FOLDER     S3Proxy
+    python tools/jars.py kafka FOLDER         a broker of Kafka, and Spark's connector
 
 Files that are there and whole are not fetched again. They come from Maven's central repository; its address is the
 one in the settings of Ivy, which PySpark brings, or `MAVEN_REPOSITORY` names a mirror.
@@ -20,13 +21,13 @@ from pathlib import Path
 import pyspark
 
 IVY_SETTINGS = "org/apache/ivy/core/settings/repository.properties"
-PINNED = Path(__file__).with_suffix(".sha256")
 ATTEMPTS = 3
 
 
-def pinned() -> dict[str, str]:
+def pinned(server: str) -> dict[str, str]:
     """Each file's path in the repository, and its SHA-256."""
-    return {path: digest for digest, path in (line.split() for line in PINNED.read_text().splitlines())}
+    pins = Path(__file__).with_name(f"{server}.sha256").read_text()
+    return {path: digest for digest, path in (line.split() for line in pins.splitlines())}
 
 
 def repository() -> str:
@@ -67,14 +68,14 @@ def fetch(address: str, path: str, digest: str, folder: Path) -> None:
             reason = error
             continue
         partial.replace(target)
-        reason = "its SHA-256 is not the one in tools/s3_server.sha256"
+        reason = "its SHA-256 is not the one that is pinned"
     if not whole(target, digest):
         raise SystemExit(f"{address}{path} cannot be used: {reason}")
 
 
 def main() -> None:
     """Fetch all files, and remove those of other versions."""
-    folder, files, address = Path(sys.argv[1]), pinned(), repository()
+    folder, files, address = Path(sys.argv[2]), pinned(sys.argv[1]), repository()
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         if old.name not in {path.rpartition("/")[2] for path in files}:

@@ -1,0 +1,17 @@
+"""Streams of events in Spark: read them in batches or as a stream, append to them, compress and expire them as jobs.
+
+columns.py                  events as rows, and rows as events
+selection.py plan.py        the events that are wanted, and the tasks that read them
+places.py                   the streams of a pond in a folder, in Redis, or on nodes
+source.py                   `format("millpond.events")`
+reader.py follower.py       reading in batches, and as a stream
+runs.py sinks.py            writing: tasks sort, the driver appends
+maintenance.py              compression and expiry on executors
+"""
+
+from __future__ import annotations
+
+from millpond.spark.events.maintenance import compress_events, expire_events
+from millpond.spark.events.source import EventsSource, events_source_for
+
+__all__ = ("EventsSource", "compress_events", "events_source_for", "expire_events")

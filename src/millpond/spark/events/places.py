@@ -1,0 +1,195 @@
+"""The streams at a place, as tasks open them: of a pond in a folder, in Redis, or of a pond on nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Protocol
+
+from millpond.clock import SystemClock
+from millpond.errors import Invalid, NotFound
+from millpond.events.event import Appended, EventBatch, Page
+from millpond.events.ids import parse_id
+from millpond.events.index import Day, DaySegment, State, StreamIndex
+from millpond.events.names import StreamName
+from millpond.events.place import open_redis
+from millpond.events.protocol import PAGE_BYTES, StreamStore
+from millpond.spark.options import pond_option
+from millpond.spark.places import FolderPlace, NodesPlace, Place, Rights
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from millpond.client.events import RemoteEvents, RemoteWatch
+    from millpond.client.transport import Nodes
+
+__all__ = ("EventsPlace", "NodesEvents", "PondEvents", "RedisEvents", "Streams", "events_place", "store_place")
+
+_EPOCH = date(1970, 1, 1)
+
+
+class Streams(Protocol):
+    """The part of a `StreamStore` that reading and appending need; nodes have it too."""
+
+    def append(self, batches: Sequence[EventBatch]) -> list[Appended]: ...
+    def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page: ...
+    def index(self, stream: StreamName) -> StreamIndex | None: ...
+    def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]: ...
+
+
+class EventsPlace(Protocol):
+    """The location of streams, as it travels to executors."""
+
+    def open(self) -> AbstractContextManager[Streams]:
+        """Open the streams.
+
+        Raises: `Invalid` when there is no pond in the folder; `Unavailable` when no server answers.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class PondEvents:
+    """The streams of a pond in a folder, wherever the pond says they are."""
+
+    place: FolderPlace
+
+    @contextmanager
+    def open(self) -> Iterator[StreamStore]:
+        """Open the pond."""
+        with self.place.open() as pond:
+            yield pond.events.store
+
+
+@dataclass(frozen=True, slots=True)
+class RedisEvents:
+    """Streams in Redis, without a pond: executors need no folder. The password may stand in their environment."""
+
+    url: str = field(repr=False)
+
+    @contextmanager
+    def open(self) -> Iterator[StreamStore]:
+        """Connect to Redis."""
+        store = open_redis(self.url, SystemClock())
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class NodesEvents:
+    """The streams of a pond on nodes."""
+
+    place: NodesPlace
+
+    @contextmanager
+    def open(self) -> Iterator[_NodeStreams]:
+        """Connect to the nodes."""
+        from millpond.client.events import RemoteEvents
+
+        nodes = self.place.nodes()
+        streams = _NodeStreams(nodes, RemoteEvents(nodes, SystemClock()))
+        try:
+            yield streams
+        finally:
+            streams.close()
+            nodes.close()
+
+
+class _NodeStreams:
+    """Streams on nodes. Pages of one stream come over one connection, while they are read one after another."""
+
+    def __init__(self, nodes: Nodes, events: RemoteEvents) -> None:
+        self._nodes, self._events = nodes, events
+        self._watch: RemoteWatch | None = None
+
+    def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
+        return [
+            self._events.append(*batch.stream, batch.events, source=batch.source, positions=batch.positions)
+            for batch in batches
+        ]
+
+    def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
+        from millpond.client.events import RemoteWatch
+
+        del bytes_max  # a node decides how much it sends at a time
+        watch = self._watch
+        if watch is None or watch.stream != stream or parse_id(watch.after) != after or watch.caught_up:
+            self.close()
+            watch = self._watch = RemoteWatch(self._nodes, stream, after, follow=False)
+        events = watch.next_batch(None)
+        return Page(events, parse_id(watch.after), more=not watch.caught_up, gap=watch.gap)
+
+    def index(self, stream: StreamName) -> StreamIndex | None:
+        query = {"queue": stream.queue, "job_set": stream.job_set}
+        try:
+            listed = self._nodes.on_primary(
+                lambda node: node.request("GET", "/v1/events/days", query=query), repeatable=True
+            ).json()
+        except NotFound:
+            return None
+        segments = tuple(_segment(row) for row in listed["days"])
+        last_day = segments[-1].days[-1].day if segments else 0
+        return StreamIndex(stream, segments, parse_id(listed["last_id"]), last_day, 0)
+
+    def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]:
+        query: dict[str, object] = {"limit": limit}
+        if queue is not None:
+            query["queue"] = queue
+        if after is not None:
+            query |= {"after_queue": after.queue, "after_job_set": after.job_set}
+        listed = self._nodes.on_primary(
+            lambda node: node.request("GET", "/v1/events/streams", query=query), repeatable=True
+        ).json()
+        return [StreamName(row["queue"], row["job_set"]) for row in listed["streams"]]
+
+    def close(self) -> None:
+        """End the connection of the stream that was read."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+
+def _segment(row: Mapping[str, str | int]) -> DaySegment:
+    number = (date.fromisoformat(str(row["day"])) - _EPOCH).days
+    first_id, last_id = parse_id(str(row["first_id"])), parse_id(str(row["last_id"]))
+    day = Day(number, first_id, last_id, int(row["count"]), int(row["bytes"]))
+    return DaySegment(State(str(row["state"])), (day,), 0)
+
+
+def events_place(options: Mapping[str, str], default: Place | None, rights: Rights) -> EventsPlace:
+    """The place that options name: a folder, URLs of nodes, or the URL of a Redis; else the session's.
+
+    Raises: `Invalid` when nobody names one.
+    """
+    named = options.get("pond") or options.get("path") or ""
+    if _is_redis(named):
+        return RedisEvents(named)
+    place = pond_option(options, default, rights)
+    return PondEvents(place) if isinstance(place, FolderPlace) else NodesEvents(_nodes(place))
+
+
+def store_place(place: Place | str) -> PondEvents | RedisEvents:
+    """The place of a store that jobs of maintenance work on.
+
+    Raises: `Invalid` for nodes, which do it themselves.
+    """
+    if isinstance(place, str):
+        return RedisEvents(place)
+    if not isinstance(place, FolderPlace):
+        raise Invalid(
+            "a pond on nodes compresses and drops days itself", kind="events_remote", pond=place.where,
+            hint="name the pond's folder, or the Redis that has its streams",
+        )  # fmt: skip
+    return PondEvents(place)
+
+
+def _is_redis(named: str) -> bool:
+    return named.startswith(("redis://", "rediss://"))
+
+
+def _nodes(place: Place) -> NodesPlace:
+    assert isinstance(place, NodesPlace), "a place is a folder or nodes"
+    return place

@@ -1,0 +1,54 @@
+"""Reading events in a batch: planned once, by the index of each stream; events that come later are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from millpond.spark.events.places import EventsPlace
+from millpond.spark.events.plan import EventSlices, planned, read_pages, rows_of, slices_of
+from millpond.spark.events.selection import Selection
+
+__all__ = ("EventsReader", "PushingEventsReader", "in_batches")
+
+BATCH_ROWS = 65_536
+
+
+class EventsReader(DataSourceReader):
+    """One read of the events that a selection describes."""
+
+    def __init__(self, place: EventsPlace, selection: Selection, columns: Sequence[str]) -> None:
+        self.place, self.selection, self.columns = place, selection, list(columns)
+
+    def partitions(self) -> Sequence[EventSlices]:
+        """Tasks of about the same number of bytes. A read of nothing has none."""
+        with self.place.open() as store:
+            return planned(slices_of(store, self.selection))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The events of one task; those that have expired since it was planned are left out."""
+        if not isinstance(partition, EventSlices):
+            return  # Spark's own: there is nothing to read
+        with self.place.open() as store:
+            for one in partition.slices:
+                for page in read_pages(store, one):
+                    rows = rows_of(page, one)
+                    if rows is not None:
+                        yield from in_batches(rows.select(self.columns))
+
+
+class PushingEventsReader(EventsReader):
+    """A read that takes filters from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters on queue, job set, day and id; answer the others."""
+        self.selection, left = self.selection.pushed(filters)
+        return left
+
+
+def in_batches(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of a moderate size."""
+    for start in range(0, rows.num_rows, BATCH_ROWS):
+        yield rows.slice(start, BATCH_ROWS)

@@ -1,0 +1,144 @@
+"""The events that a read wants: streams, days and ids; from options, and from Spark's filters.
+
+Every filter that is taken is taken exactly: what is not understood stays with Spark.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from millpond.errors import Invalid
+from millpond.events.days import DAY_MAX
+from millpond.events.ids import ID_MAX, parse_id
+from millpond.events.index import Day
+from millpond.events.names import StreamName
+from millpond.spark.events.places import Streams
+
+__all__ = ("Selection", "selection_of")
+
+_EPOCH = datetime.date(1970, 1, 1)
+_PAGE = 1_000
+Names = frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Streams by queue and job set (None: all), days from `first_day` to `last_day`, ids after one up to another."""
+
+    queues: Names = None
+    job_sets: Names = None
+    first_day: int = 0
+    last_day: int = DAY_MAX
+    after: int = 0
+    until: int = ID_MAX
+
+    def streams(self, store: Streams) -> Iterator[StreamName]:
+        """The streams that are wanted; some of them may not be there."""
+        if self.queues is not None and self.job_sets is not None:
+            yield from (StreamName(queue, one) for queue in sorted(self.queues) for one in sorted(self.job_sets))
+            return
+        for queue in (None,) if self.queues is None else sorted(self.queues):
+            after: StreamName | None = None
+            while page := store.streams(queue, after, limit=_PAGE):
+                yield from (name for name in page if self.job_sets is None or name.job_set in self.job_sets)
+                after = page[-1]
+
+    def wants(self, day: Day) -> bool:
+        """True when events of a day may be wanted."""
+        return self.first_day <= day.day <= self.last_day and day.last_id > self.after and day.first_id <= self.until
+
+    def pushed(self, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
+        """The selection that also obeys those of the filters that it can, and the others."""
+        selection, left = self, []
+        for one in filters:
+            found = selection._obeying(one)
+            if found is None:
+                left.append(one)
+            else:
+                selection = found
+        return selection, left
+
+    def _obeying(self, one: Filter) -> Selection | None:
+        column, values = _compared(one)
+        if column == "queue" and _are(values, str) and isinstance(one, EqualTo | In):
+            return replace(self, queues=_both(self.queues, values))
+        if column == "job_set" and _are(values, str) and isinstance(one, EqualTo | In):
+            return replace(self, job_sets=_both(self.job_sets, values))
+        if column == "day" and _are(values, datetime.date) and not isinstance(one, In):
+            return self._in_days(one, (values[0] - _EPOCH).days)  # type: ignore[operator]
+        if column == "id" and _are(values, str) and not isinstance(one, In):
+            return self._in_ids(one, str(values[0]))
+        return None
+
+    def _in_days(self, one: Filter, day: int) -> Selection:
+        first = {EqualTo: day, GreaterThan: day + 1, GreaterThanOrEqual: day}.get(type(one), 0)
+        last = {EqualTo: day, LessThan: day - 1, LessThanOrEqual: day}.get(type(one), DAY_MAX)
+        return replace(self, first_day=max(self.first_day, first), last_day=min(self.last_day, last))
+
+    def _in_ids(self, one: Filter, text: str) -> Selection | None:
+        try:
+            id_ = parse_id(text)
+        except Invalid:
+            return None  # texts are compared: Spark does it
+        if not text:
+            return None
+        after = {EqualTo: id_ - 1, GreaterThan: id_, GreaterThanOrEqual: id_ - 1}.get(type(one), 0)
+        until = {EqualTo: id_, LessThan: id_ - 1, LessThanOrEqual: id_}.get(type(one), ID_MAX)
+        return replace(self, after=max(self.after, after), until=min(self.until, until))
+
+
+def _compared(one: Filter) -> tuple[str | None, tuple[object, ...]]:
+    """The column and the values of a comparison; no column where it is something else."""
+    if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        return (one.attribute[0], (one.value,)) if len(one.attribute) == 1 else (None, ())
+    if isinstance(one, In):
+        return (one.attribute[0], tuple(one.value)) if len(one.attribute) == 1 else (None, ())
+    return None, ()
+
+
+def _are(values: tuple[object, ...], kind: type) -> bool:
+    return bool(values) and all(type(value) is kind for value in values)
+
+
+def _both(names: Names, values: tuple[object, ...]) -> Names:
+    wanted = frozenset(str(value) for value in values)
+    return wanted if names is None else names & wanted
+
+
+def selection_of(options: Mapping[str, str]) -> Selection:
+    """The selection that options describe.
+
+    Raises: `Invalid` for a day or an id that is none.
+    """
+    queue, job_set, day = options.get("queue"), options.get("job_set"), options.get("day")
+    return Selection(
+        queues=None if queue is None else frozenset((queue,)),
+        job_sets=None if job_set is None else frozenset((job_set,)),
+        first_day=_day("from_day", options.get("from_day") or day, 0),
+        last_day=_day("to_day", options.get("to_day") or day, DAY_MAX),
+        after=parse_id(options.get("after", "")),
+        until=parse_id(options["until"]) if options.get("until") else ID_MAX,
+    )
+
+
+def _day(option: str, text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    try:
+        return (datetime.date.fromisoformat(text.strip()) - _EPOCH).days
+    except ValueError as error:
+        raise Invalid(
+            "an option is no day", kind="option_value", option=option, value=repr(text), hint="such as 2026-11-22"
+        ) from error

@@ -1,0 +1,168 @@
+"""The data source `format("millpond.events")`.
+
+    session.read.format("millpond.events").option("queue", "etl").option("job_set", "nightly").load()
+    frame.write.format("millpond.events").mode("append").save()
+
+| option | read | write | meaning |
+|---|---|---|---|
+| `pond` (or the path) | yes | yes | the pond's folder or URLs, or a Redis; else the session's `spark.millpond.pond` |
+| `queue`, `job_set` | yes | yes | one queue, one job set; by default all, or the columns of each row |
+| `columns` | yes | | names of the columns that are wanted, by commas |
+| `day`, `from_day`, `to_day` | batch | | days, such as `2026-11-22` |
+| `after`, `until` | batch | | ids: events after the one, up to the other |
+| `pushdown` | batch | | `true`: take Spark's filters too, see `docs/spark.md` |
+| `startingPosition` | stream | | `earliest`, or `latest`: where a new query begins |
+| `maxEventsPerTrigger` | stream | | about how many events a micro-batch takes |
+| `failOnExpired` | stream | | `false`: go on when events have expired that were not read |
+| `source` | | batch | the name of the source: the same rows written again change nothing |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from millpond.errors import Invalid
+from millpond.spark.events.columns import EVENTS, form_of
+from millpond.spark.events.places import events_place
+from millpond.spark.events.reader import EventsReader, PushingEventsReader
+from millpond.spark.events.selection import selection_of
+from millpond.spark.events.sinks import EventsEpochWriter, EventsWriter
+from millpond.spark.options import comma_list, number, switch
+from millpond.spark.places import Place, Rights
+
+if TYPE_CHECKING:
+    from millpond.spark.events.follower import EventsFollower
+
+__all__ = ("EventsSource", "events_source_for")
+
+_BOTH = ("pond", "path", "queue", "job_set")
+_BATCH = ("columns", "day", "from_day", "to_day", "after", "until", "pushdown", "source")
+_STREAM = ("startingPosition", "maxEventsPerTrigger", "failOnExpired")
+_OPTIONS = (*_BOTH, *_BATCH, *_STREAM)
+_SPARKS = ("checkpointlocation", "queryname")
+
+
+class EventsSource(DataSource):
+    """The streams of events of a pond, to read from or to append to."""
+
+    default: Place | None = None
+    rights: Rights = Rights()
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        _check_options(options)
+        self.place = events_place(options, self.default, self.rights)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in `format(…)`."""
+        return "millpond.events"
+
+    def schema(self) -> StructType:
+        """The columns of events, or those that are wanted."""
+        names = comma_list(self.options.get("columns")) or EVENTS.names
+        for name in names:
+            _check_column(name)
+        return from_arrow_schema(pa.schema([EVENTS.field(name) for name in names]))
+
+    def reader(self, schema: StructType) -> EventsReader:
+        """A reader of the columns of `schema`.
+
+        Raises: `Invalid` for what is not understood.
+        """
+        _check_schema(schema)
+        made = PushingEventsReader if switch(self.options, "pushdown", default=False) else EventsReader
+        return made(self.place, selection_of(self.options), schema.names)
+
+    def streamReader(self, schema: StructType) -> EventsFollower:  # noqa: N802 - Spark's name
+        """A reader of events as they come, of the columns of `schema`.
+
+        Raises: `Invalid` for what is not understood.
+        """
+        try:
+            from millpond.spark.events.follower import EventsFollower, FollowSettings
+        except ModuleNotFoundError as error:
+            raise Invalid("reading a stream needs PySpark 4.2 or later", kind="spark_too_old") from error
+        _check_schema(schema)
+        for name in ("day", "from_day", "to_day", "after", "until"):
+            if name in self.options:
+                raise Invalid(
+                    "a stream is read as a whole", kind="option_value", option=name,
+                    hint="filter its rows, or read a batch",
+                )  # fmt: skip
+        start = self.options.get("startingPosition", "earliest").strip().lower()
+        if start not in ("earliest", "latest"):
+            raise Invalid(
+                "a stream begins at earliest or latest",
+                kind="option_value",
+                option="startingPosition",
+                value=repr(start),
+            )
+        settings = FollowSettings(
+            from_latest=start == "latest", events_max=number(self.options, "maxEventsPerTrigger"),
+            fail_on_expired=switch(self.options, "failOnExpired", default=True),
+        )  # fmt: skip
+        return EventsFollower(self.place, selection_of(self.options), schema.names, settings)
+
+    def writer(self, schema: StructType, overwrite: bool) -> EventsWriter:
+        """A writer of rows that look like `schema`."""
+        form = form_of(schema, self.options.get("queue"), self.options.get("job_set"))
+        _check_mode(overwrite, "mode('append')")
+        return EventsWriter(self.place, form, self.options.get("source", ""))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> EventsEpochWriter:  # noqa: N802 - Spark's name
+        """A writer of an epoch's rows that look like `schema`."""
+        form = form_of(schema, self.options.get("queue"), self.options.get("job_set"))
+        _check_mode(overwrite, "outputMode('append')")
+        return EventsEpochWriter(self.place, form)
+
+
+def events_source_for(place: Place | None, rights: Rights) -> type[EventsSource]:
+    """The data source, for a session whose calls mean the pond at `place` unless they name another."""
+    ours = rights
+
+    class _SessionEvents(EventsSource):
+        # Spark takes this class to other processes by its content, and these with it.
+        default = place
+        rights = ours
+
+    return _SessionEvents
+
+
+def _check_mode(overwrite: bool, mode: str) -> None:
+    if overwrite:
+        raise Invalid("events are appended, they do not replace others", kind="mode_unsupported", hint=f"use {mode}")
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _OPTIONS}
+    for name in options:
+        if name.lower() not in known and name.lower() not in _SPARKS:
+            near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
+            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(_OPTIONS)}"
+            raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
+
+
+def _check_column(name: str) -> None:
+    if name not in EVENTS.names:
+        raise Invalid(
+            "not a column of events", kind="column_type", column=name, hint=f"columns: {', '.join(EVENTS.names)}"
+        )
+
+
+def _check_schema(schema: StructType) -> None:
+    known = from_arrow_schema(EVENTS)
+    for field in schema.fields:
+        _check_column(field.name)
+        if field.dataType != known[field.name].dataType:
+            raise Invalid(
+                "not a column of events", kind="column_type", column=field.name, type=field.dataType.simpleString(),
+                hint=f"columns: {known.simpleString()}",
+            )  # fmt: skip

@@ -1,0 +1,85 @@
+"""A real broker of Kafka on free loopback ports: one node that is its own controller, in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from millpond.clock import SystemClock
+from tests.s3_server import free_port, java_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ("CONNECTOR", "PARTITIONS", "running")
+
+JARS = Path(sys.prefix) / "kafka"
+CONNECTOR = [
+    str(jar)
+    for name in ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+    for jar in JARS.glob(f"{name}*.jar")
+]
+"""The jars of Spark's connector; `spark.jars.packages` brings a user the same."""
+PARTITIONS = 2
+START_SECONDS = 90.0
+_SPARKS = ("scala-library", "slf4j-api", "log4j-api-2", "log4j-core", "log4j-slf4j2")
+_CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[str]:
+    """Start a broker, wait until it takes connections, and end it with the block; its address."""
+    assert CONNECTOR, "Kafka is missing: run `make kafka`"
+    port, controller = free_port(), free_port()
+    settings, log = folder / "server.properties", folder / "kafka.log"
+    settings.write_text(
+        f"process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n"
+        f"controller.listener.names=CONTROLLER\nlog.dirs={folder / 'data'}\nnum.partitions={PARTITIONS}\n"
+        "offsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n"
+        "transaction.state.log.min.isr=1\n"
+    )
+    command = [java_command(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", _class_path()]
+    with log.open("wb") as out:
+        subprocess.run(
+            [*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)], stdout=out,
+            stderr=out, check=True, timeout=START_SECONDS,
+        )  # fmt: skip
+        process = subprocess.Popen([*command, "kafka.Kafka", str(settings)], stdout=out, stderr=out)
+    try:
+        _wait(process, port, log)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _class_path() -> str:
+    """The broker's own jars, and what PySpark brings of those that it needs besides."""
+    folder = Path(pyspark.__file__).parent / "jars"
+    return ":".join([f"{JARS}/*", *(str(jar) for name in _SPARKS for jar in folder.glob(f"{name}*.jar"))])
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    clock = SystemClock()
+    deadline = clock.monotonic() + START_SECONDS
+    while process.poll() is None and clock.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), 5).close()
+        except OSError:
+            threading.Event().wait(0.05)
+        else:
+            return
+    raise AssertionError(f"Kafka did not start:\n{log.read_text(errors='replace')[-4000:]}")
