@@ -1,0 +1,28 @@
+"""Names that nothing that ships uses, and why they are there; a rule of `tidy.py` reads them."""
+
+from __future__ import annotations
+
+# What nothing that ships uses yet, and why it is there: `room/module.py:name`. Whatever is used leaves this list.
+RESERVED = {
+    "kernel/outcomes.py:write_once": "versions and workflows over PostgreSQL: a write whose answer was lost is settled",
+    "kernel/registers.py:swap_bytes": "versions: a staged entry is set if it is what the client saw",
+    "kernel/segments.py:Manifest": "versions: staging token, sealed tokens, compacted index; events: days of a stream",
+    "kernel/space.py:CountedSpace": "the protocol by which readers know that nothing changed",
+    "versions/graph/history.py:is_ancestor": "checks of histories",
+    "versions/objects/entries.py:batch_of": "tables of entries that are staged",
+    "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
+    "stores/rocksdb/space.py:RocksSpace": "workflows: the store of a partition",
+    "spark/objects/compaction.py:compact_branch": "a job that users of Spark start",
+    "spark/objects/garbage.py:collect_garbage": "a job that users of Spark start",
+    "spark/events/maintenance.py:compress_events": "a job that users of Spark start",
+    "spark/events/maintenance.py:expire_events": "a job that users of Spark start",
+    "clock.py:ManualClock": "tests and simulations of those who build on Millpond",
+    # What a test, a benchmark or a tool calls instead of the many steps in which what ships does the same.
+    "arrays/warming.py:spelled": "tools/kernels.py",
+    "client/snapshots/planned.py:open_remote": "tests of readers",
+    "client/snapshots/planned.py:pin_snapshot": "tests of readers",
+    "maps/loads/merge.py:merge_parts": "benchmarks of merging, and its model",
+    "maps/model/values.py:encode_mixed": "millpond.testing.rows",
+    "ranges/key_columns.py:hash_of_key": "the format's own definition, against which the kernels are tested",
+    "times/instants.py:to_millis": "the model of reading times",
+}
