@@ -105,7 +105,8 @@ def test_every_command_with_json_was_thought_of() -> None:
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if EMPTY.get(words) is not None])
-def test_json_is_never_nothing(millpond: Shell, words: str) -> None:
+def test_json_is_never_nothing(millpond: Shell, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MILLPOND_EVENTS_REPORTS")  # `config` shows the settings that differ
     millpond("init")
     objects: list[Any] = millpond(*words.split(), *(EMPTY[words] or ()), "--json").objects
     assert objects
