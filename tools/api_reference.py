@@ -66,6 +66,7 @@ one, the session's setting `spark.millpond.pond` names it. The examples run from
 RECORDS = (millpond.LoadResult, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
 SPARK_NAMES = (
     "start", "register", "load", "load_files", "enrich", "Lookup", "compact_branch", "collect_garbage",
+    "compress_events", "expire_events",
 )  # fmt: skip
 """The names of `millpond.spark`, in the order of a first use."""
 ERRORS = [name for name in millpond.__all__ if inspect.isclass(getattr(millpond, name)) and name != "MillpondError"]

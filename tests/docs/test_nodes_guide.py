@@ -53,7 +53,15 @@ def test_every_setting_that_is_named_is_one() -> None:
         assert name in Settings.model_fields or name in KNOWN or _is_kind(name), name
 
 
-KNOWN = ("replicate", "maintenance_suspended", "header_late", "reader_stalled", "pipeline_long", "body_unread")
+KNOWN = (
+    "replicate",
+    "maintenance_suspended",
+    "header_late",
+    "reader_stalled",
+    "pipeline_long",
+    "body_unread",
+    "only_here",
+)
 
 
 def _is_kind(name: str) -> bool:
