@@ -100,7 +100,7 @@ def described(url: str) -> Any:
     def map_body(context: Any, body: Any) -> Any:
         if not isinstance(body, dict):
             return body
-        given = {name: value for name, value in body.items() if name != "watch"}
+        given = {name: value for name, value in body.items() if name not in WAITS}
         return given | {"timeout": 0} if context.operation.path.endswith(PATIENT) else given
 
     return schema.exclude(path="/v1/nodes/drain", method="POST")

@@ -32,7 +32,8 @@ class RemoteManyWatch:
     def _begin(self) -> Body:
         streams = [stream._asdict() | {"after": format_id(place)} for stream, place in self._places.items()]
         return self._nodes.on_primary(
-            lambda node: node.stream("POST", "/v1/events/watch", json={"streams": streams}), repeatable=True
+            lambda node: node.stream("POST", "/v1/events/watch", json={"streams": streams, "follow": True}),
+            repeatable=True,
         )
 
     @property

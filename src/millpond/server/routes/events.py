@@ -131,7 +131,7 @@ class WatchRequest(RequestBody):
     """The streams to watch; lines name them by their place here."""
 
     streams: list[WatchedStream] = Field(min_length=1, max_length=WATCHED_MAX)
-    follow: bool = Field(True, description="go on when all was read")
+    follow: bool = Field(False, description="go on when all was read")
 
 
 class ExpireRequest(RequestBody):
