@@ -10,10 +10,13 @@ import pytest
 
 import millpond
 from millpond import spark as mp
+from millpond.clock import SystemClock
 from millpond.events.reports import QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+WAIT_SECONDS = 120.0
 
 
 @pytest.fixture
@@ -26,13 +29,15 @@ def pond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[millpond.P
 def story(pond: millpond.Pond, ends: int = 1) -> list[tuple[str, dict[str, str]]]:
     """The events of the loads so far, once so many have ended."""
     found: list[tuple[str, dict[str, str]]] = []
+    clock = SystemClock()
+    due = clock.monotonic() + WAIT_SECONDS
     with pond.events.watch(QUEUE, "load/weather") as watch:
-        for event in watch:
-            found.append((event.kind, dict(event.headers)))
-            ends -= event.kind in ("succeeded", "failed")
-            if not ends:
-                return found
-    raise AssertionError("a watch has no end")
+        while ends > 0:
+            assert clock.monotonic() < due, found
+            for event in watch.next_batch(due):
+                found.append((event.kind, dict(event.headers)))
+                ends -= event.kind in ("succeeded", "failed")
+    return found
 
 
 def test_a_load_tells_of_its_rows_and_its_end(spark: SparkSession, pond: millpond.Pond) -> None:
