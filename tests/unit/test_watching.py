@@ -11,9 +11,9 @@ import pytest
 from millpond.clock import SystemClock
 from millpond.errors import MillpondError, Unavailable
 from millpond.events.embedded.store import EmbeddedStore
-from millpond.events.event import EventBatch, NewEvent, Page
+from millpond.events.event import Event, EventBatch, NewEvent, Page
 from millpond.events.names import StreamName
-from millpond.events.watchers import Watchers
+from millpond.events.watchers import Watch, Watchers
 from millpond.server.armada import watching as module
 from millpond.server.armada.watching import Watching
 from millpond.stores.memory import MemorySpace
@@ -78,6 +78,29 @@ def test_every_watcher_gets_every_event_and_reads_are_shared() -> None:
             expected = [b"%d" % number for number in range(0 if place < 100 else 100, 200)]
             assert found == expected
         assert max(store.reads.values()) < 1000, "100 watchers of 100 appends would be 10,000"
+
+    run(act)
+
+
+def test_a_slice_that_is_longer_than_the_batch_of_a_watch_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = Watch._taken
+
+    def one(watch: Watch) -> list[Event] | None:
+        found = taken(watch)
+        if found:
+            watch._place = found[0].number
+        return found[:1] if found else found
+
+    monkeypatch.setattr(Watch, "_taken", one)
+
+    async def act(store: Counting, watching: Watching) -> None:
+        watcher = asyncio.create_task(take(watching, STREAMS[0], 8))
+        while not watching._watchers._tails:
+            await asyncio.sleep(0)
+        store.put(STREAMS[0], b"0", b"1", b"2", b"3")
+        assert len((await watching.read(STREAMS[0], 0)).events) == 4, "another reader leaves all of them in one slice"
+        await asyncio.to_thread(store.put, STREAMS[0], b"4", b"5", b"6", b"7")
+        assert await watcher == [b"%d" % number for number in range(8)]
 
     run(act)
 

@@ -137,10 +137,11 @@ class Watching:
 
     async def _live(self, watch: Watch, stream: StreamName, after: int) -> AsyncGenerator[Slice | None, None]:
         while True:
-            caught_up, gap = watch.caught_up, watch.gap
-            self._hold(after, _cut(stream, await watch.next_batch_async(ALIVE_SECONDS), gap=watch.gap and not gap))
+            caught_up, gap, before = watch.caught_up, watch.gap, parse_id(watch.after)
+            # What was sent may be ahead of the watch: a slice that another reader left can be longer than its batch.
+            self._hold(before, _cut(stream, await watch.next_batch_async(ALIVE_SECONDS), gap=watch.gap and not gap))
             place = parse_id(watch.after)
-            if place == after and caught_up:
+            if place == before and caught_up:
                 yield None
             # Only the place is held while a slice is sent: a client that is slow holds no more than that.
             while after < place:
