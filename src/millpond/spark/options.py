@@ -23,7 +23,7 @@ Spark itself adds `checkpointLocation` and `queryName` to a stream's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 
@@ -37,6 +37,7 @@ from millpond.spark.write_jobs import LoadSettings
 
 __all__ = (
     "OPTIONS",
+    "SPARKS",
     "changes_settings",
     "check_options",
     "comma_list",
@@ -54,19 +55,20 @@ OPTIONS = (
     "pond", "path", "map", "columns", "where", "pushdown", "partitions", *_COLUMNS, "max_rejects", "rejects", "source",
     "again", "freeze", "synchronise", "time_unit", *STREAM_OPTIONS,
 )  # fmt: skip
-_SPARKS = ("checkpointlocation", "queryname")
+SPARKS = ("checkpointlocation", "queryname")
+"""The options of streams that Spark itself adds, in small letters."""
 
 
-def check_options(options: Mapping[str, str]) -> None:
-    """Refuse options that mean nothing here.
+def check_options(options: Mapping[str, str], ours: Sequence[str], others: Sequence[str] = SPARKS) -> None:
+    """Refuse options that mean nothing to a source: that are neither `ours` nor `others`, which a hint does not name.
 
     Raises: `Invalid` naming the option, and the one that may be meant.
     """
-    known = {name.lower(): name for name in OPTIONS}
+    known = {name.lower(): name for name in ours}
     for name in options:
-        if name.lower() not in known and name.lower() not in _SPARKS:
+        if name.lower() not in known and name.lower() not in others:
             near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
-            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"
+            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(ours)}"
             raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
 
 

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from importlib.resources import as_file, files
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
-from millpond.spark.events import events_source_for
+from millpond.spark.events import EventsSource
 from millpond.spark.functions import register_get_state
-from millpond.spark.objects import objects_source_for
-from millpond.spark.places import POND, PondLike, place_of, rights_of
+from millpond.spark.objects import ObjectsSource
+from millpond.spark.places import POND, Place, PondLike, Rights, place_of, rights_of
 from millpond.spark.private_api import active, need_classic
-from millpond.spark.sources import source_for
+from millpond.spark.sources import MapSource
 
 __all__ = ("register", "start")
 
@@ -70,7 +71,14 @@ def register(session: SparkSession, pond: PondLike | None = None) -> None:
     rights = rights_of(session)
     with active(session):
         place = None if named is None else place_of(named, session)
-        session.dataSource.register(source_for(place, rights))
-        session.dataSource.register(objects_source_for(place, rights))
-        session.dataSource.register(events_source_for(place, rights))
+        for source in (MapSource, ObjectsSource, EventsSource):
+            session.dataSource.register(_for_session(source, place, rights))
     register_get_state(session)
+
+
+def _for_session(source: type[DataSource], place: Place | None, rights: Rights) -> type[DataSource]:
+    """A data source for a session whose calls mean the pond at `place` unless they name another.
+
+    No module has this class: so Spark takes it to other processes by its content, and these with it.
+    """
+    return type(f"Session{source.__name__}", (source,), {"default": place, "rights": rights})

@@ -32,6 +32,7 @@ from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.spark.epochs import EpochWriter
 from millpond.spark.filters import Pushed, push_condition, push_filters
 from millpond.spark.options import (
+    OPTIONS,
     changes_settings,
     check_options,
     comma_list,
@@ -48,7 +49,7 @@ from millpond.spark.write_jobs import LoadSettings, check_rows
 if TYPE_CHECKING:
     from millpond.spark.changes import ChangesReader
 
-__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "TableView", "as_spark_holds", "source_for")
+__all__ = ("MapReader", "MapSource", "PushingReader", "RangeGroup", "TableView", "as_spark_holds")
 
 TASK_BYTES = 16 << 20
 """About as much of a snapshot as one task reads; fewer bytes make more tasks than they are worth."""
@@ -64,7 +65,7 @@ class MapSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        check_options(options)
+        check_options(options, OPTIONS)
         self.place = pond_option(options, self.default, self.rights)
         self.map = options.get("map")
         if not self.map:
@@ -132,18 +133,6 @@ class MapSource(DataSource):
         settings = load_settings(self.options, SystemClock(), stream=stream)
         check_rows(schema, definition, settings.columns)
         return definition, settings
-
-
-def source_for(place: Place | None, rights: Rights) -> type[MapSource]:
-    """The data source, for a session whose calls mean the pond at `place` unless they name another."""
-    ours = rights
-
-    class _SessionSource(MapSource):
-        # Spark takes this class to other processes by its content, and these with it.
-        default = place
-        rights = ours
-
-    return _SessionSource
 
 
 def _check_schema(definition: MapDefinition, schema: StructType) -> None:

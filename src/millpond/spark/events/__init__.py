@@ -12,6 +12,6 @@ maintenance.py              compression and expiry on executors
 from __future__ import annotations
 
 from millpond.spark.events.maintenance import compress_events, expire_events
-from millpond.spark.events.source import EventsSource, events_source_for
+from millpond.spark.events.source import EventsSource
 
-__all__ = ("EventsSource", "compress_events", "events_source_for", "expire_events")
+__all__ = ("EventsSource", "compress_events", "expire_events")

@@ -19,8 +19,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from difflib import get_close_matches
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,19 +33,18 @@ from millpond.spark.events.places import events_place
 from millpond.spark.events.reader import EventsReader, PushingEventsReader
 from millpond.spark.events.selection import selection_of
 from millpond.spark.events.sinks import EventsEpochWriter, EventsWriter
-from millpond.spark.options import comma_list, number, switch
+from millpond.spark.options import check_options, comma_list, number, switch
 from millpond.spark.places import Place, Rights
 
 if TYPE_CHECKING:
     from millpond.spark.events.follower import EventsFollower
 
-__all__ = ("EventsSource", "events_source_for")
+__all__ = ("EventsSource",)
 
 _BOTH = ("pond", "path", "queue", "job_set")
 _BATCH = ("columns", "day", "from_day", "to_day", "after", "until", "pushdown", "source")
 _STREAM = ("startingPosition", "maxEventsPerTrigger", "failOnExpired")
 _OPTIONS = (*_BOTH, *_BATCH, *_STREAM)
-_SPARKS = ("checkpointlocation", "queryname")
 
 
 class EventsSource(DataSource):
@@ -57,7 +55,7 @@ class EventsSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        _check_options(options)
+        check_options(options, _OPTIONS)
         self.place = events_place(options, self.default, self.rights)
 
     @classmethod
@@ -124,30 +122,9 @@ class EventsSource(DataSource):
         return EventsEpochWriter(self.place, form)
 
 
-def events_source_for(place: Place | None, rights: Rights) -> type[EventsSource]:
-    """The data source, for a session whose calls mean the pond at `place` unless they name another."""
-    ours = rights
-
-    class _SessionEvents(EventsSource):
-        # Spark takes this class to other processes by its content, and these with it.
-        default = place
-        rights = ours
-
-    return _SessionEvents
-
-
 def _check_mode(overwrite: bool, mode: str) -> None:
     if overwrite:
         raise Invalid("events are appended, they do not replace others", kind="mode_unsupported", hint=f"use {mode}")
-
-
-def _check_options(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in _OPTIONS}
-    for name in options:
-        if name.lower() not in known and name.lower() not in _SPARKS:
-            near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
-            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(_OPTIONS)}"
-            raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
 
 
 def _check_column(name: str) -> None:

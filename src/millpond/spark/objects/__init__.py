@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from millpond.spark.objects.compaction import compact_branch
 from millpond.spark.objects.garbage import collect_garbage
-from millpond.spark.objects.source import ObjectsSource, objects_source_for
+from millpond.spark.objects.source import ObjectsSource
 
-__all__ = ("ObjectsSource", "collect_garbage", "compact_branch", "objects_source_for")
+__all__ = ("ObjectsSource", "collect_garbage", "compact_branch")

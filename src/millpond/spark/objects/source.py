@@ -15,8 +15,7 @@ A read is planned once: what is staged on a branch is frozen then, and every tas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,7 +27,7 @@ from pyspark.sql.types import StructType
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.spark.objects.opening import open_repository
-from millpond.spark.options import number, pond_option
+from millpond.spark.options import check_options, number, pond_option
 from millpond.spark.places import Place, Rights
 from millpond.versions.objects.entries import read_metadata
 from millpond.versions.objects.uploads import physical_address
@@ -39,7 +38,7 @@ from millpond.versions.staging.reads import at
 if TYPE_CHECKING:
     from millpond.versions.staging.frozen import FrozenView
 
-__all__ = ("OBJECTS", "ObjectsReader", "ObjectsSource", "Stretch", "object_rows", "objects_source_for")
+__all__ = ("OBJECTS", "ObjectsReader", "ObjectsSource", "Stretch", "object_rows")
 
 OPTIONS = ("pond", "path", "repository", "ref", "prefix", "partitions")
 TASK_ROWS = 1 << 18
@@ -68,7 +67,7 @@ class ObjectsSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        _check_options(options)
+        check_options(options, OPTIONS, ())
         self.place = pond_option(options, self.default, self.rights)
         self.repository = options.get("repository") or ""
         if not self.repository:
@@ -99,30 +98,10 @@ class ObjectsSource(DataSource):
             return ObjectsReader(frozen, site.namespace, schema.names, frozen.stretches(keys, rows))
 
 
-def objects_source_for(place: Place | None, rights: Rights) -> type[ObjectsSource]:
-    """The data source, for a session whose calls mean the pond at `place` unless they name another."""
-    ours = rights
-
-    class _SessionObjects(ObjectsSource):
-        # Spark takes this class to other processes by its content, and these with it.
-        default = place
-        rights = ours
-
-    return _SessionObjects
-
-
 def _rows_of_task(frozen: FrozenView, tasks: int | None) -> int:
     if not tasks:
         return TASK_ROWS
     return max(1, frozen.base_index().count // tasks)
-
-
-def _check_options(options: Mapping[str, str]) -> None:
-    for name in options:
-        if name.lower() not in OPTIONS:
-            near = get_close_matches(name.lower(), OPTIONS, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(OPTIONS)}"
-            raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
 
 
 def _check_schema(schema: StructType) -> None:
