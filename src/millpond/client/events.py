@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from millpond.client.many_events import RemoteManyWatch
+from millpond.client.map import MAINTENANCE_SECONDS_MAX
 from millpond.client.watched_lines import WatchedLines
 from millpond.errors import NotFound
+from millpond.events.batches import Batches
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index_lines import parse_index
@@ -19,8 +21,6 @@ from millpond.json_forms import JsonForm
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from millpond.client.body import Body
     from millpond.client.transport import Nodes
     from millpond.clock import Clock
@@ -30,7 +30,6 @@ __all__ = ("RemoteEvents", "RemoteWatch")
 
 _PATH = "/v1/events"
 _REPORT = JsonForm(MaintenanceReport)
-_MAINTENANCE_SECONDS_MAX = 3600.0
 
 
 class RemoteEvents:
@@ -115,12 +114,12 @@ class RemoteEvents:
 
     def _maintain(self, work: str, rules: dict[str, int]) -> MaintenanceReport:
         return self._nodes.on_primary(
-            lambda node: node.request("POST", f"{_PATH}/{work}", json=rules, timeout=_MAINTENANCE_SECONDS_MAX),
+            lambda node: node.request("POST", f"{_PATH}/{work}", json=rules, timeout=MAINTENANCE_SECONDS_MAX),
             repeatable=True,
         ).read(_REPORT)
 
 
-class RemoteWatch:
+class RemoteWatch(Batches[Event]):
     """A reader of a stream on a node: iterate over its events; close it after use."""
 
     def __init__(self, nodes: Nodes, stream: StreamName, after: int, *, follow: bool = True) -> None:
@@ -162,18 +161,6 @@ class RemoteWatch:
                 self.gap = self.gap or "gap" in found
         return events
 
-    def __iter__(self) -> Iterator[Event]:
-        while True:
-            yield from self.next_batch(None)
-
     def close(self) -> None:
         """End the watch; closing twice is harmless."""
         self._lines.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from millpond.client.watched_lines import WatchedLines
+from millpond.events.batches import Batches
 from millpond.events.ids import format_id
 from millpond.events.lines import event_of_stream_line
 from millpond.events.many_watch import StreamEvent
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from millpond.client.body import Body
     from millpond.client.transport import Nodes
     from millpond.events.names import StreamName
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ("RemoteManyWatch",)
 
 
-class RemoteManyWatch:
+class RemoteManyWatch(Batches[StreamEvent]):
     """A reader of several streams on a node, as `ManyWatch`: iterate over its events; close it after use."""
 
     def __init__(self, nodes: Nodes, places: Mapping[StreamName, int]) -> None:
@@ -68,18 +67,6 @@ class RemoteManyWatch:
                     self.gaps |= {self._streams[number]}
         return events
 
-    def __iter__(self) -> Iterator[StreamEvent]:
-        while True:
-            yield from self.next_batch(None)
-
     def close(self) -> None:
         """End the watch; closing twice is harmless."""
         self._lines.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
 
-__all__ = ("RemoteMap", "definition_of")
+__all__ = ("MAINTENANCE_SECONDS_MAX", "RemoteMap", "definition_of")
 
 T = TypeVar("T")
 MAINTENANCE_SECONDS_MAX = 3600.0

@@ -10,19 +10,18 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
 
-from millpond.errors import Closed, Invalid
+from millpond.errors import Invalid
+from millpond.events.batches import AsyncBatches
 from millpond.events.codec import size_of
 from millpond.events.event import Event
 from millpond.events.ids import parse_id
 from millpond.events.names import StreamName
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from millpond.events.watchers import Place, Watch, Watchers
 
 __all__ = ("BATCH_BYTES", "STREAMS_MAX", "ManyWatch", "StreamEvent", "Streams", "places_of")
@@ -61,7 +60,7 @@ def places_of(streams: Streams) -> dict[StreamName, int]:
     return places
 
 
-class ManyWatch:
+class ManyWatch(AsyncBatches[StreamEvent]):
     """A reader of several streams that waits for more: iterate over it, with `for` or `async for`; close it after use.
 
     Used by one thread, or one task, at a time.
@@ -100,69 +99,58 @@ class ManyWatch:
             Closed: the watch or the store was closed. Corrupt: what is stored is damaged.
         """
         places = self._places()
-        while True:
-            found: list[StreamEvent] = []
-            size = 0
-            for _ in range(len(self._turns)):
-                events = self._turns[0].poll()
-                size += self._note(found, events)
-                if size >= BATCH_BYTES:
-                    break
-            if found or places is None:
-                return _in_order(found)
-            self._watchers.wait(places, due)
-            places = None
+        found = self._poll()
+        if found or places is None:
+            return found
+        self._watchers.wait(places, due)
+        return self._poll()
 
     async def next_batch_async(self, seconds: float | None) -> list[StreamEvent]:
         """As `next_batch`, for an event loop; it waits for so many seconds of the loop at most."""
         places = self._places()
-        while True:
-            found: list[StreamEvent] = []
-            size = 0
-            for _ in range(len(self._turns)):
-                events = await self._turns[0].poll_async()
-                size += self._note(found, events)
-                if size >= BATCH_BYTES:
-                    break
-            if found or places is None:
-                return _in_order(found)
-            await self._watchers.wait_async(places, seconds)
-            places = None
+        found = await self._poll_async()
+        if found or places is None:
+            return found
+        await self._watchers.wait_async(places, seconds)
+        return await self._poll_async()
+
+    def _poll(self) -> list[StreamEvent]:
+        found, size = list[StreamEvent](), 0
+        for watch in self._round():
+            size += _add(found, watch.stream, watch.poll())
+            if size >= BATCH_BYTES:
+                break
+        return _in_order(found)
+
+    async def _poll_async(self) -> list[StreamEvent]:
+        found, size = list[StreamEvent](), 0
+        for watch in self._round():
+            size += _add(found, watch.stream, await watch.poll_async())
+            if size >= BATCH_BYTES:
+                break
+        return _in_order(found)
+
+    def _round(self) -> Iterator[Watch]:
+        """Each watch once, the one first whose turn it is; those that are taken come last the next time."""
+        for _ in range(len(self._turns)):
+            watch = self._turns[0]
+            self._turns.rotate(-1)
+            yield watch
 
     def _places(self) -> list[Place] | None:
         """The places of all watches; None before all have caught up: then there is nothing to wait for."""
         places = [place for watch in self._turns if (place := watch.place) is not None]
         return places if len(places) == len(self._turns) else None
 
-    def _note(self, found: list[StreamEvent], events: list[Event]) -> int:
-        """Add the events of the watch whose turn it is, and give the turn to the next; their bytes."""
-        stream = self._turns[0].stream
-        self._turns.rotate(-1)
-        found.extend(StreamEvent(stream, event) for event in events)
-        return sum(map(size_of, events))
-
-    def __iter__(self) -> Iterator[StreamEvent]:
-        with suppress(Closed):
-            while True:
-                yield from self.next_batch(None)
-
-    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        with suppress(Closed):
-            while True:
-                for event in await self.next_batch_async(None):
-                    yield event
-
     def close(self) -> None:
         """End the watch; closing twice is harmless."""
         self._open.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def _add(found: list[StreamEvent], stream: StreamName, events: list[Event]) -> int:
+    """Add the events of a stream; their bytes."""
+    found.extend(StreamEvent(stream, event) for event in events)
+    return sum(map(size_of, events))
 
 
 def _in_order(found: list[StreamEvent]) -> list[StreamEvent]:

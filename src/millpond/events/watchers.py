@@ -17,21 +17,20 @@ import asyncio
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from millpond.errors import Closed, MillpondError, Unavailable
+from millpond.events.batches import AsyncBatches
 from millpond.events.codec import size_of
+from millpond.events.event import Event
 from millpond.events.ids import format_id
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from millpond.clock import Clock
-    from millpond.events.event import Event
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
@@ -258,7 +257,7 @@ def _closed() -> Closed:
     return Closed("the streams are closed", kind="events_closed")
 
 
-class Watch:
+class Watch(AsyncBatches[Event]):
     """A reader that waits for more: iterate over its events, with `for` or `async for`; close it after use.
 
     Used by one thread, or one task, at a time.
@@ -345,27 +344,8 @@ class Watch:
             self._tail = self._watchers.join(self.stream, self._place)
         return page.events
 
-    def __iter__(self) -> Iterator[Event]:
-        with suppress(Closed):
-            while True:
-                yield from self.next_batch(None)
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        with suppress(Closed):
-            while True:
-                for event in await self.next_batch_async(None):
-                    yield event
-
     def close(self) -> None:
         """End the watch; closing twice is harmless."""
         if not self._closed:
             self._closed = True
             self._watchers.leave(self._tail)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
