@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyspark
 
 from millpond.clock import SystemClock
-from tests.s3_server import free_port, java_command
+from tests.s3_server import end, free_port, java_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,12 +57,7 @@ def running(folder: Path) -> Iterator[str]:
         _wait(process, port, log)
         yield f"127.0.0.1:{port}"
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, 15)
 
 
 def _class_path() -> str:

@@ -79,12 +79,7 @@ def running(folder: Path) -> Iterator[S3Server]:
         _wait(process, f"http://127.0.0.1:{port}", log)
         yield S3Server(f"http://127.0.0.1:{port}", buckets)
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, 10)
 
 
 def java_command() -> str:
@@ -93,6 +88,16 @@ def java_command() -> str:
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     assert found, "the S3 server needs Java: run `tools/setup java`"
     return found
+
+
+def end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a process, by force when it takes longer than so many seconds."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def free_port() -> int:

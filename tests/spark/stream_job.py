@@ -13,14 +13,16 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pyspark.sql.datasource import DataSource
 
 from millpond import spark as mp
 from millpond.kernel import steps
 from millpond.spark.places import FolderPlace, Rights
 from millpond.spark.sources import MapSource
 
-FILES_PER_EPOCH = 1
+T = TypeVar("T", bound=DataSource)
 
 
 def arm(scratch: Path, kill_at: str) -> None:
@@ -44,42 +46,40 @@ def arm(scratch: Path, kill_at: str) -> None:
     steps._listeners.append(listen)
 
 
-def armed_source(scratch: Path, kill_at: str) -> type[MapSource]:
-    """The data source, which arms each worker that it comes to."""
+def armed_source(source: type[T], scratch: Path, kill_at: str) -> type[T]:
+    """A data source of the pond in the folder, which arms each worker that it comes to."""
 
-    class Armed(MapSource):
-        default = FolderPlace(str(scratch / "pond"))
-        rights = Rights()
+    def stream_writer(self: T, schema: Any, overwrite: bool) -> Any:
+        arm(scratch, kill_at)
+        writer = source.streamWriter(self, schema, overwrite)
+        write = writer.write
 
-        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        def armed(iterator: Any) -> Any:
             arm(scratch, kill_at)
-            writer = super().streamWriter(schema, overwrite)
-            write = writer.write
+            return write(iterator)
 
-            def armed(iterator: Any) -> Any:
-                arm(scratch, kill_at)
-                return write(iterator)
+        writer.write = armed  # type: ignore[method-assign]
+        return writer
 
-            writer.write = armed  # type: ignore[method-assign]
-            return writer
-
-    return Armed
+    place = FolderPlace(str(scratch / "pond"))
+    return type("Armed", (source,), {"default": place, "rights": Rights(), "streamWriter": stream_writer})
 
 
-def main(folder: str, kill_at: str = "") -> None:
+def run(source: type[DataSource], schema: str, folder: str, kill_at: str = "", **options: str) -> None:
+    """Run a query from the files of a folder, whose rows have a schema, into the pond there, by a data source."""
     scratch = Path(folder)
     settings = {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch / "local")}
     session = mp.start("local[2]", memory="600m", settings=settings)
     java = session._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     (scratch / "processes").write_text(f"{java} {os.getpid()}")
-    session.dataSource.register(armed_source(scratch, kill_at))
-    files = session.readStream.schema("key string, value long").option("maxFilesPerTrigger", 1)
+    session.dataSource.register(armed_source(source, scratch, kill_at))
+    files = session.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     # Where rows come to is a matter of chance, so an epoch that is run again has other partitions.
     rows = files.json(str(scratch / "source")).repartition(2)
-    query = rows.writeStream.format("millpond").option("map", "numbers").trigger(availableNow=True)
+    query = rows.writeStream.format(source.name()).options(**options).trigger(availableNow=True)
     query.option("checkpointLocation", str(scratch / "checkpoint")).start().awaitTermination()
     session.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(MapSource, "key string, value long", *sys.argv[1:], map="numbers")
