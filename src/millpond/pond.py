@@ -24,8 +24,12 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.events.embedded.check import check_streams
 from millpond.events.events import Events
+from millpond.events.maintenance import MaintenanceRules
 from millpond.events.open_jobs import OpenJobs
+from millpond.events.own_maintenance import OwnMaintenance
 from millpond.events.place import open_streams
+from millpond.events.protocol import StreamRules
+from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.events.reports import Reporter
 from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
@@ -60,6 +64,8 @@ __all__ = ("POND_FORMAT", "REPORTS", "LoadResult", "Pond", "open_pond", "reports
 
 REPORTS = "MILLPOND_EVENTS_REPORTS"
 """The environment variable that turns reports of work `off`."""
+_OWN_BYTES_PER_SECOND = 1 << 20
+"""The compressed bytes of own events that a process writes in a second at most, beside its work."""
 POND_FORMAT = 3
 """The folders of a pond and the rows of its space: it is read before any of them."""
 _OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its sources into a new pond"
@@ -141,7 +147,9 @@ class Pond:
             streams = open_streams(self.space, clock, events_store)
             self.events = Events(streams, clock)
             opened.callback(self.events.close)
-            reporter = Reporter(streams, clock, OpenJobs(folder / "running", host_name(), _alive))
+            open_jobs = OpenJobs(folder / "running", host_name(), _alive)
+            own = OwnMaintenance(streams, clock, REPORTS_QUEUE, self._own_rules, StreamRules().forget_ms)
+            reporter = Reporter(streams, clock, open_jobs, own)
             opened.callback(reporter.close)
             self.reports: JobReports = reporter if events_reports else NO_REPORTS
             self.loads.reports = self.reports
@@ -172,6 +180,18 @@ class Pond:
                 merge_queued(self.loads, self._shard, wait_seconds=0)
         self.catalogue.finish_drops()
         sweep_pond(self.folder)
+
+    def _own_rules(self) -> MaintenanceRules | None:
+        """The ages at which this process compresses and drops events about the pond's own work; None: a node does."""
+        if self._serving.serving or self._serving.served():
+            return None
+        from millpond.settings import load_settings
+
+        settings = load_settings()
+        return MaintenanceRules(
+            compress_after_ms=settings.events_compress_after, retention_ms=settings.events_retention,
+            bytes_per_second=min(settings.events_bytes_per_second or _OWN_BYTES_PER_SECOND, _OWN_BYTES_PER_SECOND),
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         return self

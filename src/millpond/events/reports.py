@@ -29,6 +29,7 @@ from millpond.kernel.job_reports import NO_JOB
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.events.own_maintenance import OwnMaintenance
     from millpond.events.protocol import StreamStore
     from millpond.kernel.job_reports import Fact, JobReport
 
@@ -103,11 +104,16 @@ class ReportedJob:
 
 
 class Reporter:
-    """The place that the jobs of a pond report to; its thread runs from the first event on. `store` is not its own."""
+    """The place that the jobs of a pond report to; its thread runs from the first event on. `store` is not its own.
 
-    def __init__(self, store: StreamStore, clock: Clock, open_jobs: OpenJobs) -> None:
+    `maintenance` of the story's own streams begins with the first events.
+    """
+
+    def __init__(
+        self, store: StreamStore, clock: Clock, open_jobs: OpenJobs, maintenance: OwnMaintenance | None = None
+    ) -> None:
         self.clock = clock
-        self._store, self._open_jobs = store, open_jobs
+        self._store, self._open_jobs, self._maintenance = store, open_jobs, maintenance
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._pending: deque[tuple[OpenJob, NewEvent, bool]] = deque()
@@ -187,8 +193,12 @@ class Reporter:
         with self._changed:
             self._stopping.set()
             self._changed.notify_all()
+        if self._maintenance is not None:
+            self._maintenance.stop()
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
+        if self._maintenance is not None:
+            self._maintenance.wait(CLOSE_SECONDS)
 
     def _admit(self, job_set: str) -> bool:
         """True when the job is to be reported: so many in a second, and some more at once."""
@@ -217,6 +227,8 @@ class Reporter:
                 self._pending.clear()
                 omitted, self._omitted = self._omitted, Counter()
             self._store_events(taken, omitted)
+            if self._maintenance is not None:
+                self._maintenance.begin()
             self.clock.wait(self._stopping, self.clock.monotonic() + PAUSE_SECONDS)
 
     def _store_events(self, taken: list[tuple[OpenJob, NewEvent, bool]], omitted: Counter[str]) -> None:

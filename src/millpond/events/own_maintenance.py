@@ -1,0 +1,109 @@
+"""Maintenance of a pond's own streams by the processes that write them: a folder without a node has nobody else.
+
+    first events of a process ─▶ one thread: own streams with due days ─▶ dropped, compressed ─▶ end of the thread
+
+Invariants:
+* streams of users are left alone: their owner decides when they are maintained;
+* it runs on a thread of its own, slowly, at most once a day for each open pond. It ends between two batches when the
+  pond is closed, and the next process goes on;
+* a stream without due days costs one read: no write, no lock;
+* several processes may do it at once: days are fenced. A fault is logged, and stops no work.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from millpond.events.days import day_of, latest_due_day
+from millpond.events.index import State, forget_day
+from millpond.events.maintenance import EventMaintenance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from millpond.clock import Clock
+    from millpond.events.index import StreamIndex
+    from millpond.events.maintenance import MaintenanceRules
+    from millpond.events.names import StreamName
+    from millpond.events.protocol import StreamStore
+
+__all__ = ("OwnMaintenance",)
+
+_PAGE = 500
+_LOG = logging.getLogger(__name__)
+
+
+class OwnMaintenance:
+    """Maintenance of the streams of one queue. `rules` gives the ages when it begins; None: a node sees to it."""
+
+    def __init__(
+        self, store: StreamStore, clock: Clock, queue: str, rules: Callable[[], MaintenanceRules | None], forget_ms: int
+    ) -> None:
+        self._store, self._clock, self._queue = store, clock, queue
+        self._rules, self._forget_ms = rules, forget_ms
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._day: int | None = None
+
+    def begin(self) -> None:
+        """Begin the work of today, unless it was begun, and return at once. One thread calls it."""
+        today = day_of(self._clock.now_ms())
+        busy = self._thread is not None and self._thread.is_alive()
+        if busy or today == self._day or self._stopping.is_set():
+            return
+        self._day = today
+        self._thread = threading.Thread(target=self._run, name="millpond-own-maintenance", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the work end between two batches."""
+        self._stopping.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until nothing is under way, at most so long."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            rules = self._rules()
+            if rules is not None:
+                self._maintain(rules)
+        except Exception as error:  # whatever it is, the pond is in use
+            _LOG.warning("the pond's own streams of events could not be maintained: %s", error)
+
+    def _maintain(self, rules: MaintenanceRules) -> None:
+        now_ms = self._clock.now_ms()
+        drop, pack = (
+            latest_due_day(now_ms, after_ms) if after_ms else -1
+            for after_ms in (rules.retention_ms, rules.compress_after_ms)
+        )
+        forget = latest_due_day(now_ms, self._forget_ms)
+        maintenance = EventMaintenance(self._store, self._clock, rules, self._forget_ms)
+        done = maintenance.expire(self._stopping, streams=self._due(lambda index: _expires(index, drop, forget)))
+        done += maintenance.compress(self._stopping, streams=self._due(lambda index: _compresses(index, pack)))
+        for fault in done.faults:
+            _LOG.warning("a stream of the pond's own events could not be maintained: %s", fault)
+
+    def _due(self, due: Callable[[StreamIndex], bool]) -> Iterator[StreamName]:
+        """The own streams with work, page by page; streams of users may have far more of it than these."""
+        after: StreamName | None = None
+        while page := self._store.streams(self._queue, after, limit=_PAGE):
+            for stream in page:
+                index = self._store.index(stream)
+                if index is not None and due(index):
+                    yield stream
+            after = page[-1]
+
+
+def _expires(index: StreamIndex, day: int, forgotten: int) -> bool:
+    if not index.segments:
+        return forget_day(index.last_id, index.last_day) <= forgotten
+    return index.segments[0].days[0].day <= day
+
+
+def _compresses(index: StreamIndex, day: int) -> bool:
+    raw = (segment for segment in index.segments if segment.state in (State.OPEN, State.CLOSED))
+    return any(segment.days[-1].day <= day for segment in raw)
