@@ -16,6 +16,7 @@ from millpond.events import watchers as watchers_module
 from millpond.events.compress import compress_stream
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Event, Page
+from millpond.events.ids import parse_id
 from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import StreamName
 from millpond.events.watchers import Watch, Watchers
@@ -281,3 +282,69 @@ def test_a_watch_of_several_streams_is_whole_or_refused(store: CountedStore, clo
     for streams in ([], [("q", str(number)) for number in range(1001)], {("q", "j"): "foo"}):
         with pytest.raises(Invalid):
             places_of(streams)
+
+
+class Held(CountedStore):
+    """A store whose reads of one stream wait, or fail."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.entered, self.going, self.broken = threading.Event(), threading.Event(), False
+
+    def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = 1 << 22) -> Page:
+        if stream == OTHER:
+            self.entered.set()
+            self.going.wait(30)
+            if self.broken:
+                raise Unavailable("the disk is gone")
+        return super().read(stream, after, bytes_max=bytes_max)
+
+
+def test_a_watch_that_was_cancelled_while_it_read_loses_nothing_and_leaves_nothing(clock: ManualClock) -> None:
+    store = Held(clock)
+    watchers = Watchers(store, clock)
+    append(store, "a", stream=ONE)
+    append(store, "b", stream=OTHER)
+
+    async def act() -> None:
+        with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+            task = asyncio.create_task(watch.next_batch_async(None))
+            await asyncio.to_thread(store.entered.wait, 30)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            store.going.set()
+            found: list[bytes] = []
+            while len(found) < 2:
+                found += [event.payload for _, event in await watch.next_batch_async(None)]
+            assert found == [b"a", b"b"]
+            places = watch.after
+        store.going.clear()
+        store.entered.clear()
+        single = watchers.watch(OTHER, parse_id(places[OTHER]))
+        task = asyncio.create_task(single.next_batch_async(None))
+        await asyncio.to_thread(store.entered.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        single.close()
+        store.going.set()
+
+    asyncio.run(act())
+    assert not watchers._tails and watchers.count == 0, "nobody follows for a watch that is gone"
+    watchers.close()
+
+
+def test_events_taken_before_an_error_of_another_stream_come_again(clock: ManualClock) -> None:
+    store = Held(clock)
+    store.going.set()
+    watchers = Watchers(store, clock)
+    append(store, "a", stream=ONE)
+    store.broken = True
+    with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+        with pytest.raises(Unavailable):
+            watch.next_batch(None)
+        assert parse_id(watch.after[ONE]) == 0
+        store.broken = False
+        assert take_many(watch, 1) == [("one", b"a")]
+    watchers.close()

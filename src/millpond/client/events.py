@@ -156,6 +156,8 @@ class RemoteWatch(Batches[Event]):
             if isinstance(found, Event):
                 events.append(found)
                 self._place = found.number
+            elif "error" in found and events:
+                self._lines.take_again(line)
             else:
                 self._lines.note(found)
                 self.gap = self.gap or "gap" in found

@@ -61,6 +61,8 @@ class RemoteManyWatch(Batches[StreamEvent]):
                 stream = self._streams[number]
                 events.append(StreamEvent(stream, event))
                 self._places[stream] = event.number
+            elif "error" in found and events:
+                self._lines.take_again(line)
             else:
                 self._lines.note(found)
                 if "gap" in found:

@@ -24,6 +24,7 @@ class WatchedLines:
         self._begin, self.follow = begin, follow
         self._body: Body | None = None
         self._rest = b""
+        self._again: deque[bytes] = deque()
         self.caught_up = False
 
     def take(self) -> list[bytes]:
@@ -32,7 +33,7 @@ class WatchedLines:
         Raises:
             Unavailable: the node cannot be reached. Denied: the token may not watch.
         """
-        lines: deque[bytes] = deque()
+        lines, self._again = self._again, deque()
         while not lines:
             if self._body is None:
                 self._body = self._begin()
@@ -50,6 +51,10 @@ class WatchedLines:
             *whole, self._rest = (self._rest + data).split(b"\n")
             lines.extend(whole)
         return list(lines)
+
+    def take_again(self, line: bytes) -> None:
+        """Let a line be taken again, alone: what came before it is delivered first."""
+        self._again.append(line)
 
     def note(self, found: Mapping[str, Any]) -> None:
         """Note a line about the reading.

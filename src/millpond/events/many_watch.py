@@ -4,6 +4,7 @@ Invariants:
 * the events of each stream come as its own watch gives them: in order, each once, from its place on;
 * those that come together are in the order of their ids, which follow the clock of the append; across batches only the
   order within each stream is certain;
+* a batch that fails half-way, or is cancelled, comes again whole: no event is taken that was not delivered;
 * no stream keeps others from being read: they take turns, and a batch ends when it has `BATCH_BYTES`.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from millpond.errors import Invalid
 from millpond.events.batches import AsyncBatches
@@ -22,6 +23,8 @@ from millpond.events.ids import parse_id
 from millpond.events.names import StreamName
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from millpond.events.watchers import Place, Watch, Watchers
 
 __all__ = ("BATCH_BYTES", "STREAMS_MAX", "ManyWatch", "StreamEvent", "Streams", "places_of")
@@ -115,20 +118,19 @@ class ManyWatch(AsyncBatches[StreamEvent]):
         return await self._poll_async()
 
     def _poll(self) -> list[StreamEvent]:
-        found, size = list[StreamEvent](), 0
-        for watch in self._round():
-            size += _add(found, watch.stream, watch.poll())
-            if size >= BATCH_BYTES:
-                break
-        return _in_order(found)
+        with _Batch() as batch:
+            for watch in self._round():
+                if batch.add(watch, watch.number, watch.poll()):
+                    break
+        return batch.in_order()
 
     async def _poll_async(self) -> list[StreamEvent]:
-        found, size = list[StreamEvent](), 0
-        for watch in self._round():
-            size += _add(found, watch.stream, await watch.poll_async())
-            if size >= BATCH_BYTES:
-                break
-        return _in_order(found)
+        with _Batch() as batch:
+            for watch in self._round():
+                number = watch.number
+                if batch.add(watch, number, await watch.poll_async()):
+                    break
+        return batch.in_order()
 
     def _round(self) -> Iterator[Watch]:
         """Each watch once, the one first whose turn it is; those that are taken come last the next time."""
@@ -147,12 +149,32 @@ class ManyWatch(AsyncBatches[StreamEvent]):
         self._open.close()
 
 
-def _add(found: list[StreamEvent], stream: StreamName, events: list[Event]) -> int:
-    """Add the events of a stream; their bytes."""
-    found.extend(StreamEvent(stream, event) for event in events)
-    return sum(map(size_of, events))
+class _Batch:
+    """The events that watches give in one round: all are delivered, or all come again when the round fails."""
 
+    def __init__(self) -> None:
+        self._found: list[StreamEvent] = []
+        self._given: list[tuple[Watch, int]] = []
+        self._size = 0
 
-def _in_order(found: list[StreamEvent]) -> list[StreamEvent]:
-    found.sort(key=lambda one: one.event.number)
-    return found
+    def add(self, watch: Watch, number: int, events: list[Event]) -> bool:
+        """Add the events that a watch gave from a place on; true when the batch is full."""
+        if events:
+            self._given.append((watch, number))
+            self._found.extend(StreamEvent(watch.stream, event) for event in events)
+            self._size += sum(map(size_of, events))
+        return self._size >= BATCH_BYTES
+
+    def in_order(self) -> list[StreamEvent]:
+        """The events in the order of their ids."""
+        self._found.sort(key=lambda one: one.event.number)
+        return self._found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for watch, number in self._given if kind is not None else ():
+            watch.go_back(number)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.events.batches import AsyncBatches
 from millpond.events.codec import size_of
-from millpond.events.event import Event
+from millpond.events.event import Event, Page
 from millpond.events.ids import format_id
 
 if TYPE_CHECKING:
@@ -273,6 +273,11 @@ class Watch(AsyncBatches[Event]):
         """True once events were missed, because they had expired."""
 
     @property
+    def number(self) -> int:
+        """The place of the watch, as a number."""
+        return self._place
+
+    @property
     def after(self) -> str:
         """The id from which another watch goes on."""
         return format_id(self._place)
@@ -317,12 +322,18 @@ class Watch(AsyncBatches[Event]):
         Raises: as `next_batch`.
         """
         events = self._taken()
-        return events if events is not None else self._fetched() if self._behind() else []
+        return events if events is not None else self._accepted(self._fetch()) if self._behind() else []
 
     async def poll_async(self) -> list[Event]:
-        """As `poll`, for an event loop."""
+        """As `poll`, for an event loop. When it is cancelled the watch is where it was: a thread only reads."""
         events = self._taken()
-        return events if events is not None else await asyncio.to_thread(self._fetched) if self._behind() else []
+        if events is not None or not self._behind():
+            return events or []
+        return self._accepted(await asyncio.to_thread(self._fetch))
+
+    def go_back(self, number: int) -> None:
+        """Go back to where the watch was: what it gave since then was not delivered, and comes again."""
+        self._place = number
 
     def _taken(self) -> list[Event] | None:
         """The next events of the ring; None when it has none for this place."""
@@ -336,9 +347,12 @@ class Watch(AsyncBatches[Event]):
     def _behind(self) -> bool:
         return self._tail is None or self._place < self._tail.after
 
-    def _fetched(self) -> list[Event]:
-        """The next events of the store. When there are none, the watch takes from the ring from now on."""
-        page = self._store.read(self.stream, self._place)
+    def _fetch(self) -> Page:
+        """The next events of the store."""
+        return self._store.read(self.stream, self._place)
+
+    def _accepted(self, page: Page) -> list[Event]:
+        """The events of a page. When there are none, the watch takes from the ring from now on."""
         self._place, self.gap = page.after, self.gap or page.gap
         if not page.events and self._tail is None:
             self._tail = self._watchers.join(self.stream, self._place)
