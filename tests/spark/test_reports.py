@@ -12,9 +12,19 @@ import millpond
 from millpond import spark as mp
 from millpond.clock import SystemClock
 from millpond.events.reports import QUEUE
+from millpond.nodes.tokens import hash_token
+from tests.nodes.conftest import clock as clock
+from tests.nodes.conftest import serve as serve
+from tests.nodes.following import ticking
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millpond.client.pond import RemotePond
+    from millpond.clock import ManualClock
+    from tests.nodes.conftest import Served
 
 WAIT_SECONDS = 120.0
 
@@ -26,7 +36,7 @@ def pond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[millpond.P
         yield opened
 
 
-def story(pond: millpond.Pond, ends: int = 1) -> list[tuple[str, dict[str, str]]]:
+def story(pond: millpond.Pond | RemotePond, ends: int = 1) -> list[tuple[str, dict[str, str]]]:
     """The events of the loads so far, once so many have ended."""
     found: list[tuple[str, dict[str, str]]] = []
     clock = SystemClock()
@@ -78,3 +88,62 @@ def test_the_data_source_tells_one_story_over_its_processes(spark: SparkSession,
     assert [kind for kind, _ in found] == ["submitted", "running", "succeeded", "submitted", "running", "failed"]
     assert found[2][1]["rows"] == "100" and found[2][1]["job_id"] == found[0][1]["job_id"] != found[3][1]["job_id"]
     assert not list((pond.folder / "running").glob("*"))
+
+
+def save(frame: DataFrame, url: str) -> None:
+    frame.write.format("millpond").mode("append").options(pond=url, map="weather").save()
+
+
+def test_a_load_into_a_node_is_reported_by_its_driver_from_the_first_to_the_last(
+    spark: SparkSession, serve: Callable[..., Served], clock: ManualClock
+) -> None:
+    frame = spark.range(0, 40_000, 1, 8).selectExpr("cast(id as string) key", "double(id) value")
+    url = serve(events_reports=True).url
+    with ticking(clock), millpond.open(url, events_reports=True) as remote:
+        remote.create_map("weather", kind="state", value="double")
+
+        def slow(batches):  # type: ignore[no-untyped-def]
+            import threading
+
+            for batch in batches:
+                threading.Event().wait(0.7)  # the driver sees the rows of tasks that have ended
+                yield batch
+
+        result = mp.load(frame.mapInPandas(slow, frame.schema), remote, "weather")
+        found = story(remote)
+        assert [kind for kind, _ in found][:2] == ["submitted", "running"] and found[-1][0] == "succeeded"
+        assert [kind for kind, _ in found].count("submitted") == 1, "the node does not report it again"
+        assert {headers["job_id"] for _, headers in found} == {result.load}
+        progress = [int(headers["rows"]) for kind, headers in found if kind == "progress"]
+        assert progress and progress == sorted(progress) and 0 < progress[0] < 40_000
+        assert (found[0][1]["by"], found[-1][1]["rows"]) == ("spark", "40000")
+
+
+def test_the_data_source_reports_to_a_node_over_its_processes(
+    spark: SparkSession, serve: Callable[..., Served], clock: ManualClock
+) -> None:
+    url = serve(events_reports=True).url
+    with ticking(clock), millpond.open(url) as remote:
+        remote.create_map("weather", kind="state", value="double")
+        save(spark.range(0, 100).selectExpr("cast(id as string) key", "double(id) value"), url)
+        with pytest.raises(Exception, match="boom"):
+            save(spark.range(0, 10).selectExpr("cast(id as string) key", "double(raise_error('boom')) value"), url)
+        found = story(remote, ends=2)
+    assert [kind for kind, _ in found] == ["submitted", "running", "succeeded", "submitted", "running", "failed"]
+    assert found[2][1]["rows"] == "100" and found[2][1]["job_id"] == found[0][1]["job_id"] != found[3][1]["job_id"]
+
+
+def test_without_the_right_to_report_the_node_does_it(
+    spark: SparkSession, serve: Callable[..., Served], clock: ManualClock
+) -> None:
+    rights = {"maps": {"read": ("weather",), "write": ("weather",)}, "all": {"admin": ("*",), "read": ("*",)}}
+    tokens = [{"name": name, "sha256": hash_token(name), "rights": granted} for name, granted in rights.items()]
+    url = serve(events_reports=True, tokens=tokens).url
+    frame = spark.range(0, 100).selectExpr("cast(id as string) key", "double(id) value")
+    with ticking(clock), millpond.open(url, token="all") as remote:
+        remote.create_map("weather", kind="state", value="double")
+        with millpond.open(url, token="maps", events_reports=True) as denied:
+            result = mp.load(frame, denied, "weather")
+        found = story(remote)
+    assert [kind for kind, _ in found] == ["submitted", "succeeded"]
+    assert {headers["job_id"] for _, headers in found} == {result.load}

@@ -21,6 +21,7 @@ from millpond.client.log import RemoteLog
 from millpond.client.lookup import Questions
 from millpond.client.map import RemoteMap
 from millpond.client.parts import RemoteParts
+from millpond.client.reports import remote_reporter
 from millpond.client.transport import Connection, Nodes
 from millpond.client.upload import Advance, come_up_to
 from millpond.client.versions.repositories import RemoteRepositories
@@ -78,8 +79,9 @@ class RemotePond:
         self.catalogue = RemoteCatalogue(self.nodes, clock)
         self._named = Connection(node_urls(urls)[0], settings, clock=clock)
         self.repositories = RemoteRepositories(self._named)
-        self.reports: JobReports = NO_REPORTS  # the nodes report what they do
         self.events = RemoteEvents(self.nodes, self.nodes.clock)
+        self._reporter = remote_reporter(self.events, self.nodes.clock) if settings.events_reports else None
+        self.reports: JobReports = self._reporter or NO_REPORTS
         self._scratch: Path | None = None
 
     def __enter__(self) -> Self:
@@ -92,6 +94,8 @@ class RemotePond:
 
     def close(self) -> None:
         """Close connections and snapshots, and remove parts that were not committed. Closing twice is harmless."""
+        if self._reporter is not None:
+            self._reporter.close()
         self.questions.close()
         self.nodes.close()
         self._named.close()

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from millpond.json_forms import FormError, JsonForm
 
-__all__ = ("OpenJob", "OpenJobs")
+__all__ = ("Marks", "NoMarks", "OpenJob", "OpenJobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,41 @@ class OpenJob:
 
     job_set: str
     job_id: str
+
+
+class Marks(Protocol):
+    """The marks of jobs that have begun and not ended."""
+
+    def add(self, job: OpenJob, owner: int) -> None:
+        """Note that a job has begun, which is lost when the process `owner` is dead."""
+
+    def remove(self, job: OpenJob) -> None:
+        """Note that a job has ended."""
+
+    def has(self, job: OpenJob) -> bool:
+        """True when a job has begun and, as far as is known, not ended."""
+
+    def lost(self) -> Iterator[tuple[Path, OpenJob]]:
+        """The jobs whose processes are dead, with their files."""
+
+
+class NoMarks:
+    """No marks, for a client of nodes: nobody finds them there. Any job may have begun."""
+
+    def add(self, job: OpenJob, owner: int) -> None:
+        """Note nothing."""
+
+    def remove(self, job: OpenJob) -> None:
+        """Note nothing."""
+
+    def has(self, job: OpenJob) -> bool:
+        """True: whoever has its id has begun it."""
+        del job
+        return True
+
+    def lost(self) -> Iterator[tuple[Path, OpenJob]]:
+        """None."""
+        return iter(())
 
 
 _FORM = JsonForm(OpenJob)

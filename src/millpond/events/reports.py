@@ -16,24 +16,24 @@ import logging
 import os
 import re
 import threading
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from millpond.errors import MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
-from millpond.events.open_jobs import OpenJob, OpenJobs
+from millpond.events.open_jobs import OpenJob
 from millpond.kernel.job_reports import NO_JOB
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.events.open_jobs import Marks
     from millpond.events.own_maintenance import OwnMaintenance
-    from millpond.events.protocol import StreamStore
     from millpond.kernel.job_reports import Fact, JobReport
 
-__all__ = ("QUEUE", "ReportedJob", "Reporter", "reason_of")
+__all__ = ("QUEUE", "Appends", "ReportedJob", "Reporter", "reason_of")
 
 QUEUE = "millpond"
 """The queue of Millpond's own job sets."""
@@ -43,6 +43,8 @@ PROGRESS_SECONDS = 1.0
 EVENTS_MAX = 10_000
 JOBS_PER_SECOND = 20.0
 JOBS_AT_ONCE = 200.0
+CLIENT_JOBS_MAX = 10_000
+"""The jobs that are remembered as reported by clients."""
 CLOSE_SECONDS = 5.0
 """The time for which closing waits until the last events are stored."""
 _SHOWN = frozenset(
@@ -68,6 +70,13 @@ def reason_of(error: BaseException) -> dict[str, str]:
     message = error.kind.replace("_", " ") if _QUOTING.search(error.message) else error.message
     reason = f"{message}. {shown}" if shown else message
     return {"error": error.kind, "reason": reason[:_REASON_CHARS_MAX]}
+
+
+class Appends(Protocol):
+    """The streams that reports are appended to."""
+
+    def append(self, batches: Sequence[EventBatch]) -> object:
+        """As `StreamStore.append`."""
 
 
 class ReportedJob:
@@ -110,7 +119,7 @@ class Reporter:
     """
 
     def __init__(
-        self, store: StreamStore, clock: Clock, open_jobs: OpenJobs, maintenance: OwnMaintenance | None = None
+        self, store: Appends, clock: Clock, open_jobs: Marks, maintenance: OwnMaintenance | None = None
     ) -> None:
         self.clock = clock
         self._store, self._open_jobs, self._maintenance = store, open_jobs, maintenance
@@ -119,18 +128,29 @@ class Reporter:
         self._pending: deque[tuple[OpenJob, NewEvent, bool]] = deque()
         self._omitted: Counter[str] = Counter()
         self._noted: set[OpenJob] = set()
+        self._of_clients: OrderedDict[str, None] = OrderedDict()
         self._thread: threading.Thread | None = None
         self._allowance, self._counted_at = JOBS_AT_ONCE, clock.monotonic()
 
     @contextmanager
     def job(self, job_set: str, job_id: str = "", **facts: Fact) -> Iterator[JobReport]:
         """See `JobReports.job`."""
+        if job_id in self._of_clients:
+            yield NO_JOB
+            return
         job_set = job_set[:JOB_SET_CHARS_MAX]
         muted = not self._admit(job_set)
         job = ReportedJob(self, job_set, job_id or self.clock.random_id(), muted=muted)
         job.tell("submitted", facts)
         with self._ending(job):
             yield job
+
+    def leave_to_client(self, job_id: str) -> None:
+        """See `JobReports.leave_to_client`."""
+        with self._changed:
+            self._of_clients[job_id] = None
+            while len(self._of_clients) > CLIENT_JOBS_MAX:
+                self._of_clients.popitem(last=False)
 
     def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
         """See `JobReports.begin`."""

@@ -48,6 +48,9 @@ class JobReports(Protocol):
     def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
         """A job that was begun, to its end; nothing is reported of one that has ended, or was not begun."""
 
+    def leave_to_client(self, job_id: str) -> None:
+        """Report a job no more: the client that does it reports it."""
+
 
 class _Silent:
     """A job that nobody reads of, and the place of such jobs."""
@@ -71,6 +74,9 @@ class _Silent:
     def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
         """A job without events."""
         return nullcontext(self)
+
+    def leave_to_client(self, job_id: str) -> None:
+        """Do nothing."""
 
 
 NO_JOB: JobReport = _Silent()

@@ -81,8 +81,10 @@ class EpochWriter(DataSourceStreamArrowWriter):
         settings = replace(self.settings, rejects=rejects, epoch=epoch_of(attempts[0].query, batchId, self.definition))
         if any(task.parts for task in tasks):
             job_set = load_job_set([self.definition.name])
-            with opened(None, self.place) as pond, pond.reports.job(job_set, by="spark", epoch=batchId) as job:
-                note_result(job, adopt(pond, staging_dir, tasks, settings))
+            with opened(None, self.place) as pond:
+                reports = staging_dir.commit_reports(pond)
+                with reports.job(job_set, staging_dir.job_id, by="spark", epoch=batchId) as job:
+                    note_result(job, adopt(pond, staging_dir, tasks, settings))
         else:
             tell_rejects(tasks, settings)
             staging_dir.end()

@@ -36,7 +36,7 @@ from millpond.maps.parts.part import PartFile
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.staging import Entered, StagingDir
-from millpond.spark.write_jobs import begin_job, rows_reported
+from millpond.spark.write_jobs import rows_reported
 
 __all__ = ("PIECE_BYTES", "load_files")
 
@@ -91,8 +91,10 @@ def load_files(
             open_.map(reading.map)
         pieces = [piece for file in found for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
-        with open_.reports.job(load_job_set([reading.map] if reading.map else []), by="spark") as job:
-            staging_dir = begin_job(place, clock, os.getpid())
+        staging_dir = place.staging_dir(clock, os.getpid()).counted(session)
+        job_set = load_job_set([reading.map] if reading.map else [])
+        with open_.reports.job(job_set, staging_dir.job_id, by="spark") as job:
+            staging_dir.begin()
             job.running(files=len(found), tasks=len(pieces))
             salt = clock.random_id() if again else ""
             reads: list[_PieceRead] = []

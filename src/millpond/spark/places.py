@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -68,7 +68,7 @@ class Place(Protocol):
         """
 
     def reports(self) -> AbstractContextManager[JobReports]:
-        """The place that jobs report to; nodes report by themselves what they do."""
+        """The place that jobs report to; none when the pond cannot be opened."""
 
     def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
         """The staging directory of a new job; leftovers in a folder are removed when the process `owner` is dead.
@@ -109,7 +109,7 @@ class FolderPlace:
 
     @contextmanager
     def reports(self) -> Iterator[JobReports]:
-        """Those of the pond, opened for as long as this lasts; none when it cannot be opened."""
+        """Those of the pond, opened for as long as this lasts."""
         with ExitStack() as opened_pond:
             reports = NO_REPORTS
             with suppress(MillpondError):
@@ -173,9 +173,15 @@ class NodesPlace:
 
         return RemotePond(self.where, self.settings(), clock=SystemClock())
 
-    def reports(self) -> AbstractContextManager[JobReports]:
-        """None from here."""
-        return nullcontext(NO_REPORTS)
+    @contextmanager
+    def reports(self) -> Iterator[JobReports]:
+        """Those of a client, connected for as long as this lasts; its settings may turn them off."""
+        with ExitStack() as opened_pond:
+            reports = NO_REPORTS
+            with suppress(MillpondError):
+                if self.settings().events_reports:
+                    reports = opened_pond.enter_context(self.open()).reports
+            yield reports
 
     def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
         """The nodes take the parts; a temporary folder each executor has of its own."""

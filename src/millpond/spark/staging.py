@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from millpond.clock import SystemClock
 from millpond.errors import Conflict
+from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.steps import step
 from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.parts.part import PartFile
@@ -31,6 +32,9 @@ from millpond.spark.places import NodesPlace, OpenPond
 from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
+    from pyspark.sql import SparkSession
+
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
 
@@ -56,6 +60,16 @@ class Entered:
 
 class StagingDir(Protocol):
     """One job's place for parts; it travels to the executors."""
+
+    @property
+    def job_id(self) -> str:
+        """The id of the job in reports; on nodes that of its load."""
+
+    def counted(self, session: SparkSession) -> StagingDir:
+        """The same, so that the driver sees the rows of attempts while the job runs."""
+
+    def commit_reports(self, pond: OpenPond) -> JobReports:
+        """The place that a job reports to which is no more than its commit; nodes report commits themselves."""
 
     def begin(self) -> None:
         """Make the job known, on the driver, before its first attempt."""
@@ -97,6 +111,20 @@ class FolderStagingDir:
 
     job: Path
     lasting: bool = True
+
+    @property
+    def job_id(self) -> str:
+        """The random end of the folder's name."""
+        return self.job.name.rpartition("-")[2]
+
+    def counted(self, session: SparkSession) -> FolderStagingDir:
+        """The same: attempts note their rows in their folders."""
+        del session
+        return self
+
+    def commit_reports(self, pond: OpenPond) -> JobReports:
+        """Those of the pond."""
+        return pond.reports
 
     def begin(self) -> None:
         """Make the job's folder: an attempt that does not find it is too late."""
@@ -162,6 +190,21 @@ class NodesStagingDir:
 
     place: NodesPlace
     job: str
+    taken: Accumulator[int] | None = None
+
+    @property
+    def job_id(self) -> str:
+        """The id of the load."""
+        return self.job
+
+    def counted(self, session: SparkSession) -> NodesStagingDir:
+        """With a sum of the rows that attempts have uploaded, which Spark brings to the driver."""
+        return replace(self, taken=session.sparkContext.accumulator(0))
+
+    def commit_reports(self, pond: OpenPond) -> JobReports:
+        """None: the node has its own."""
+        del pond
+        return NO_REPORTS
 
     def begin(self) -> None:
         """Do nothing: nodes keep no record of a job."""
@@ -181,8 +224,8 @@ class NodesStagingDir:
         return False
 
     def rows(self) -> int:
-        """Nothing: attempts leave no traces where the driver could look."""
-        return 0
+        """The rows of attempts that have ended, where they are counted."""
+        return 0 if self.taken is None else self.taken.value
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Upload the parts to all nodes; rejects travel with the message.
@@ -194,6 +237,8 @@ class NodesStagingDir:
 
             upload_parts(self._all_nodes(), parts)
             step("spark.uploaded")
+            if self.taken is not None:
+                self.taken.add(sum(part.manifest.rows for part in parts))
         data = None if rejects is None else rejects.read_bytes()
         remove_tree(folder)
         return tuple(replace(part, folder="") for part in parts), data

@@ -31,6 +31,7 @@ from millpond.events.index_lines import shown_index
 from millpond.events.lines import batch_of_lines, line_of_event, line_of_stream_event
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.names import StreamName
+from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.json_forms import plain, to_json
 from millpond.server.access import RequestCaller, note_change
 from millpond.server.limits import GuardedRoute
@@ -172,7 +173,11 @@ def routes(node: Node) -> APIRouter:
 def _add_append(router: APIRouter, node: Node) -> None:
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
         batch = batch_of_lines(stream, body.splitlines(), source, node.clock.now_ms())
-        return node.pond.events.store.append([batch])[0]
+        done = node.pond.events.store.append([batch])[0]
+        for event in batch.events if stream.queue == REPORTS_QUEUE else ():
+            if event.kind == "submitted" and "job_id" in event.headers:
+                node.pond.reports.leave_to_client(event.headers["job_id"])
+        return done
 
     @router.post("", summary="Append events", response_model=AppendedResponse, openapi_extra=_BODY)
     async def append_events(request: Request, queue: Queue, job_set: JobSet, source: str = "") -> dict[str, Any]:
