@@ -19,8 +19,8 @@ from millpond.shown import shown
 
 __all__ = (
     "BATCH_BYTES_MAX", "BATCH_EVENTS_MAX", "EVENT_BYTES_MAX", "HEADERS_BYTES_MAX", "KIND_BYTES_MAX", "NO_HEADERS",
-    "POSITION_MAX", "SOURCE_BYTES_MAX", "TIME_MS_MAX", "Appended", "Event", "EventBatch", "NewEvent", "Page",
-    "have_headers",
+    "POSITION_MAX", "SOURCE_BYTES_MAX", "TIME_MS_MAX", "Appended", "Columns", "Event", "EventBatch",
+    "NewEvent", "Page", "have_headers",
 )  # fmt: skip
 
 EVENT_BYTES_MAX = 16 * 1024 * 1024
@@ -49,6 +49,20 @@ class NewEvent(NamedTuple):
     payload: bytes
     kind: str = ""
     headers: Mapping[str, str] = NO_HEADERS
+
+
+class Columns(NamedTuple):
+    """New events as columns of the same length."""
+
+    times: list[int]
+    payloads: list[bytes]
+    kinds: list[str]
+    headers: list[Mapping[str, str]]
+
+    def part(self, start: int, stop: int) -> Columns:
+        """The events from one on, up to another."""
+        times, payloads, kinds, headers = self
+        return Columns(times[start:stop], payloads[start:stop], kinds[start:stop], headers[start:stop])
 
 
 class Event(NamedTuple):
@@ -90,6 +104,14 @@ class EventBatch:
     events: Sequence[NewEvent]
     source: str = ""
     positions: Sequence[int] = field(default=())
+    _columns: list[Columns] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def columns(self, start: int = 0) -> Columns:
+        """The events from one on, as columns. They are made once: to visit events costs as much as to store them."""
+        if not self._columns:
+            self._columns.append(_columns_of(self.events))
+        whole = self._columns[0]
+        return whole.part(start, len(whole.times)) if start else whole
 
     def check(self) -> EventBatch:
         """The batch itself.
@@ -104,7 +126,8 @@ class EventBatch:
                 "the batch has too many events", kind="event_batch_size", events=len(self.events),
                 events_max=BATCH_EVENTS_MAX, hint="append smaller batches",
             )  # fmt: skip
-        _check_events(self.events)
+        if self.events:
+            _check_events(self.events, self.columns())
         return self
 
     def _check_source(self) -> None:
@@ -138,20 +161,30 @@ def have_headers(headers: Sequence[Mapping[str, str]]) -> bool:
     return headers.count(NO_HEADERS) != len(headers) and any(headers)
 
 
-def _check_events(events: Sequence[NewEvent]) -> None:
+def _columns_of(events: Sequence[NewEvent]) -> Columns:
+    """One pass over the events, in their order: they lie all over the memory, and a look at each is what costs."""
+    columns = Columns([], [], [], [])
+    add_time, add_payload = columns.times.append, columns.payloads.append
+    add_kind, add_headers = columns.kinds.append, columns.headers.append
+    for time_ms, payload, kind, headers in events:
+        add_time(time_ms)
+        add_payload(payload)
+        add_kind(kind)
+        add_headers(headers)
+    return columns
+
+
+def _check_events(events: Sequence[NewEvent], columns: Columns) -> None:
     """Check events by their columns; each by itself only where something may be wrong, to name it."""
-    if not events:
-        return
-    times, payloads, kinds, headers = zip(*events, strict=True)
+    times, payloads, kinds, headers = columns
+    sizes: list[int] = []
     sound = (
         set(map(type, times)) == {int} and min(times) >= -TIME_MS_MAX and max(times) <= TIME_MS_MAX
         and set(map(type, payloads)) == {bytes} and not have_headers(headers)
         and all(type(kind) is str and kind.isascii() and len(kind) <= KIND_BYTES_MAX for kind in set(kinds))
-        and max(map(len, payloads)) <= EVENT_BYTES_MAX
+        and max(sizes := list(map(len, payloads))) <= EVENT_BYTES_MAX
     )  # fmt: skip
-    total = (
-        sum(map(len, payloads)) if sound else sum(_checked_bytes(event, place) for place, event in enumerate(events))
-    )
+    total = sum(sizes) if sound else sum(_checked_bytes(event, place) for place, event in enumerate(events))
     if total > BATCH_BYTES_MAX:
         raise Invalid(
             "the batch is too large", kind="event_batch_size", bytes=total, bytes_max=BATCH_BYTES_MAX,

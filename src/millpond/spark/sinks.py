@@ -20,7 +20,7 @@ from millpond.maps.loads.load import load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
 from millpond.spark.places import Place, opened
-from millpond.spark.write_jobs import LoadSettings, adopt, load_partition
+from millpond.spark.write_jobs import LoadSettings, adopt, begin_job, load_partition
 
 __all__ = ("MapWriter",)
 
@@ -34,8 +34,7 @@ class MapWriter(DataSourceArrowWriter):
         self.settings = settings
         # This process may end before the job does; its parent serves the whole Spark application.
         owner = os.getppid()
-        self.staging_dir = place.staging_dir(SystemClock(), owner)
-        self.staging_dir.begin()
+        self.staging_dir = begin_job(place, SystemClock(), owner)
         self.job_set, self.job_id = load_job_set([definition.name]), self.staging_dir.job_id
         with place.reports() as reports:
             reports.begin(self.job_set, self.job_id, owner, by="spark")

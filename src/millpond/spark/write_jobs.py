@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from millpond.clock import SystemClock
+from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
 from millpond.kernel.job_reports import JobReport
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
@@ -34,13 +34,14 @@ from millpond.maps.inputs.zones import TimeForm, time_form
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
-from millpond.spark.places import OpenPond, PondLike, opened, place_of
+from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
 from millpond.spark.staging import Entered, StagingDir
 
 __all__ = (
     "QUERY",
     "LoadSettings",
     "adopt",
+    "begin_job",
     "check_rows",
     "epoch_of",
     "load",
@@ -82,6 +83,13 @@ class LoadSettings:
     def enough(self) -> int:
         """The rejects after which a task need not read on."""
         return self.max_rejects if self.rejects is None else self.max_rejects + ENOUGH
+
+
+def begin_job(place: Place, clock: Clock, owner: int) -> StagingDir:
+    """A new job's staging_dir; leftovers in a folder are removed when the process `owner` is dead."""
+    staging_dir = place.staging_dir(clock, owner)
+    staging_dir.begin()
+    return staging_dir
 
 
 def epoch_of(query: str, epoch: int, definition: MapDefinition) -> tuple[str, int]:

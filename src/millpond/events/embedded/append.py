@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.events.codec import cuts, pack, sizes_of
@@ -19,7 +19,7 @@ from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
     from millpond.events.embedded.rows import Keys
-    from millpond.events.event import EventBatch
+    from millpond.events.event import Columns, EventBatch
     from millpond.events.protocol import StreamRules
     from millpond.kernel.space import ReadTransaction, Transaction
 
@@ -34,21 +34,21 @@ def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: Stream
     before = Head.read(tx, keys)
     head = before or Head(batch.stream)
     stored_before = _stored_before(tx, keys, batch)
-    events = batch.events[stored_before:]
-    if not events:
+    count = len(batch.events) - stored_before
+    if not count:
         return Appended(0, stored_before, 0, head.last_id)
-    first = first_id(head.last_id, now_ms, len(events))
-    columns = tuple(zip(*events, strict=True))
-    for run in runs_of(columns[0], _floor_day(head, now_ms), now_ms + rules.ahead_ms):
+    first = first_id(head.last_id, now_ms, count)
+    columns = batch.columns(stored_before)
+    for run in runs_of(columns.times, _floor_day(head, now_ms), now_ms + rules.ahead_ms):
         if head.open is None or run.day > head.open.day:
             head = _begun(close_open_day(tx, keys, head), run.day)
-        part = columns if len(events) == run.stop - run.start else tuple(some[run.start : run.stop] for some in columns)
+        part = columns if count == run.stop - run.start else columns.part(run.start, run.stop)
         head = _put_events(tx, keys, head, part, first + run.start)
     step("events.rows_put")
     if batch.source:
         tx.put(keys.sources.pack(batch.source), batch.positions[-1].to_bytes(_POSITION_BYTES, "big"))
     put_head(tx, keys, before, head)
-    return Appended(len(events), stored_before, first, head.last_id)
+    return Appended(count, stored_before, first, head.last_id)
 
 
 def close_open_day(tx: Transaction, keys: Keys, head: Head) -> Head:
@@ -86,7 +86,7 @@ def _floor_day(head: Head, now_ms: int) -> int:
     return min(max(head.last_day + 1, day_of(now_ms)), DAY_MAX)
 
 
-def _put_events(tx: Transaction, keys: Keys, head: Head, columns: tuple[Any, ...], first: int) -> Head:
+def _put_events(tx: Transaction, keys: Keys, head: Head, columns: Columns, first: int) -> Head:
     """Put the rows of events that belong to the last day, and come as columns; the head with them."""
     times, payloads, kinds, headers = columns
     sizes = sizes_of(payloads, headers)

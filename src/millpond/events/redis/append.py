@@ -19,13 +19,14 @@ from millpond.events.codec import Codec, cuts, pack, sizes_of
 from millpond.events.days import day_of, runs_of
 from millpond.events.event import Appended
 from millpond.events.ids import format_id
+from millpond.events.redis.joined import Joined, joined
 from millpond.events.redis.keys import is_hashed
 from millpond.events.redis.rows import names_in_full
 from millpond.events.redis.scripts import APPEND
 from millpond.events.redis.servers import Argument, Call, script_call
 
 if TYPE_CHECKING:
-    from millpond.events.event import EventBatch, NewEvent
+    from millpond.events.event import Columns, EventBatch
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamRules
     from millpond.events.redis.keys import Place, StreamKeys
@@ -44,21 +45,24 @@ _POSITION_BYTES = 16
 
 @dataclass(slots=True)
 class _Delivery:
-    """A batch on its way: its place among all, the events that were stored before, and its arguments of the script."""
+    """A batch on its way: what it is made of, the events that were stored before, and its arguments of the script."""
 
-    place: int
-    batch: EventBatch
+    joined: Joined
     stored_before: int = 0
     arguments: list[Argument] = field(default_factory=list)
     size: int = 0
 
+    @property
+    def batch(self) -> EventBatch:
+        return self.joined.batch
+
     def pack(self, latest_ms: int) -> None:
-        events = self.batch.events[self.stored_before :]
+        columns = self.batch.columns(self.stored_before)
         positions = self.batch.positions[self.stored_before :]
-        rows = list(_packed_rows(events, latest_ms))
+        rows = list(_packed_rows(columns, latest_ms))
         ends = [positions[0], positions[-1]] if positions else [0, 0]
         self.arguments = [
-            self.batch.source, *(end.to_bytes(_POSITION_BYTES, "big") for end in ends), len(events), len(rows),
+            self.batch.source, *(end.to_bytes(_POSITION_BYTES, "big") for end in ends), len(columns.times), len(rows),
             *(part for row in rows for part in row),
         ]  # fmt: skip
         self.size = sum(len(row[-1]) for row in rows)
@@ -77,8 +81,11 @@ def append_batches(
     """As `StreamStore.append`; the batches are checked."""
     outcomes: dict[int, Appended] = {}
     queues: dict[StreamName, deque[_Delivery]] = {}
+    given: dict[StreamName, list[tuple[int, EventBatch]]] = {}
     for number, batch in enumerate(batches):
-        queues.setdefault(batch.stream, deque()).append(_Delivery(number, batch))
+        given.setdefault(batch.stream, []).append((number, batch))
+    for stream, members in given.items():
+        queues[stream] = deque(map(_Delivery, joined(members)))
     latest_ms = now_ms + rules.ahead_ms
     while queues:
         for flight in _flights(queues, latest_ms):
@@ -144,19 +151,19 @@ def _settle(
             delivery.stored_before = bisect_right(delivery.batch.positions, position)
             delivery.arguments = []
             return
-        outcomes[delivery.place] = delivery.outcome(answer)
+        outcomes.update(delivery.joined.outcomes(delivery.outcome(answer)))
         delivery.arguments = []
         queue.popleft()
 
 
-def _packed_rows(events: Sequence[NewEvent], latest_ms: int) -> Iterator[tuple[int, int, int, bytes]]:
+def _packed_rows(columns: Columns, latest_ms: int) -> Iterator[tuple[int, int, int, bytes]]:
     """Rows of the script: the day that the times ask for, the number of events, their bytes, and the events.
 
     Their ids count from 1: which they are is decided where they are stored.
     """
-    if not events:
+    times, payloads, kinds, headers = columns
+    if not times:
         return
-    times, payloads, kinds, headers = zip(*events, strict=True)
     sizes = sizes_of(payloads, headers)
     for run in runs_of(times, 0, latest_ms):
         for start, stop in cuts(sizes[run.start : run.stop]):

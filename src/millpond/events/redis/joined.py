@@ -1,0 +1,68 @@
+"""Batches of one stream that travel as one: single events cost as little as batches, where many are given at once.
+
+Invariants:
+* a joined batch is stored as its members would be, one after another: with one source, each begins behind the last
+  position of the one before;
+* its outcome gives each member its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from millpond.events.event import Appended, EventBatch
+
+__all__ = ("JOINED_BYTES", "Joined", "joined")
+
+JOINED_BYTES = 256 << 10
+JOINED_EVENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A batch, and the places and numbers of events of those that it is made of."""
+
+    batch: EventBatch
+    members: Sequence[tuple[int, int]]
+
+    def outcomes(self, whole: Appended) -> Iterable[tuple[int, Appended]]:
+        """The outcome of each member, from that of the batch: what was stored before is at its begin."""
+        start = 0
+        for place, count in self.members:
+            repeated = min(max(whole.repeated - start, 0), count)
+            new = count - repeated
+            first = whole.first_id + max(start - whole.repeated, 0) if new else 0
+            yield place, Appended(new, repeated, first, first + new - 1 if new else whole.last_id)
+            start += count
+
+
+def joined(batches: Iterable[tuple[int, EventBatch]]) -> list[Joined]:
+    """Neighbouring batches of one stream, with their places among all, as few batches of bounded size."""
+    runs: list[list[tuple[int, EventBatch]]] = []
+    size = events = 0
+    for place, batch in batches:
+        size += sum(len(event.payload) for event in batch.events)
+        events += len(batch.events)
+        if not runs or size > JOINED_BYTES or events > JOINED_EVENTS or not _follows(runs[-1][-1][1], batch):
+            runs.append([])
+            size, events = sum(len(event.payload) for event in batch.events), len(batch.events)
+        runs[-1].append((place, batch))
+    return [_join(run) for run in runs]
+
+
+def _follows(before: EventBatch, batch: EventBatch) -> bool:
+    """True when two batches together are stored as they would be one by one."""
+    if before.source != batch.source or not before.events or not batch.events:
+        return False
+    return not batch.source or batch.positions[0] > before.positions[-1]
+
+
+def _join(run: Sequence[tuple[int, EventBatch]]) -> Joined:
+    members = [(place, len(batch.events)) for place, batch in run]
+    first = run[0][1]
+    if len(run) == 1:
+        return Joined(first, members)
+    events = [event for _, batch in run for event in batch.events]
+    positions = [position for _, batch in run for position in batch.positions]
+    return Joined(EventBatch(first.stream, events, first.source, positions), members)
