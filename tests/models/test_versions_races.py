@@ -28,6 +28,7 @@ from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.site import CompactionRules, Retention
 from millpond.versions.staging import bulk
+from millpond.versions.staging.together import StagedEntry, put_together
 from tests.version_spaces import SPACES, open_space
 
 SMALL = Boundaries(rows_min=2, rows_max=6, bits=1)
@@ -124,6 +125,7 @@ ACTS: dict[str, Callable[[Repository], object]] = {
     "delete prefix": lambda repository: repository.branch("main").staging.delete_prefix("a/"),
     "collect": lambda repository: repository.collect(grace_ms=0),
     "upload": lambda repository: _upload(repository.branch("main")),
+    "put together": lambda repository: _put_together(repository.branch("main")),
     "import": lambda repository: repository.branch("side").imports.commit(_locations()),
     "import staged": lambda repository: repository.branch("main").imports.stage(_locations()),
     "stage": lambda repository: _stage(repository.branch("main")),
@@ -143,6 +145,13 @@ def _upload(branch: Branch) -> None:
     for number in (2, 1):
         branch.uploads.put_part(upload.id, number, b"part")
     branch.uploads.complete(upload.id)
+
+
+def _put_together(branch: Branch) -> None:
+    """An object with its bytes, and one on a branch that is not there."""
+    entry_, name = Entry("a/03", "data/000001/000000000001-01", 4, checksum="put"), branch.name
+    orders = [StagedEntry.of(branch.site, at, entry_, body=b"body") for at in (name, "absent")]
+    put_together(branch.site.space, orders)
 
 
 def _stage(branch: Branch) -> None:

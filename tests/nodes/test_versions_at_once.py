@@ -123,6 +123,25 @@ def test_what_was_written_is_seen_by_the_next_question(serve: Callable[..., Serv
     assert node.get(f"{OBJECTS.format('main')}/stat?path=a/b").status == 404
 
 
+def test_a_write_goes_to_the_repository_that_is_there_now(serve: Callable[..., Served]) -> None:
+    """The repository that the node remembers is another one, or gone."""
+    node = serve()
+    where = f"{REPOSITORY}/branches/main/objects?path=a"
+    entry = b'{"physical_address": "data/x", "checksum": "x", "size_bytes": 1}'
+
+    def writes() -> list[int]:
+        found = node.request("PUT", where, headers={"Content-Type": "application/json"}, body=entry).status
+        return [found, node.request("POST", where, headers={"Content-Type": "text/plain"}, body=b"1").status]
+
+    assert writes() == [404, 404]
+    for _ in range(2):
+        repository = node.pond.repositories.create("flights")
+        assert writes() == [201, 201]
+        assert repository.ref("main").get("a") == b"1"
+        node.pond.repositories.delete("flights")
+        assert writes() == [404, 404]
+
+
 def test_a_proxy_of_this_machine_says_for_whom_it_asks(serve: Callable[..., Served]) -> None:
     node = serve()
     headers = {"Origin": node.url.replace("http:", "https:")}

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from millpond.errors import Denied, NotFound, Unavailable
+from millpond.errors import Denied, Invalid, NotFound, Unavailable
 from millpond.pond import Pond, open_pond
 from millpond.server.lakefs.staging import StagedTogether
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repository import Repository
 from millpond.versions.site import ProtectedBranches, write_setting
-from millpond.versions.staging.writes import StagedEntry
+from millpond.versions.staging.together import StagedEntry, put_together
 
 
 @pytest.fixture
@@ -54,6 +54,32 @@ def test_each_request_has_its_own_outcome(repository: Repository) -> None:
     kinds = [None if outcome is None else type(outcome) for outcome in asyncio.run(main())]
     assert kinds == [None, NotFound, Denied, None, None, NotFound]
     assert listed(repository) == {"a": 2, "c": 3}
+
+
+def with_body(repository: Repository, path: str, body: bytes, branch: str = "main") -> StagedEntry:
+    name = f"data/000001/000000000001-{path}{branch}"
+    return StagedEntry.of(repository.site, branch, Entry(path, name, len(body)), body=body)
+
+
+def test_bytes_are_stored_with_their_entries_and_only_where_a_branch_takes_them(repository: Repository) -> None:
+    orders = [
+        with_body(repository, "a", b"1"), with_body(repository, "b", b"22", "absent"),
+        with_body(repository, "c", b"333", "safe"), staged(repository, "d", 4), with_body(repository, "e", b""),
+    ]  # fmt: skip
+    kinds = [type(outcome) for outcome in put_together(repository.site.space, orders)]
+    assert kinds == [type(None), NotFound, Denied, type(None), type(None)]
+    assert listed(repository) == {"a": 1, "d": 4, "e": 0}
+    assert [repository.ref("main").get(path) for path in "ae"] == [b"1", b""]
+    assert len(list(repository.site.data.list("data"))) == 2
+
+
+def test_entries_whose_bytes_cannot_be_stored_fail_alone(pond: Pond, repository: Repository) -> None:
+    other = pond.repositories.create("boats")
+    other.site.data.put("data", b"no folder")
+    orders = [with_body(other, "a", b"1"), staged(other, "b"), with_body(repository, "a", b"1")]
+    kinds = [type(outcome) for outcome in put_together(pond.repositories.space, orders)]
+    assert kinds == [Invalid, type(None), type(None)]
+    assert (set(listed(other)), set(listed(repository))) == ({"b"}, {"a"})
 
 
 def test_a_sender_that_went_away_takes_nobody_with_it(repository: Repository) -> None:

@@ -186,6 +186,14 @@ class Repositories:
             self._after(self.sweep)
         return found
 
+    def remembered(self, name: str) -> Repository | None:
+        """The repository of that name as it was when it was last looked up here; None when it was not.
+
+        It may be gone: for writes that begin by looking up its record, and are then given the one of `get`.
+        """
+        known = self._known.get(name)
+        return None if known is None else known[1]
+
     def get_at_once(self, name: str) -> Repository:
         """The repository of that name, for reads that must not wait: they raise `WouldBlock`.
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -97,7 +97,8 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
         case On.BRANCH:
             need(caller, needs.right, names["repository"], names.get("branch") or names["destinationBranch"])
         case On.BODY_BRANCH:
-            if not any(fnmatchcase(names["repository"], pattern[0]) for pattern in _patterns(caller, needs.right)):
+            patterns = map(_parted, caller.patterns(needs.right))
+            if not any(fnmatchcase(names["repository"], repositories) for repositories, _ in patterns):
                 raise _denied(caller, needs.right, names["repository"])
         case _:
             caller.need_somewhere(needs.right)
@@ -128,11 +129,10 @@ def _bearer(node: Node, token: str) -> Caller:
     return caller
 
 
-def _patterns(caller: Caller, right: str) -> Iterator[tuple[str, str]]:
-    """The patterns of a right, as those of a repository and of its branches."""
-    for pattern in caller.patterns(right):
-        repositories, slash, branches = pattern.partition("/")
-        yield repositories, branches if slash else "*"
+def _parted(pattern: str) -> tuple[str, str]:
+    """A pattern as that of a repository and that of its branches."""
+    repositories, slash, branches = pattern.partition("/")
+    return repositories, branches if slash else "*"
 
 
 def may(caller: Caller, right: str, repository: str, branch: str | None = None) -> bool:
@@ -143,10 +143,15 @@ def may(caller: Caller, right: str, repository: str, branch: str | None = None) 
     >>> may(etl, "write", "flights", "fix-1"), may(etl, "write", "flights"), may(etl, "read", "flights")
     (True, False, True)
     """
-    for repositories, branches in _patterns(caller, right):
+    return _allowed(tuple(caller.patterns(right)), right == "read", repository, branch)
+
+
+@lru_cache(maxsize=4_096)  # the same few pairs ask for the same branches, again and again
+def _allowed(patterns: tuple[str, ...], reads: bool, repository: str, branch: str | None) -> bool:
+    for repositories, branches in map(_parted, patterns):
         if not fnmatchcase(repository, repositories):
             continue
-        if right == "read" or branches == "*" or (branch is not None and fnmatchcase(branch, branches)):
+        if reads or branches == "*" or (branch is not None and fnmatchcase(branch, branches)):
             return True
     return False
 

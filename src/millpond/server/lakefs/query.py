@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_to_bytes
 
 from millpond.json_forms import to_json
 from millpond.server.lakefs.errors import ApiError
@@ -31,6 +31,23 @@ def wrong_parameter(name: str, reason: str, place: str = "query") -> ApiError:
     return ApiError(400, f'parameter "{name}" in {place} has an error: {reason}')
 
 
+def _not_understood() -> ApiError:
+    return ApiError(400, "the query is not understood: escape its text as UTF-8")
+
+
+def _unescaped(text: bytes) -> str:
+    """A name or a value of a query.
+
+    Raises: `ApiError` for what is not ASCII, or no UTF-8 when its escapes are read.
+    """
+    if not text.isascii():
+        raise _not_understood()
+    try:
+        return unquote_to_bytes(text.replace(b"+", b" ")).decode()
+    except UnicodeDecodeError:
+        raise _not_understood() from None
+
+
 class Query:
     """The parameters of one request."""
 
@@ -40,13 +57,12 @@ class Query:
     @cached_property
     def _fields(self) -> dict[str, list[str]]:
         fields: dict[str, list[str]] = {}
-        try:
-            text = self._raw.decode("ascii")
-            found = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
-        except ValueError:
-            raise ApiError(400, "the query is not understood: escape its text as UTF-8") from None
-        for name, value in found:
-            fields.setdefault(name, []).append(value)
+        parts = self._raw.split(b"&", _FIELDS_MAX)
+        if len(parts) > _FIELDS_MAX:
+            raise _not_understood()
+        for part in filter(None, parts):
+            name, _, value = part.partition(b"=")
+            fields.setdefault(_unescaped(name), []).append(_unescaped(value))
         return fields
 
     def texts(self, name: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Entries that requests stage at about the same time: one thread writes them, with one sync.
+"""Entries that requests stage at about the same time, with their bytes if these are few: one thread writes them.
 
     request ─ entry ─┐
-    request ─ entry ─┼─▶ written together ─▶ each request has its own outcome
+    request ─ entry ─┼─▶ written together, with one sync ─▶ each request has its own outcome
     request ─ entry ─┘   while that goes on, the next ones gather
 
 A thread for each of them would cost more than the write does; so would a turn of the threads that all requests share.
@@ -9,6 +9,7 @@ A thread for each of them would cost more than the write does; so would a turn o
 Invariants:
 * A request is answered when its entry is durable. One that fails fails alone; when the write fails, all of it do.
 * At most `ENTRIES_MAX` are written at once, all by one thread, which ends with `close`.
+* A request holds the memory of its body until it is answered.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from millpond.errors import Unavailable
-from millpond.versions.staging.writes import StagedEntry, put_together
+from millpond.versions.staging.together import StagedEntry, put_together
 
 __all__ = ("StagedTogether",)
 

@@ -10,7 +10,7 @@ cannot be an object and a folder at once.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
 from millpond.stores.files import (
+    begin_writing,
     disk_errors,
     make_folder,
     sweep_unfinished,
@@ -43,7 +44,7 @@ from millpond.stores.objects.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ("FolderObjects", "settle", "sweep_partial")
+__all__ = ("FolderObjects", "put_all", "settle", "sweep_partial")
 
 _PARTIAL, _SWAP_LOCK = ".partial", ".swap.lock"
 SWAP_SECONDS = 60.0
@@ -70,8 +71,8 @@ class FolderObjects(ObjectStore):
         Raises: `Unavailable` when the disk is full; nothing of the object is visible then.
         """
         target = self.root / check_name(name)
-        with self._errors(name, writing=True), disk_errors(target):
-            write_file_atomically(target, memoryview(data), through=self._ready(target))
+        with _errors(self.where, name, writing=True), disk_errors(target):
+            write_file_atomically(target, memoryview(data), through=_ready(self.root, target))
 
     def put_stream(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         """Store an object of any size, a chunk at a time; durable when this returns.
@@ -80,9 +81,9 @@ class FolderObjects(ObjectStore):
         """
         target, failed = self.root / check_name(name), list[BaseException]()
         with (
-            self._errors(name, writing=True, ours=failed),
+            _errors(self.where, name, writing=True, ours=failed),
             disk_errors(target),
-            unfinished_file(self._ready(target)) as unfinished,
+            unfinished_file(_ready(self.root, target)) as unfinished,
         ):
             for chunk in watched(chunks, failed):
                 unfinished.write(chunk)
@@ -90,13 +91,6 @@ class FolderObjects(ObjectStore):
             os.fsync(unfinished.fileno())
             Path(unfinished.name).replace(target)
             sync(target.parent)
-
-    def _ready(self, target: Path) -> Path:
-        """The folder for partial files; the one of the target is made, too."""
-        partial = self.root / _PARTIAL
-        partial.mkdir(exist_ok=True)
-        _make_folder(target.parent, self.root)
-        return partial
 
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
         """Store an object if the one there has the tag `expected`, or, with None, if there is none; the new tag.
@@ -117,7 +111,7 @@ class FolderObjects(ObjectStore):
     def delete(self, *names: str) -> None:
         """Remove objects; a missing one is not an error."""
         for name in [check_name(name) for name in names]:
-            with self._errors(name):
+            with _errors(self.where, name):
                 path = self.root / name
                 # A folder of that name is no object.
                 if path.is_file():
@@ -129,7 +123,7 @@ class FolderObjects(ObjectStore):
         Raises: `NotFound`.
         """
         source, renamed = self.root / check_name(name), self.root / check_name(target)
-        with self._errors(name, writing=True), disk_errors(renamed):
+        with _errors(self.where, name, writing=True), disk_errors(renamed):
             if not source.is_file():
                 raise FileNotFoundError(source)
             _make_folder(renamed.parent, self.root)
@@ -145,7 +139,7 @@ class FolderObjects(ObjectStore):
         Raises: `NotFound`.
         """
         path = self.root / check_name(name)
-        with self._errors(name):
+        with _errors(self.where, name):
             if path.is_dir():
                 raise FileNotFoundError(path)
             with pa.memory_map(str(path)) as file:
@@ -165,7 +159,7 @@ class FolderObjects(ObjectStore):
         Raises: `NotFound`.
         """
         path = self.root / check_name(name)
-        with self._errors(name):
+        with _errors(self.where, name):
             if path.is_dir():
                 raise FileNotFoundError(path)
             return path.stat().st_size
@@ -214,35 +208,71 @@ class FolderObjects(ObjectStore):
         """The object's file, whether or not it is there."""
         return self.root / check_name(name)
 
-    @contextmanager
-    def _errors(
-        self, name: str, *, writing: bool = False, ours: Sequence[BaseException] | None = None
-    ) -> Iterator[None]:
-        """Turn what the system says into our errors, naming the object. `ours` are raised as they are."""
-        try:
-            yield
-        except OSError as error:
-            if ours:
-                raise ours[0] from None
-            raise self._error(name, error, writing=writing) from error
 
-    def _error(self, name: str, error: OSError, *, writing: bool) -> MillpondError:
-        if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError) and writing:
-            return Invalid(
-                "a folder cannot hold an object and others below its name", kind="object_name", name=repr(name),
-                where=self.where, hint="choose another name",
-            )  # fmt: skip
-        if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
-            return not_found(name, self.where)
-        if isinstance(error, PermissionError):
-            return Denied(
-                "the folder may not be used", kind="objects_denied", object=name, where=self.where,
-                hint="check its owner and its mode",
-            )  # fmt: skip
-        return Unavailable(
-            "the folder cannot be used", kind="objects_unavailable", object=name, where=self.where,
-            reason=error.strerror or str(error), hint="check the disk, then try again",
+def put_all(store: ObjectStore, objects: Sequence[tuple[str, bytes]]) -> None:
+    """Store whole objects under different names, below a folder with one sync for all names; durable when this returns.
+
+    Raises: as `ObjectStore.put`; then some of the objects may be visible.
+    """
+    if not isinstance(store, FolderObjects):
+        for name, data in objects:
+            store.put(name, data)
+        return
+    if not objects:
+        return
+    targets = [store.root / check_name(name) for name, _ in objects]
+    with _errors(store.where, objects[0][0], writing=True), disk_errors(store.root), ExitStack() as unfinished:
+        files = [unfinished.enter_context(unfinished_file(_ready(store.root, target))) for target in targets]
+        for file, (_, data) in zip(files, objects, strict=True):
+            file.write(data)
+            file.flush()
+            begin_writing(file.fileno())
+        for file in files:
+            os.fsync(file.fileno())
+        for file, target in zip(files, targets, strict=True):
+            Path(file.name).replace(target)
+        for folder in {target.parent for target in targets}:
+            sync(folder)
+
+
+def _ready(root: Path, target: Path) -> Path:
+    """The folder for partial files; the one of the target is made, too."""
+    partial = root / _PARTIAL
+    partial.mkdir(exist_ok=True)
+    _make_folder(target.parent, root)
+    return partial
+
+
+@contextmanager
+def _errors(
+    where: str, name: str, *, writing: bool = False, ours: Sequence[BaseException] | None = None
+) -> Iterator[None]:  # fmt: skip
+    """Turn what the system says into our errors, naming the object. `ours` are raised as they are."""
+    try:
+        yield
+    except OSError as error:
+        if ours:
+            raise ours[0] from None
+        raise _as_ours(where, name, error, writing=writing) from error
+
+
+def _as_ours(where: str, name: str, error: OSError, *, writing: bool) -> MillpondError:
+    if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError) and writing:
+        return Invalid(
+            "a folder cannot hold an object and others below its name", kind="object_name", name=repr(name),
+            where=where, hint="choose another name",
         )  # fmt: skip
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        return not_found(name, where)
+    if isinstance(error, PermissionError):
+        return Denied(
+            "the folder may not be used", kind="objects_denied", object=name, where=where,
+            hint="check its owner and its mode",
+        )  # fmt: skip
+    return Unavailable(
+        "the folder cannot be used", kind="objects_unavailable", object=name, where=where,
+        reason=error.strerror or str(error), hint="check the disk, then try again",
+    )  # fmt: skip
 
 
 def sweep_partial(objects: FolderObjects) -> int:

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from millpond.errors import Conflict, Invalid, NotFound
-from millpond.stores.objects import Level, ObjectInfo, ObjectStore
+from millpond.stores.objects import Level, ObjectInfo, ObjectStore, put_all
 
 __all__ = ("ObjectsContract", "ObjectsMachine")
 
@@ -126,6 +126,14 @@ class ObjectsContract(ABC):
         objects.delete(*(f"a/{number:03d}" for number in range(0, 40, 2)))
         assert [found.name for found in objects.list()] == [f"a/{number:03d}" for number in range(1, 30, 2)]
         objects.delete()
+
+    def test_several_are_put_at_once(self, objects: ObjectStore) -> None:
+        stored = {f"a/{number % 3}/{number:02}": bytes([number]) * number for number in range(20)}
+        objects.put("a/0/00", b"old")
+        put_all(objects, [])
+        put_all(objects, list(stored.items()))
+        assert {name: bytes(objects.get(name)) for name in stored} == stored
+        assert [info.name for info in objects.list()] == sorted(stored)
 
     def test_listings_of_several_pages_ascend(self, objects: ObjectStore) -> None:
         names = [f"many/{number:04d}" for number in range(1005)]

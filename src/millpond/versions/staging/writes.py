@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from millpond.errors import Conflict, Denied, MillpondError, NotFound
+from millpond.errors import Conflict, NotFound
 from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import get_commit
@@ -33,12 +33,11 @@ from millpond.versions.staging.reads import is_cleared
 from millpond.versions.staging.segments import find_presence, find_rows
 
 if TYPE_CHECKING:
-    from millpond.kernel.keys import Prefix
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = (
-    "Below", "Condition", "StagedEntry", "clear_prefix", "delete_paths", "delete_prefix", "entry_not_found",
-    "put_entries", "put_entry", "put_together", "set_metadata", "shown", "write_below",
+    "Below", "Condition", "clear_prefix", "delete_paths", "delete_prefix", "entry_not_found", "put_entries",
+    "put_entry", "set_metadata", "shown", "writable_branch", "write_below",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -133,7 +132,11 @@ def shown(
     return below.at(base).get(path)
 
 
-def _begin(site: Site, tx: ReadTransaction, branch: str, *, force: bool) -> BranchRecord:
+def writable_branch(site: Site, tx: ReadTransaction, branch: str, *, force: bool) -> BranchRecord:
+    """The record of a branch that takes writes.
+
+    Raises: `NotFound`; `Denied` for a protected branch, or a read-only repository without `force`.
+    """
     site.check_writable(tx, branch, "write to", force=force)
     return get_branch(tx, site.uid, branch)
 
@@ -152,7 +155,7 @@ def put_entry(
     below = Below(site, [entry.path])
 
     def change(tx: Transaction) -> None:
-        record = _begin(site, tx, branch, force=force)
+        record = writable_branch(site, tx, branch, force=force)
         if condition is not None:
             condition.check(entry.path, shown(site, tx, record, record.layers, below, entry.path))
         tx.put(STAGED[record.staging_token].pack(entry.path), value)
@@ -160,55 +163,6 @@ def put_entry(
             besides(tx)
 
     write_below(site, below, change)
-
-
-@dataclass(frozen=True, slots=True)
-class StagedEntry:
-    """An entry that is to be staged on a branch, without a condition: its path, and the value of its row."""
-
-    site: Site
-    branch: str
-    path: str
-    value: bytes
-    force: bool = False
-
-    @classmethod
-    def of(cls, site: Site, branch: str, entry: Entry, *, force: bool = False) -> StagedEntry:
-        """An entry that can be stored.
-
-        Raises: `Invalid` for one that cannot.
-        """
-        check_path(entry.path)
-        return cls(site, branch, entry.path, encode_entry(entry), force)
-
-
-def put_together(space: Space, staged: Sequence[StagedEntry]) -> list[MillpondError | None]:
-    """Stage entries of any repositories of a space by one write, every entry for itself.
-
-    The errors, in the order of the entries; None for success.
-
-    Raises: as `Space.write`; then none of them is staged.
-    """
-
-    def write(tx: Transaction) -> list[MillpondError | None]:
-        # Other threads run between two steps of LMDB, and the writer waits for its turn again: so there are few steps.
-        tokens: dict[tuple[str, str, bool], Prefix] = {}
-        outcomes: list[MillpondError | None] = []
-        rows: list[tuple[bytes, bytes]] = []
-        for one in staged:
-            place = (one.site.uid, one.branch, one.force)
-            try:
-                if place not in tokens:  # what admits one entry to a branch admits the next
-                    tokens[place] = STAGED[_begin(one.site, tx, one.branch, force=one.force).staging_token]
-            except (NotFound, Denied) as error:  # nothing of it was written
-                outcomes.append(error)
-            else:
-                rows.append((tokens[place].pack(one.path), one.value))
-                outcomes.append(None)
-        put_rows(tx, rows)
-        return outcomes
-
-    return space.write(write)
 
 
 def put_entries(site: Site, branch: str, batch: pa.RecordBatch, *, force: bool = False) -> None:
@@ -220,7 +174,7 @@ def put_entries(site: Site, branch: str, batch: pa.RecordBatch, *, force: bool =
     values = encode_rows(batch)
 
     def change(tx: Transaction) -> tuple[str, int]:
-        record = _begin(site, tx, branch, force=force)
+        record = writable_branch(site, tx, branch, force=force)
         put_rows(tx, list(zip(STAGED[record.staging_token].pack_texts(paths), values, strict=True)))
         return record.staging_token, values.count(TOMBSTONE)
 
@@ -235,7 +189,7 @@ def delete_paths(site: Site, branch: str, paths: Sequence[str], *, force: bool =
     below = Below(site, paths)
 
     def change(tx: Transaction) -> tuple[int, str, int]:
-        record = _begin(site, tx, branch, force=force)
+        record = writable_branch(site, tx, branch, force=force)
         return _delete(site, tx, record, below)
 
     present, token, tombstones = write_below(site, below, change)
@@ -302,7 +256,7 @@ def delete_prefix(site: Site, branch: str, prefix: str, *, fresh_token: str, for
     """
 
     def change(tx: Transaction) -> str:
-        record = _begin(site, tx, branch, force=force)
+        record = writable_branch(site, tx, branch, force=force)
         return clear_prefix(site, tx, branch, record, prefix, fresh_token).staging_token
 
     token = site.space.write(change)
@@ -337,7 +291,7 @@ def set_metadata(site: Site, branch: str, path: str, metadata: dict[str, str], *
     below = Below(site, [path])
 
     def change(tx: Transaction) -> Entry:
-        record = _begin(site, tx, branch, force=force)
+        record = writable_branch(site, tx, branch, force=force)
         found = shown(site, tx, record, record.layers, below, path)
         if found is None:
             raise entry_not_found(path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Response
 
-from millpond.errors import Invalid
+from millpond.errors import Invalid, NotFound
 from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.addresses import checked_address
 from millpond.server.lakefs.bodies import parse_body, takes
@@ -18,7 +19,8 @@ from millpond.server.lakefs.stats import stats_answer
 from millpond.server.lakefs.streaming import BodyStream, whole_body
 from millpond.versions.graph.names import check_branch
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
-from millpond.versions.staging.writes import StagedEntry
+from millpond.versions.objects.uploads import data_name
+from millpond.versions.staging.together import BODY_BYTES_MAX, StagedEntry, takes_bodies
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ("HANDLERS", "conditions")
 
+T = TypeVar("T")
 _BRANCH = "/repositories/{repository}/branches/{branch}"
 _OBJECTS = f"{_BRANCH}/objects"
 PATHS_MAX = 1_000
@@ -102,6 +105,13 @@ async def _upload(call: Call) -> Response:
     stream = BodyStream(call.request)
     whole = await stream.start()
     about = _about(headers)
+    if whole is not None and boundary is None and len(whole) <= BODY_BYTES_MAX and not any(wanted.values()):
+        body = whole
+        with wording(_UPLOAD_WORDS):
+            check_branch(call.names["branch"])
+            staged = await _with_site(call, lambda site: _stage_body(call, site, path, body, about, force=force))
+        if staged is not None:
+            return staged
 
     def put() -> Response:
         chunks: Iterator[bytes] = stream.chunks() if whole is None else iter([whole])
@@ -121,6 +131,46 @@ async def _upload(call: Call) -> Response:
     return await call.in_thread(put)
 
 
+async def _stage_body(
+    call: Call, site: Site, path: str, body: bytes, about: _UploadedEntry, *, force: bool
+) -> Response | None:  # fmt: skip
+    """Store a small body and its entry together with those of other requests; None where that is not possible."""
+    if not takes_bodies(site):
+        return None
+    name = data_name(site.clock.now_ms(), site.clock.random_id())
+    checksum = hashlib.md5(body, usedforsecurity=False).hexdigest()
+    entry = Entry(path, name, len(body), site.seconds(), checksum, about.content_type, about.metadata)
+    await _together(call, StagedEntry.of(site, call.names["branch"], entry, force=force, body=body))
+    return stats_answer(site, entry)
+
+
+async def _together(call: Call, staged: StagedEntry) -> None:
+    together: StagedTogether = call.request.app.state.staged_together
+    await together.stage(staged)
+
+
+async def _with_site(call: Call, write: Callable[[Site], Awaitable[T]]) -> T:
+    """Write to the repository as it was last looked up; when it is another one by now, to that.
+
+    The write finds that out before it stores anything, so that nothing is looked up twice.
+
+    Raises: `NotFound`; what `write` raises.
+    """
+    repositories, name = call.node.pond.repositories, call.names["repository"]
+    known = repositories.remembered(name)
+    if known is not None:
+        try:
+            return await write(known.site)
+        except NotFound as error:
+            if error.kind != "repository_not_found":
+                raise
+    try:
+        found = repositories.get(name, wait=False)
+    except WouldBlock:
+        found = await call.in_thread(repositories.get, name)
+    return await write(found.site)
+
+
 def _about(headers: Mapping[str, str]) -> _UploadedEntry:
     """The media type and the user metadata in the headers of an upload.
 
@@ -137,7 +187,10 @@ async def _stage(call: Call) -> Response:
     """An entry whose bytes are there already: below the namespace, or elsewhere."""
     call.body = await whole_body(call.request)
     path, wanted = call.query.needed("path"), call.json(_ObjectStageCreation)
-    site = await _site(call)
+    return await _with_site(call, lambda site: _stage_entry(call, site, path, wanted))
+
+
+async def _stage_entry(call: Call, site: Site, path: str, wanted: _ObjectStageCreation) -> Response:
     address = checked_address(site, call.node.settings.versions_sources, wanted.physical_address)
     entry = Entry(
         path, address, _size(wanted.size_bytes), site.seconds() if wanted.mtime is None else wanted.mtime,
@@ -147,23 +200,9 @@ async def _stage(call: Call) -> Response:
     met: Any = conditions(call.request.headers)
     if any(met.values()):
         await call.in_thread(call.branch.staging.link, entry, force=force, **met)
-        return stats_answer(site, entry)
-    staged = StagedEntry.of(site, call.names["branch"], entry, force=force)
-    together: StagedTogether = call.request.app.state.staged_together
-    await together.stage(staged)
+    else:
+        await _together(call, StagedEntry.of(site, call.names["branch"], entry, force=force))
     return stats_answer(site, entry)
-
-
-async def _site(call: Call) -> Site:
-    """The site of the repository; it is looked up where nothing waits, when that will do.
-
-    Raises: `NotFound`.
-    """
-    repositories, name = call.node.pond.repositories, call.names["repository"]
-    try:
-        return repositories.get(name, wait=False).site
-    except WouldBlock:
-        return (await call.in_thread(repositories.get, name)).site
 
 
 def _size(size: int) -> int:
