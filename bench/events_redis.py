@@ -1,7 +1,8 @@
 """Streams of events in Redis, beside what Redis does by itself: a real server, the same payloads, the same client.
 
 * Append: batches of 100 events in turn over job sets, ids, days, positions and the registry included; and batches of
-  one event. Beside it bare `XADD`, pipelined, an entry an event, which knows no redelivery.
+  one event, 500 in a call. Beside it bare `XADD`, pipelined, an entry an event, which knows no redelivery. Then one
+  event in a call, by one thread; beside it one `XADD` in a round trip.
 * Memory: one raw entry an event, then our raw days, then the same days compressed; and 14 days of one event.
 * Read: the compressed history of a job set, decoded; beside it `XREAD` of raw entries, which are not decoded.
 * Resume: the page after a random id of a compressed day.
@@ -9,6 +10,7 @@
 
     python bench/events_redis.py            1 M events
     python bench/events_redis.py --quick    a tenth of it
+    python bench/events_redis.py --only append,read
 """
 
 from __future__ import annotations
@@ -118,7 +120,31 @@ def append(client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) ->
             client.flushall()
             contest.run("XADD, pipelined", partial(bare, client, some, size))
         contests.append(contest)
-    return contests
+    return [*contests, append_singly(client, events[: len(events) // 50], quick)]
+
+
+def append_singly(client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) -> Contest:
+    """One event in a call, and one entry in a round trip."""
+    contest = Contest("append, one event a call", len(events))
+    streams = [StreamName("etl", f"job-set-{number}") for number in range(JOB_SETS)]
+
+    def ours_singly(store: RedisStore) -> None:
+        for number, (kind, payload) in enumerate(events):
+            event = NewEvent(NOON, payload, kind)
+            store.append([EventBatch(streams[number % JOB_SETS], [event], "kafka:jobs/0", [number])])
+
+    def bare_singly() -> None:
+        for number, (_, payload) in enumerate(events):
+            client.xadd(f"bare:{number % JOB_SETS}", {"message": payload})
+
+    for _ in rounds(quick):
+        client.flushall()
+        store = opened(client, "p")
+        contest.run("Millpond", partial(ours_singly, store))
+        store.close()
+        client.flushall()
+        contest.run("XADD, a round trip each", bare_singly)
+    return contest
 
 
 def memory(client: redis.Redis, events: list[tuple[str, bytes]]) -> None:
@@ -252,15 +278,23 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--quick", action="store_true", help="a tenth of the events")
     arguments.add_argument("--job-sets", type=int, default=0, help="job sets of the registry")
+    arguments.add_argument("--only", default="append,read,memory,days,registry", help="parts, by commas")
     given = arguments.parse_args()
+    parts = given.only.split(",")
     events = payloads(100_000 if given.quick else 1_000_000)
     print(f"{len(events):,} events of {statistics.mean(len(payload) for _, payload in events[:10_000]):.0f} bytes\n")
     with server() as client:
-        contests = append(client, events[:100_000] if given.quick else events[:500_000], given.quick)
-        contests += read(client, events, given.quick)
-        memory(client, events)
-        small_days(client, events)
-        registry(client, given.job_sets or (20_000 if given.quick else 200_000))
+        contests = []
+        if "append" in parts:
+            contests += append(client, events[:100_000] if given.quick else events[:500_000], given.quick)
+        if "read" in parts:
+            contests += read(client, events, given.quick)
+        if "memory" in parts:
+            memory(client, events)
+        if "days" in parts:
+            small_days(client, events)
+        if "registry" in parts:
+            registry(client, given.job_sets or (20_000 if given.quick else 200_000))
         print()
         print_table(contests)
 

@@ -41,21 +41,30 @@ def joined(batches: Iterable[tuple[int, EventBatch]]) -> list[Joined]:
     """Neighbouring batches of one stream, with their places among all, as few batches of bounded size."""
     runs: list[list[tuple[int, EventBatch]]] = []
     size = events = 0
+    before: EventBatch | None = None
     for place, batch in batches:
-        size += sum(len(event.payload) for event in batch.events)
-        events += len(batch.events)
-        if not runs or size > JOINED_BYTES or events > JOINED_EVENTS or not _follows(runs[-1][-1][1], batch):
-            runs.append([])
-            size, events = sum(len(event.payload) for event in batch.events), len(batch.events)
-        runs[-1].append((place, batch))
+        few, more = len(batch.events), _bytes_of(batch)
+        size, events = size + more, events + few
+        if before is not None and size <= JOINED_BYTES and events <= JOINED_EVENTS and _follows(before, batch):
+            runs[-1].append((place, batch))
+        else:
+            runs.append([(place, batch)])
+            size, events = more, few
+        before = batch
     return [_join(run) for run in runs]
+
+
+def _bytes_of(batch: EventBatch) -> int:
+    return len(batch.events[0][1]) if len(batch.events) == 1 else sum(len(event[1]) for event in batch.events)
 
 
 def _follows(before: EventBatch, batch: EventBatch) -> bool:
     """True when two batches together are stored as they would be one by one."""
     if before.source != batch.source or not before.events or not batch.events:
         return False
-    return not batch.source or batch.positions[0] > before.positions[-1]
+    if len(before.positions) != len(before.events) or len(batch.positions) != len(batch.events):
+        return not (batch.source or batch.positions or before.positions)
+    return batch.positions[0] > before.positions[-1]
 
 
 def _join(run: Sequence[tuple[int, EventBatch]]) -> Joined:
