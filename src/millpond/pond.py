@@ -66,6 +66,7 @@ REPORTS = "MILLPOND_EVENTS_REPORTS"
 """The environment variable that turns reports of work `off`."""
 _OWN_BYTES_PER_SECOND = 1 << 20
 """The compressed bytes of own events that a process writes in a second at most, beside its work."""
+_SETTINGS = ("MILLPOND_CONFIG", "MILLPOND_EVENTS_COMPRESS_AFTER", "MILLPOND_EVENTS_RETENTION")
 POND_FORMAT = 3
 """The folders of a pond and the rows of its space: it is read before any of them."""
 _OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its sources into a new pond"
@@ -185,12 +186,15 @@ class Pond:
         """The ages at which this process compresses and drops events about the pond's own work; None: a node does."""
         if self._serving.serving or self._serving.served():
             return None
+        if not any(name in os.environ for name in _SETTINGS) and not Path("millpond.toml").exists():
+            # To import the settings takes more of a processor than all reports of a load.
+            return MaintenanceRules(bytes_per_second=_OWN_BYTES_PER_SECOND)
         from millpond.settings import load_settings
 
         settings = load_settings()
         return MaintenanceRules(
             compress_after_ms=settings.events_compress_after, retention_ms=settings.events_retention,
-            bytes_per_second=min(settings.events_bytes_per_second or _OWN_BYTES_PER_SECOND, _OWN_BYTES_PER_SECOND),
+            bytes_per_second=_OWN_BYTES_PER_SECOND,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
