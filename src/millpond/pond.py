@@ -22,12 +22,11 @@ import pyarrow as pa
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
-from millpond.events.embedded.check import check_streams
 from millpond.events.events import Events
 from millpond.events.maintenance import MaintenanceRules
 from millpond.events.open_jobs import OpenJobs
 from millpond.events.own_maintenance import OwnMaintenance
-from millpond.events.place import open_streams
+from millpond.events.place import check_place, open_streams
 from millpond.events.protocol import StreamRules
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.events.reports import Reporter
@@ -356,7 +355,8 @@ class Pond:
         """
         from millpond.maps.verify import verify_maps
 
-        return verify_maps(self.loads, self.maps(), self.folder, full=full, going=going) + check_streams(self.space)
+        maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
+        return maps + check_place(self.space, self.events.store)
 
 
 def _one_of(options: Any, value: Any, name: str) -> Any:

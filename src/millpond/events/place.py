@@ -14,6 +14,8 @@ import os
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid
+from millpond.events.check import check_store
+from millpond.events.embedded.check import check_streams
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.keyspaces import HEAD, PLACE
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
     from millpond.events.protocol import StreamRules, StreamStore
     from millpond.events.redis.store import RedisStore
     from millpond.kernel.space import ReadTransaction, Space
+    from millpond.kernel.verify import Report
 
-__all__ = ("PASSWORD", "open_redis", "open_streams")
+__all__ = ("PASSWORD", "check_place", "open_redis", "open_streams")
 
 PASSWORD = "MILLPOND_REDIS_PASSWORD"
 """The environment variable with the password of Redis."""
@@ -46,6 +49,12 @@ def open_streams(space: Space, clock: Clock, given: str = "", rules: StreamRules
             hint="leave events_store out, or make a new pond for Redis",
         )  # fmt: skip
     return _redis_store(space, clock, given, row, rules)
+
+
+def check_place(space: Space, store: StreamStore) -> Report:
+    """Check the streams in the space of a pond, and those in its store where that is elsewhere."""
+    here = check_streams(space)
+    return here if isinstance(store, EmbeddedStore) else here + check_store(store)
 
 
 def _has_streams(tx: ReadTransaction) -> bool:

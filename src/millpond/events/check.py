@@ -1,0 +1,95 @@
+"""Checking streams through their protocol, wherever they live: what can be read is what the index says.
+
+Every batch is read, so its header and its checksum are looked at. Streams may be appended to, compressed and dropped
+meanwhile: a stream in which something is wrong is looked at again while its index is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from millpond.events.days import DAY_MAX, format_day
+from millpond.events.index import State
+from millpond.events.protocol import Work
+from millpond.kernel.verify import Report, attempt, checked, problem
+
+if TYPE_CHECKING:
+    from millpond.events.index import Day, StreamIndex
+    from millpond.events.names import StreamName
+    from millpond.events.protocol import StreamStore
+
+__all__ = ("check_store",)
+
+_REMEDY = "restore the streams from a copy of their server"
+_LOOKS = 5
+_PAGE = 500
+
+
+def check_store(store: StreamStore) -> Report:
+    """Check every stream of a store, and its registry of work."""
+    report = Report()
+    after: StreamName | None = None
+    while page := store.streams(None, after, limit=_PAGE):
+        for stream in page:
+            report += attempt("stream", str(stream), lambda stream=stream: _check(store, stream), _REMEDY)  # type: ignore[misc]
+        after = page[-1]
+    for work in (Work.COMPRESS, Work.EXPIRE):
+        report += attempt("registry", work.value, lambda work=work: _check_registry(store, work), _REMEDY)  # type: ignore[misc]
+    return report
+
+
+def _check(store: StreamStore, stream: StreamName) -> Iterator[Report]:
+    for look in range(_LOOKS):
+        index = store.index(stream)
+        faults = [] if index is None else list(_faults(store, index))
+        if not faults or (look and store.index(stream) == index):
+            break
+    yield checked("stream")
+    for fault in faults:
+        yield problem("stream", str(stream), fault, _REMEDY, counted=False)
+
+
+def _faults(store: StreamStore, index: StreamIndex) -> Iterator[str]:
+    """Compare the events with the days, page by page."""
+    days = iter([day for day, state in index.days() if state is not State.EXPIRED])
+    day: Day | None = next(days, None)
+    after, count, more = index.dropped_id, 0, day is not None
+    while more:
+        page = store.read(index.stream, after)
+        for event in page.events:
+            if event.number > index.last_id:
+                break
+            if day is None or not day.first_id <= event.number <= day.last_id:
+                yield f"the event {event.id} is in no day"
+                return
+            count += 1
+            if event.number == day.last_id:
+                if count != day.count:
+                    yield f"the day {day} has {count} events, not {day.count}"
+                day, count = next(days, None), 0
+        after, more = page.after, page.more and page.after < index.last_id
+    if day is not None:
+        yield f"the day {day} lacks events"
+
+
+def _check_registry(store: StreamStore, work: Work) -> Iterator[Report]:
+    """Each entry is of a stream that has such work, on that day."""
+    after = None
+    while page := store.due(work, DAY_MAX, after, limit=_PAGE):
+        for due in page:
+            index = store.index(due.stream)
+            if index is None or due.day != _oldest(index, work):
+                again = store.due(work, DAY_MAX, after, limit=_PAGE)
+                if due in again and store.index(due.stream) == index:
+                    found = f"{due.stream} has no such work on {format_day(due.day)}"
+                    yield problem("registry", work.value, found, _REMEDY)
+                    continue
+            yield checked("registry")
+        after = page[-1]
+
+
+def _oldest(index: StreamIndex, work: Work) -> int | None:
+    raw = (State.OPEN, State.CLOSED)
+    days = [day.day for day, state in index.days() if work is Work.EXPIRE or state in raw]
+    return days[0] if days else None
