@@ -4,7 +4,8 @@
   merging was held, and only merging is timed. *As they come*: from the first byte until all is merged. *In this
   process*: the same parts committed and merged one after another by a pond in a folder, without any network;
 * **small loads**: four writers send parts of a thousand rows to one node, each a load of its own, into one map.
-  *Entered*: until the last is acknowledged. *Merged*: until all can be read. With the processor time of a load;
+  *Entered*: until the last is acknowledged. *Merged*: until all can be read. With the processor time of a load. Beside
+  it the same bytes sent by the same four threads to a bare route (`_bare.py`), which stores and syncs them;
 * **uploads**: parts sent to a node, which checks every byte and has them on disk when it answers, and the same bytes
   PUT to an nginx, which does neither; and PUT to that nginx, then summed and synced by who sent them, each file as soon
   as it is there;
@@ -19,6 +20,8 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -123,6 +126,26 @@ def _merged(pond: Any, sealed: list[PartFile]) -> float:
 
 
 # -- small loads --------------------------------------------------------------------------------------
+
+
+def bench_bare(folder: Path, loads: int, quick: bool) -> list[str]:
+    """The bytes of small loads, stored by a bare route of the same server."""
+    found = []
+    with millpond.open(folder / "pond") as pond:
+        bodies = [b"".join(PartStream(Path(part.folder)).chunks()) for part in _sealed_into(pond, loads, 0)]
+    for number in rounds(quick):
+        port = free_port()
+        command = [sys.executable, str(Path(__file__).with_name("_bare.py")), str(folder / f"bare{number}"), str(port)]
+        with subprocess.Popen(command) as process:
+            pool = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=WRITERS)
+            pool.request("PUT", "/first", body=b"", retries=urllib3.Retry(60, backoff_factor=0.05, backoff_max=0.1))
+            began, used = time.perf_counter(), _processor_seconds(process.pid)
+            with ThreadPoolExecutor(WRITERS) as threads:
+                list(threads.map(lambda item: pool.request("PUT", f"/{item[0]}", body=item[1]), enumerate(bodies)))  # noqa: B023
+            found.append((loads / (time.perf_counter() - began), _processor_seconds(process.pid) - used))
+            process.terminate()
+    rate, used = (float(np.median(column)) for column in zip(*found, strict=True))
+    return ["the bare route", f"{rate:.0f}/s", "", f"{1000 * used / loads:.1f} ms", ""]
 
 
 def bench_small(folder: Path, loads: int, quick: bool) -> list[str]:
@@ -293,8 +316,11 @@ def main() -> None:
             ways = ("a backlog", "as they come", "in this process")
             table(["maps", "parts × rows", *(f"{way}, {of}/s" for way in ways for of in ("parts", "rows"))], lines)
         if arguments.only in (None, "small"):
-            line = bench_small(root / "small", 400 // (4 if arguments.quick else 1), arguments.quick)
-            table(["loads × rows", "entered", "merged", "the node's processor", "the writers'"], [line])
+            lines = [
+                bench(root / bench.__name__, 400 // (4 if arguments.quick else 1), arguments.quick)
+                for bench in (bench_small, bench_bare)
+            ]
+            table(["loads × rows", "entered", "merged", "the node's processor", "the writers'"], lines)
         if arguments.only in (None, "uploads"):
             sizes = ((1_000_000, 16), (20_000, 200))
             fewer = 4 if arguments.quick else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -217,11 +218,23 @@ def test_the_audit_log_is_bounded(tmp_path: Path) -> None:
     assert len(files) == 3
     assert all(file.stat().st_size <= 1024 for file in files)
     assert lines(tmp_path)[-1]["path"] == "/v1/maps/199"
-    assert [line["path"] for line in lines(tmp_path)] == sorted(
-        (str(line["path"]) for line in lines(tmp_path)), key=lambda path: int(path.rpartition("/")[2])
-    )
+    numbers = [int(str(line["path"]).rpartition("/")[2]) for line in lines(tmp_path)]
+    assert numbers == [*range(numbers[0], 200)], "none is lost between two files"
     AuditLog(tmp_path / "none", load_settings(audit_log="off"), clock).write("boss", "POST", "/", 200)
     assert not (tmp_path / "none").exists()
+
+
+def test_an_audit_log_that_is_no_file_has_no_older_files(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    log = AuditLog(tmp_path, load_settings(audit_log=str(pipe), audit_bytes_max="1KiB"), ManualClock())
+    for number in range(50):
+        log.write("boss", "POST", f"/v1/maps/{number}", 200)
+    log.close()
+    assert list(tmp_path.iterdir()) == [pipe]
+    assert os.read(reading, 1 << 16).count(b"\n") == 50
+    os.close(reading)
 
 
 def test_a_log_that_cannot_be_written_fails_nothing(node: Served) -> None:

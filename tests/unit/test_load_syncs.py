@@ -13,7 +13,7 @@ from millpond.errors import Corrupt
 from millpond.kernel.steps import listening
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts import part as parts_module
-from millpond.maps.parts.accepted import AcceptedParts
+from millpond.maps.parts.accepted import MANIFEST_BYTES_MAX, AcceptedParts
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
@@ -99,6 +99,19 @@ def test_a_part_is_summed_again_when_somebody_wrote_to_it(sealed: Path) -> None:
     for _ in range(2):
         with pytest.raises(Corrupt, match="damaged"):
             accepted.verify(moved, definition)
+
+
+def test_the_manifest_of_a_known_part_is_parsed_once(sealed: Path) -> None:
+    accepted, definition = AcceptedParts(), definition_of(sealed)
+    first = accepted.verify(sealed, definition)
+    assert accepted.verify(sealed, definition) is first
+    writer = PartWriter(definition, sealed.parent / "long", source="x" * MANIFEST_BYTES_MAX)
+    writer.write(canonical_of(definition, [(("b",), 1)]))
+    long = Path(writer.finish()[0].folder)
+    assert accepted.verify(long, definition) is not accepted.verify(long, definition), "long ones are not retained"
+    os.utime(sealed / "manifest.json", ns=(1, 1))
+    assert accepted.verify(sealed, definition) is not first
+    assert accepted.verify(sealed, definition) == first
 
 
 def test_a_part_without_a_file_is_never_taken_for_summed(sealed: Path) -> None:

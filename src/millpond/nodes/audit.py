@@ -15,7 +15,10 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import os
+import stat
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -31,10 +34,31 @@ _LOG = logging.getLogger("millpond.server")
 
 
 class _Rotating(RotatingFileHandler):
-    """The file of the log. It is opened with the first line; errors go to the node's own log."""
+    """The file of the log, opened with the first line, and its older files.
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        _LOG.error("the audit log %s cannot be written to", self.baseFilename, exc_info=True)
+    Lines go around logging's records: to make one takes longer than to write the line, while every other request waits.
+    """
+
+    def append(self, line: str) -> None:
+        """Write a line; errors go to the node's own log."""
+        self.acquire()
+        try:
+            stream = self.stream or self._opened()
+            status = os.fstat(stream.fileno())
+            # What is no file, such as a terminal, has no size, and no older files.
+            if self.maxBytes and stat.S_ISREG(status.st_mode) and status.st_size + len(line) + 1 >= self.maxBytes:
+                self.doRollover()
+                stream = self._opened()
+            stream.write(line + "\n")
+            stream.flush()
+        except Exception:
+            _LOG.exception("the audit log %s cannot be written to", self.baseFilename)
+        finally:
+            self.release()
+
+    def _opened(self) -> TextIOWrapper:
+        self.stream = stream = self._open()
+        return stream
 
 
 class AuditLog:
@@ -57,8 +81,7 @@ class AuditLog:
             return
         row = {"at": _in_iso(self._clock.now_ms()), "token": token, "method": method, "path": path,
                "status": status, **values}  # fmt: skip
-        text = to_json(row).decode()
-        self._file.handle(logging.LogRecord("millpond.audit", logging.INFO, "", 0, text, None, None))
+        self._file.append(to_json(row).decode())
 
     def write_command(self, command: str, **values: Any) -> None:
         """Write one line about a command that changed the folder of the node on its machine."""

@@ -4,6 +4,9 @@ A part is validated where it comes in, and what lies in a folder is validated be
 did so before and nobody wrote to the files since. A part that this process sealed is accepted by that: what its writer
 wrote need not be read again to know it. Every other part is read, also one that a task wrote on a disk that is shared.
 
+The manifests of the last ones are retained as well, when they are short: to parse the manifest of a small part again at
+every step takes as long as to check its rows.
+
 Invariant: a stamp is taken before the files are read, so a file that changes meanwhile does not match it.
 """
 
@@ -13,7 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest, verify_part
@@ -22,9 +25,23 @@ from millpond.maps.parts.validate import validate_part
 __all__ = ("AcceptedParts",)
 
 PARTS_MAX = 10_000
+MANIFESTS_MAX = 1_000
+"""Twice as many as are merged together."""
+MANIFEST_BYTES_MAX = 8 << 10
+"""The largest file whose manifest is retained."""
 _FILES = ("manifest.json", "data.mdb", "touched.arrow")
 
-_Stamp: TypeAlias = "tuple[tuple[int, int, int, int], ...]"
+
+class _File(NamedTuple):
+    """A file as the system knows it."""
+
+    device: int
+    inode: int
+    size: int
+    changed_ns: int
+
+
+_Stamp: TypeAlias = tuple[_File, ...]
 
 
 class AcceptedParts:
@@ -32,6 +49,7 @@ class AcceptedParts:
 
     def __init__(self) -> None:
         self._stamps: OrderedDict[str, _Stamp] = OrderedDict()
+        self._manifests: OrderedDict[_Stamp, PartManifest] = OrderedDict()
         self._lock = threading.Lock()
 
     def verify(self, folder: Path, definition: MapDefinition) -> PartManifest:
@@ -41,12 +59,14 @@ class AcceptedParts:
         """
         stamp = _stamp(folder)
         if stamp is not None:
-            manifest = read_manifest(folder)
+            with self._lock:
+                known = self._manifests.get(stamp)
+            manifest = known or read_manifest(folder)
             if self._is_known(manifest, stamp, definition):
                 return manifest
         manifest = verify_part(folder)
         validate_part(folder, manifest, definition)
-        self._remember(manifest.id, stamp)
+        self._remember(manifest, stamp)
         return manifest
 
     def accept(self, folder: Path, manifest: PartManifest, definition: MapDefinition) -> None:
@@ -56,12 +76,12 @@ class AcceptedParts:
         """
         stamp = _stamp(folder)
         validate_part(folder, manifest, definition)
-        self._remember(manifest.id, stamp)
+        self._remember(manifest, stamp)
 
     def note_sealed(self, parts: Iterable[PartFile]) -> None:
         """Accept parts that this process sealed a moment ago."""
         for part in parts:
-            self._remember(part.manifest.id, _stamp(Path(part.folder)))
+            self._remember(part.manifest, _stamp(Path(part.folder)))
 
     def _is_known(self, manifest: PartManifest, stamp: _Stamp, definition: MapDefinition) -> bool:
         """True for the same files, of the same map: other rows may be sound for another one."""
@@ -69,14 +89,17 @@ class AcceptedParts:
             same = self._stamps.get(manifest.id) == stamp
         return same and (manifest.map, manifest.incarnation) == (definition.name, definition.incarnation)
 
-    def _remember(self, part: str, stamp: _Stamp | None) -> None:
+    def _remember(self, manifest: PartManifest, stamp: _Stamp | None) -> None:
         if stamp is None:
             return
         with self._lock:
-            self._stamps[part] = stamp
-            self._stamps.move_to_end(part)
-            while len(self._stamps) > PARTS_MAX:
-                self._stamps.popitem(last=False)
+            self._stamps[manifest.id] = stamp
+            self._stamps.move_to_end(manifest.id)
+            if stamp[0].size <= MANIFEST_BYTES_MAX:
+                self._manifests[stamp] = manifest
+            for known, most in ((self._stamps, PARTS_MAX), (self._manifests, MANIFESTS_MAX)):
+                while len(known) > most:
+                    known.popitem(last=False)
 
 
 def _stamp(folder: Path) -> _Stamp | None:
@@ -85,4 +108,4 @@ def _stamp(folder: Path) -> _Stamp | None:
         found = [(folder / name).stat() for name in _FILES]
     except OSError:
         return None
-    return tuple((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) for status in found)
+    return tuple(_File(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) for status in found)
