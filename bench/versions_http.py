@@ -1,8 +1,9 @@
 """Versions over HTTP: one call at a time by 1, 4 and 16 clients, as clients of lakeFS make them.
 
 Clients are processes with one kept connection each; they share the machine with the server. Writes are synced before
-they are answered. Beside it a route of the same server that does nothing (`healthcheck`), and what lakeFS 1.84 answered
-on such a machine: as it is installed, and with its batching of reads turned off.
+they are answered. Beside it a route of the same server that does nothing (`healthcheck`), a bare commit of LMDB on
+the same disk, and what lakeFS 1.84 answered on such a machine: as it is installed, and with its batching of reads
+turned off.
 
     python bench/versions_http.py            2,000 calls a figure
     python bench/versions_http.py --quick    200
@@ -18,6 +19,7 @@ import json
 import multiprocessing
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import lmdb
 import psutil
 
 import millpond
@@ -38,6 +41,7 @@ from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_access_key, draw_token
 
 CLIENTS = (1, 4, 16)
+NOTHING = "a route that does nothing"
 Calls = Callable[["Connection", int], int]
 
 
@@ -113,7 +117,7 @@ def tasks(repository: str) -> list[Task]:
         return lambda connection, number: connection.ask("GET", of.format(path=path(number), number=number))[0]
 
     return [
-        Task("a route that does nothing", get("/healthcheck"), ("11.3 k / 16.3 k / 16.3 k", "12.7 k / – / –")),
+        Task(NOTHING, get("/healthcheck"), ("11.3 k / 16.3 k / 16.3 k", "12.7 k / – / –")),
         Task("stage an entry", stage, ("127 / 459 / 2,099", "2,413 / – / 2,900"), "≥ 1,500 / – / ≥ 3,000"),
         Task("stat, staged", get(base + "/refs/main/objects/stat?path={path}"),
              ("242 / 955 / 3,465", "4,065 / – / 3,700"), "≥ 2,000 / – / ≥ 4,000"),
@@ -232,6 +236,18 @@ def serve(folder: Path, **settings: Any) -> Iterator[tuple[int, tuple[str, str],
         process.wait()
 
 
+def bare_commit(folder: Path) -> float:
+    """The seconds of a commit of one row by LMDB, synced, on the same disk."""
+    with lmdb.open(str(folder), map_size=1 << 28) as environment:
+        seconds = []
+        for number in range(500):
+            began = time.perf_counter()
+            with environment.begin(write=True) as tx:
+                tx.put(f"stage/{number % 97:02d}/{number:07d}".encode(), b"x" * 100)
+            seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
 def measure(calls: int, **settings: Any) -> None:
     """One table."""
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder) / "pond", **settings) as (port, pair, process):
@@ -260,6 +276,8 @@ def measure(calls: int, **settings: Any) -> None:
                 *task.theirs, task.wanted,
             ]  # fmt: skip
             print(f"| {' | '.join(cells)} |")
+            if task.name == NOTHING:  # beside the writes, for a disk is busy at one time and idle at another
+                commit, call = bare_commit(Path(folder) / "bare"), 1 / rates[0]
         said = []
         for number, clients in enumerate(CLIENTS, 1):
             rate, outcomes = race(port, pair, f"bench-{number}", clients, 4.0 if calls > 500 else 1.0)
@@ -267,6 +285,8 @@ def measure(calls: int, **settings: Any) -> None:
             print(f"put and commit, {clients} clients: {dict(outcomes)}", file=sys.stderr)
         theirs = "34 / 37 / 42, up to 41 % answer 500 | –"
         print(f"| put and commit on one branch | {' / '.join(said)} | | {theirs} | rising, no 5xx |")
+        print(f"\na bare commit of LMDB, synced: {1e3 * commit:.2f} ms. With a call that does nothing, one client can")
+        print(f"stage {1 / (commit + call):,.0f} entries a second at most")
         print(f"\nmemory of the server at the end: {process.memory_info().rss / (1 << 20):,.0f} MiB")
 
 

@@ -59,14 +59,14 @@ class S3Server:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[S3Server]:
-    """Start a server, wait until it answers, and end it with the block."""
+def running(folder: Path, *, authorization: str = "aws-v4") -> Iterator[S3Server]:
+    """Start a server, wait until it answers, and end it with the block; with `none` it checks no signature."""
     assert any(JARS.glob("s3proxy-*.jar")), "the S3 server is missing: run `tools/setup s3`"
     port = free_port()
     buckets, settings, log = folder / "buckets", folder / "s3proxy.properties", folder / "s3proxy.log"
     buckets.mkdir(parents=True)
     settings.write_text(
-        f"s3proxy.endpoint=http://127.0.0.1:{port}\ns3proxy.authorization=aws-v4\ns3proxy.identity={KEY}\n"
+        f"s3proxy.endpoint=http://127.0.0.1:{port}\ns3proxy.authorization={authorization}\ns3proxy.identity={KEY}\n"
         f"s3proxy.credential={SECRET}\njclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={buckets}\n"
     )
     command = [

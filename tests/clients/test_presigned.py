@@ -273,6 +273,52 @@ def test_imports_through_the_wrapper(site: Site, repository: lakefs.Repository) 
         job.cancel()
 
 
+ODD = (
+    "/lead//double/", "//", "a/./b", "a/../b", "..", ".", "a//b", "a/b/", "%41", "a?b=c&d#e+f g", "é", "e\u0301",
+    "日本/🦀", "\x01", "a\nb", "~[]{}\\", '"', "-", " lead and tail ",
+)  # fmt: skip
+
+
+def test_paths_of_any_form_are_put_listed_compared_and_read(site: Site, repository: lakefs.Repository) -> None:
+    base = f"/repositories/{repository.id}"
+    for path in ODD:
+        where = f"{base}/branches/main/objects?path={quote(path, safe='')}"
+        assert site.server.call("POST", where, path.encode()).json()["path"] == path
+    listed = site.server.call("GET", f"{base}/refs/main/objects/ls?amount=100").json()["results"]
+    assert [found["path"] for found in listed] == sorted(ODD, key=str.encode)
+    below = site.server.call("GET", f"{base}/refs/main/objects/ls?prefix=%2F&delimiter=%2F").json()["results"]
+    assert [found["path"] for found in below] == ["//", "/lead/"]
+    differences = site.server.call("GET", f"{base}/branches/main/diff?amount=100").json()["results"]
+    assert [(found["path"], found["type"]) for found in differences] == [
+        (path, "added") for path in sorted(ODD, key=str.encode)
+    ]
+    repository.branch("main").commit("odd")
+    for path in ODD:
+        where = f"{base}/refs/main@/objects?path={quote(path, safe='')}"
+        assert site.server.call("GET", where).body == path.encode()
+        signed = site.server.call("GET", f"{where}&presign=true")
+        assert call(site, "GET", signed.headers["location"]).body == path.encode()
+
+
+def test_names_of_any_form_are_imported_or_named(site: Site, repository: lakefs.Repository) -> None:
+    tag = repository.id
+    names = sorted(("%41", "a?b=c&d#e+f g", "é", "e\u0301", "日本/🦀", "~[]{}", "x y"), key=str.encode)
+    for name in names:
+        (site.folder / tag / name).parent.mkdir(parents=True, exist_ok=True)
+        (site.folder / tag / name).write_bytes(b"five!")
+    branch = repository.branch("main")
+    status = branch.import_data("odd").prefix(f"{site.sources}{tag}/", "in//").run(time_step())
+    assert (status.completed, status.ingested_objects) == (True, len(names))
+    assert [found.path for found in branch.objects()] == [f"in//{name}" for name in names]
+    for name in names:
+        assert branch.object(f"in//{name}").reader(mode="rb", pre_sign=False).read() == b"five!"
+    where = f"/repositories/{tag}/branches/main/import"
+    for name in ("x y/", "/x y", "a//b", "./x y", "a/../x y"):
+        wanted = {"type": "object", "path": f"{site.sources}{tag}/{name}", "destination": "one"}
+        answer = site.server.call("POST", where, {"paths": [wanted], "commit": {"message": "i"}})
+        assert answer.status in (400, 404), (name, answer.status, answer.body)
+
+
 def time_step() -> Any:
     from datetime import timedelta
 

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +31,7 @@ from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.site import ProtectedBranches
 from millpond.versions.staging import bulk
+from tests.s3_server import running
 
 NOW = 1_600_000_000_000
 
@@ -104,6 +106,19 @@ def test_an_address_stays_in_its_place(tmp_path: Path) -> None:
         assert kind_of(lambda wrong=wrong: split_address(wrong)) == "address_invalid"
     assert kind_of(lambda: open_source("local://")) == "address_invalid", "no folder stands for it here"
     assert FolderSource("local://", tmp_path).where == open_source("local://", tmp_path).where
+
+
+def test_objects_of_a_bucket_are_read_under_their_names_or_not_at_all(tmp_path: Path) -> None:
+    with running(tmp_path, authorization="none") as server:
+        server.make_bucket("bucket")
+        for name in ("a-b", "a/", "a/b", "c/", "c/d/", "empty"):
+            urlopen(Request(f"{server.url}/bucket/{name}", data=b"", method="PUT")).close()
+        source = open_source("s3://bucket", None, server.config())
+        for prefix, names in (("", ["a-b", "a/b", "empty"]), ("a/", ["a/b"]), ("c", []), ("a//", [])):
+            assert [one.name for block in source.walk(prefix) for one in block] == names, prefix
+        for wrong in ("/a", "a/", "a//b", "a/\x01", "/"):
+            for act in (source.look, source.size, lambda name: source.get_range(name, 0, 1)):
+                assert kind_of(lambda act=act, wrong=wrong: act(wrong)) == "source_name", wrong
 
 
 def test_links_are_left_out_wherever_they_lead(repository: Repository, tmp_path: Path) -> None:

@@ -63,5 +63,11 @@ class Urls:
             except Denied:
                 pass  # no credentials to sign with: the node signs, and reads with what it has
         access = SignedAccess(method, self._site.uid, address, expires, content_type, checksum)
-        last = quote(path.rpartition("/")[2] or _NO_NAME, safe="")
+        last = quote(_last_name(path), safe="")
         return f"{self._base}/{last}?{self._site.signer.query(access)}", expires
+
+
+def _last_name(path: str) -> str:
+    """The name under which a client stores what it reads: never one that clients take out of a URL."""
+    last = path.rpartition("/")[2]
+    return _NO_NAME if last in ("", ".", "..") else last

@@ -39,7 +39,7 @@ from millpond.stores.objects.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ("CREDENTIALS", "BucketObjects")
+__all__ = ("CREDENTIALS", "BucketObjects", "unreadable")
 
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """The environment variables that say who we are; the last is for credentials that expire."""
@@ -54,6 +54,8 @@ _CLIENT = {"connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>(\w+)</Code>")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_NO_PATH = "parse path"
+"""A name that the library does not take, in its words."""
 _ROLE_PATH = "/latest/api/token"
 """The path at which a machine of Amazon learns its role, when the environment has no credentials."""
 
@@ -250,6 +252,10 @@ class BucketObjects(ObjectStore):
         """Turn what the server or the network says into our errors."""
         try:
             yield
+        except ValueError as error:
+            if _NO_PATH not in str(error):
+                raise
+            raise unreadable(name, self.where, reason=_first_line(error)) from error
         except (BaseError, OSError) as error:
             found = self._error(name, error, conditional=conditional)
             if missing or found.kind != "object_not_found":
@@ -290,6 +296,14 @@ class BucketObjects(ObjectStore):
             "the bucket does not answer", kind="objects_unavailable",
             hint="check objects_endpoint and the network, then try again", **values,
         )  # fmt: skip
+
+
+def unreadable(name: str, where: str, *, reason: str = "a part of it is empty") -> Invalid:
+    """The error for a name that objects of a bucket may have, and that the client of buckets does not take."""
+    return Invalid(
+        "objects of this name cannot be read from a bucket", kind="source_name", name=repr(name), where=where,
+        reason=reason, hint="copy the object to a name without //, leading or trailing slash, and control characters",
+    )  # fmt: skip
 
 
 class _Pieces:

@@ -1,12 +1,25 @@
-"""A bucket of S3 that other programs write, read under whatever names its objects have."""
+"""A bucket of S3 that other programs write, read under whatever names its objects have.
+
+The client of buckets takes a name apart at its slashes. It would read `a` for `/a` and for `a/`, and knows no name with
+an empty part, with a part `.` or `..`, or with a control character. Such a name is refused, and a walk that meets one
+fails: nothing is read under another name.
+
+A walk leaves out the empty objects `a/` that some programs put for folders. The client lists each as `a`, so an empty
+object is looked for by its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.stores.objects.bucket import BucketObjects
+from millpond.stores.objects.bucket import BucketObjects, unreadable
 from millpond.stores.objects.sources import BLOCK_OBJECTS, SourceObject
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 __all__ = ("BucketSource",)
 
@@ -15,6 +28,8 @@ class BucketSource(BucketObjects):
     """The objects of a bucket, under whatever names they have."""
 
     def _checked(self, name: str) -> str:
+        if not all(name.split("/")):
+            raise unreadable(name, self.where)
         return name
 
     def check(self, prefix: str) -> None:
@@ -27,31 +42,29 @@ class BucketSource(BucketObjects):
         folder, last = prefix.rpartition("/")[0], b""
         with self._errors(prefix):
             for batch in self._store.list(folder or None, chunk_size=BLOCK_OBJECTS):
-                block = [
-                    SourceObject(
-                        row["path"], row["size"], int(row["last_modified"].timestamp()), (row["e_tag"] or "").strip('"')
-                    )
-                    for row in batch if row["path"].startswith(prefix)
-                ]  # fmt: skip
-                last = _check_order(block, last, self.where)
+                block: list[SourceObject] = []
+                for row in batch:
+                    name = row["path"].encode()
+                    if row["path"].startswith(prefix) and (row["size"] or (name > last and self.exists(row["path"]))):
+                        self._check_order(name, last)
+                        block.append(_object_of(row))
+                        last = name
                 if block:
                     yield block
 
-    def look(self, name: str) -> SourceObject:
-        """One object."""
-        with self._errors(name):
-            found = self._store.head(name)
-        tag = (found["e_tag"] or "").strip('"')
-        return SourceObject(name, found["size"], int(found["last_modified"].timestamp()), tag)
-
-
-def _check_order(block: Iterable[SourceObject], last: bytes, where: str) -> bytes:
-    for found in block:
-        name = found.name.encode()
+    def _check_order(self, name: bytes, last: bytes) -> None:
         if name <= last:
             raise Invalid(
                 "the bucket does not list its objects in order", kind="objects_unsupported", operation="list",
-                where=where, hint="use a general purpose bucket",
+                where=self.where, hint="use a general purpose bucket",
             )  # fmt: skip
-        last = name
-    return last
+
+    def look(self, name: str) -> SourceObject:
+        """One object."""
+        with self._errors(self._checked(name)):
+            return replace(_object_of(self._store.head(name)), name=name)
+
+
+def _object_of(row: ObjectMeta) -> SourceObject:
+    tag = (row["e_tag"] or "").strip('"')
+    return SourceObject(row["path"], row["size"], int(row["last_modified"].timestamp()), tag)

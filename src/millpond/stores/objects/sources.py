@@ -10,7 +10,7 @@ never writes.
 Invariants:
 * A walk is ascending by the bytes of the names, in blocks, and takes memory for the entries of the open folders.
 * A name never leaves its root: it has no `.` and no `..` among its parts. That of a file has no `//`, so a file has one
-  name; in a bucket `a//b` is the name of an object like any other.
+  name; an object `a//b` of a bucket is refused by name, for the client of buckets cannot read it.
 * Of a folder only plain files are seen: links, to files or to folders, sockets and devices are not. The folder that an
   address itself names may be reached through links.
 * The checksum of a file is the MD5 of its bytes; of an object in a bucket it is the tag that the bucket gives.

@@ -128,8 +128,12 @@ def shown(
             return decode_entry(path, row)
         if is_cleared(tx, layer.id, path):
             return None
-    base = record.compacted_index or get_commit(tx, site.graph.commits, record.commit_id).tree
-    return below.at(base).get(path)
+    return below.at(_base(site, tx, record)).get(path)
+
+
+def _base(site: Site, tx: ReadTransaction, record: BranchRecord) -> str:
+    """The index below all layers of a branch."""
+    return record.compacted_index or get_commit(tx, site.graph.commits, record.commit_id).tree
 
 
 def writable_branch(site: Site, tx: ReadTransaction, branch: str, *, force: bool) -> BranchRecord:
@@ -187,6 +191,12 @@ def delete_paths(site: Site, branch: str, paths: Sequence[str], *, force: bool =
     Raises: as `put_entry`, without conditions.
     """
     below = Below(site, paths)
+    with site.space.read() as tx:  # the files, before the write, which would begin anew for each
+        record = writable_branch(site, tx, branch, force=force)
+        layers = [layer.index for layer in record.sealed if layer.index is not None]
+        base = _base(site, tx, record)
+    for index in (*layers, base):
+        below.read(_MoreFiles(index, presence=True))
 
     def change(tx: Transaction) -> tuple[int, str, int]:
         record = writable_branch(site, tx, branch, force=force)
@@ -243,7 +253,7 @@ def _present(site: Site, tx: ReadTransaction, record: BranchRecord, below: Below
             found[at] = row is not None and row != TOMBSTONE
         missing = [at for at, row in zip(rest, rows, strict=True) if row is None]
         rest = missing if hidden is None else [at for at in missing if not hidden(below.paths[at])]
-    shows = below.presence(record.compacted_index or get_commit(tx, site.graph.commits, record.commit_id).tree)
+    shows = below.presence(_base(site, tx, record))
     for at in rest:
         found[at] = shows[at] > 0
     return found
