@@ -57,7 +57,8 @@ class Getter(asyncio.Protocol):
         self._loop.call_later(first - time.perf_counter(), self._send)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, also while a response is awaited."""
+        self._busy = False
         self._transport.close()
 
     def _send(self) -> None:
