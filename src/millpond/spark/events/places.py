@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date
 from typing import TYPE_CHECKING, Protocol
 
 from millpond.clock import SystemClock
-from millpond.errors import Invalid, NotFound
+from millpond.errors import Invalid
 from millpond.events.event import Appended, EventBatch, Page
 from millpond.events.ids import parse_id
-from millpond.events.index import Day, DaySegment, State, StreamIndex
+from millpond.events.index import StreamIndex
 from millpond.events.names import StreamName
 from millpond.events.place import open_redis
 from millpond.events.protocol import PAGE_BYTES, StreamStore
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from millpond.client.transport import Nodes
 
 __all__ = ("EventsPlace", "NodesEvents", "PondEvents", "RedisEvents", "Streams", "events_place", "store_place")
-
-_EPOCH = date(1970, 1, 1)
 
 
 class Streams(Protocol):
@@ -123,40 +120,27 @@ class _NodeStreams:
         return Page(events, parse_id(watch.after), more=not watch.caught_up, gap=watch.gap)
 
     def index(self, stream: StreamName) -> StreamIndex | None:
-        query = {"queue": stream.queue, "job_set": stream.job_set}
-        try:
-            listed = self._nodes.on_primary(
-                lambda node: node.request("GET", "/v1/events/days", query=query), repeatable=True
-            ).json()
-        except NotFound:
-            return None
-        segments = tuple(_segment(row) for row in listed["days"])
-        last_day = segments[-1].days[-1].day if segments else 0
-        return StreamIndex(stream, segments, parse_id(listed["last_id"]), last_day, 0)
+        return self._events.index(*stream)
 
     def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]:
-        query: dict[str, object] = {"limit": limit}
-        if queue is not None:
-            query["queue"] = queue
-        if after is not None:
-            query |= {"after_queue": after.queue, "after_job_set": after.job_set}
-        listed = self._nodes.on_primary(
-            lambda node: node.request("GET", "/v1/events/streams", query=query), repeatable=True
-        ).json()
-        return [StreamName(row["queue"], row["job_set"]) for row in listed["streams"]]
+        """As `StreamStore.streams`, of those that the token may watch: a page of the node may have none of them."""
+        query: dict[str, object] = {"limit": limit} | ({} if queue is None else {"queue": queue})
+        place = None if after is None else after._asdict()
+        while True:
+            from_there = {} if place is None else {f"after_{name}": text for name, text in place.items()}
+            page = self._nodes.on_primary(
+                lambda node, sent=query | from_there: node.request("GET", "/v1/events/streams", query=sent),  # type: ignore[misc]
+                repeatable=True,
+            ).json()
+            place = page["next"]
+            if page["streams"] or place is None:
+                return [StreamName(row["queue"], row["job_set"]) for row in page["streams"]]
 
     def close(self) -> None:
         """End the connection of the stream that was read."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
-
-
-def _segment(row: Mapping[str, str | int]) -> DaySegment:
-    number = (date.fromisoformat(str(row["day"])) - _EPOCH).days
-    first_id, last_id = parse_id(str(row["first_id"])), parse_id(str(row["last_id"]))
-    day = Day(number, first_id, last_id, int(row["count"]), int(row["bytes"]))
-    return DaySegment(State(str(row["state"])), (day,), 0)
 
 
 def events_place(options: Mapping[str, str], default: Place | None, rights: Rights) -> EventsPlace:
