@@ -24,6 +24,7 @@ def run(command: list[str], folder: Path) -> str:
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "MILLPOND_EVENTS_REPORTS": "on",
     }
     environment.pop("MILLPOND_POND", None)
     done = subprocess.run(
@@ -44,9 +45,12 @@ def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
     printed = run(["bash", "-euc", shell], tmp_path)
     assert "wrote 3 events to enriched.parquet" in printed
     assert re.search(r"weather\s+weather\s+2\s+66\.7%", printed), printed
+    assert re.search(r"succeeded [0-9a-f]{16} load=[0-9a-f]{16} rows=3", printed), printed
+    assert re.search(r"millpond\s+load/weather\s+4", printed), printed
     python = "\n".join(snippet.text for snippet in blocks if snippet.language == "python")
     printed = run([sys.executable, "-c", python], tmp_path)
     assert "{'temp': 32.0, 'wind_speed': 24.2}" in printed
+    assert re.search(r"\|\s*submitted\|", printed) and re.search(r"\|\s*succeeded\|", printed), printed
 
 
 def test_make_has_every_documented_target() -> None:
