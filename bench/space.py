@@ -2,7 +2,8 @@
 
 Beside it, in the same run, on the same disk:
 * SQLite in WAL mode with `synchronous=FULL`, a connection for each thread: a transaction and a sync for each write;
-* bare py-lmdb with the same syncs: a transaction and a sync for each write.
+* bare py-lmdb with the same syncs: a transaction and a sync for each write;
+* bare py-lmdb by one thread that has the rows of all threads and commits them together: no queue can be faster.
 
     python bench/space.py            three seconds for each figure, five rounds
     python bench/space.py --quick    a second, three rounds
@@ -88,6 +89,24 @@ def sqlite(folder: Path) -> Iterator[Callable[[], Write]]:
         connection.close()
 
 
+def ceiling(folder: Path, rows: int, seconds: float) -> float:
+    """Rows a second of one thread that commits so many rows together, from as many places as there are threads."""
+    environment = lmdb.open(str(folder), map_size=1 << 30)
+    began, commits = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        with environment.begin(write=True) as transaction:
+            for number in range(rows):
+                transaction.put(_key(number, commits), VALUE)
+        commits += 1
+    elapsed = time.perf_counter() - began
+    environment.close()
+    return commits * rows / elapsed
+
+
+def _key(thread: int, count: int) -> bytes:
+    return b"%02d-%06d" % (thread, count % KEYS)
+
+
 WAYS = {"Millpond": millpond_space, "SQLite, WAL, FULL": sqlite, "bare LMDB": bare_lmdb}
 
 
@@ -100,7 +119,7 @@ def measure(writer: Callable[[], Write], threads: int, seconds: float) -> tuple[
         write, mine = writer(), taken[number]
         while not stop.is_set():
             began = time.perf_counter()
-            write(b"%02d-%06d" % (number, len(mine) % KEYS))
+            write(_key(number, len(mine)))
             mine.append(time.perf_counter() - began)
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
@@ -120,14 +139,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
+    seconds = 1.0 if quick else 3.0
     found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    together: dict[int, list[float]] = {threads: [] for threads in THREADS}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(3 if quick else 5):
             for threads in THREADS:
                 for way, opened in WAYS.items():
                     with opened(Path(folder) / f"{turn}-{threads}-{list(WAYS).index(way)}") as writer:
-                        rates_and_latencies = measure(writer, threads, 1.0 if quick else 3.0)
+                        rates_and_latencies = measure(writer, threads, seconds)
                     found.setdefault((way, threads), []).append(rates_and_latencies)
+                together[threads].append(ceiling(Path(folder) / f"{turn}-{threads}-together", threads, seconds))
             print(f"round {turn + 1}", file=sys.stderr)
     rates = {
         key: statistics.median(rate for rate, _ in rates_and_latencies) for key, rates_and_latencies in found.items()
@@ -145,6 +167,9 @@ def main() -> None:
                 f"| {threads} | {way} | {rate:,.0f} | {latencies[way, threads] * 1e3:.2f} ms "
                 f"| {rate / rates[way, 1]:.1f}× | {rates['Millpond', threads] / rate:.1f}× |"
             )
+        rate, of_one = statistics.median(together[threads]), statistics.median(together[1])
+        share = rates["Millpond", threads] / rate
+        print(f"| {threads} | bare LMDB, one thread for all | {rate:,.0f} | | {rate / of_one:.1f}× | {share:.1f}× |")
 
 
 if __name__ == "__main__":

@@ -229,25 +229,29 @@ def _as_json(name: str, row: int, value: object) -> str:
 
 
 def _kinds_of(values: Sequence[Any]) -> set[str]:
-    """The kinds of values that are not None; of a type other than integers and times, one value is enough."""
-    examples = dict(zip(map(type, values), values, strict=True))
-    examples.pop(NoneType, None)
-    varying = tuple(kind for kind in examples if kind is not bool and issubclass(kind, int | datetime))
-    kinds = {_kind_of(value) for kind, value in examples.items() if kind not in varying}
-    return kinds | {_kind_of(value) for value in values if varying and isinstance(value, varying)}
+    """The kinds of values that are not None; of integers and times, each value is looked at."""
+    types = set(map(type, values)) - {NoneType}
+    varying = tuple(kind for kind in types if kind is not bool and issubclass(kind, int | datetime))
+    kinds = {_kind_of_type(kind) for kind in types.difference(varying)}
+    if varying:
+        kinds.update(_kind_of(value) for value in values if isinstance(value, varying))
+    return kinds
 
 
 def _kind_of(value: object) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int" if -(1 << 63) <= value < 1 << 64 else "wide"
     if isinstance(value, datetime):
         if value != value:
             return "other"  # pandas' NaT: missing, whatever is beside it
         return "naive" if value.utcoffset() is None else "aware"
-    for kind in (float, str, bytes, Decimal):
-        if isinstance(value, kind):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "int" if -(1 << 63) <= value < 1 << 64 else "wide"
+    return _kind_of_type(type(value))
+
+
+def _kind_of_type(type_: type) -> str:
+    """The kind of all values of a type that is no integer and no time."""
+    for kind in (bool, float, str, bytes, Decimal):
+        if issubclass(type_, kind):
             return kind.__name__
     return "other"
 
