@@ -168,14 +168,15 @@ class LimitedConnection(HttpToolsProtocol):
         if self._linger is not None:
             self._linger.take(data)
             return
-        while data and not self.transport.is_closing():
+        rest = memoryview(data)  # its pieces are no copies
+        while rest and not self.transport.is_closing():
             room = self._limits.head_bytes_max - self._unused
             if room <= 0:
                 self._refuse_head()
                 return
-            piece, data = data[:room], data[room:]
+            piece, rest = rest[:room], rest[room:]
             self._unused += len(piece)
-            super().data_received(piece)
+            super().data_received(cast(bytes, piece))
             if len(self.pipeline) > PIPELINED_MAX:
                 self._counted.refused("pipeline_long")
                 self.transport.abort()
