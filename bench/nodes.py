@@ -94,6 +94,9 @@ def _sealed(pond: Any, maps: int, parts: int, rows: int) -> list[PartFile]:
     names = [f"m{number}" for number in range(maps)]
     for name in names:
         pond.create_map(name, kind="state", value="long")
+    # The first one makes a new process load its compiled kernels.
+    _send(pond, [seal(pond, names[0], 1_000, parts)])
+    pond.merge()
     return [seal(pond, names[number % maps], rows, number) for number in range(parts)]
 
 
