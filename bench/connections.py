@@ -62,6 +62,8 @@ class Getter(asyncio.Protocol):
         self._transport.close()
 
     def _send(self) -> None:
+        if self._transport.is_closing():
+            return  # the line is over; this request was due after it
         self._busy = True
         self._key = (self._key * 1_103_515_245 + 12_345) % (1 << 31)
         path = self._path.replace("KEY", f"device-{self._key % KEYS:08d}")
