@@ -12,6 +12,9 @@ RESERVED = {
     "versions/objects/entries.py:batch_of": "tables of entries that are staged",
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
     "stores/rocksdb/space.py:RocksSpace": "workflows: the store of a partition",
+    "workflows/store/initialization.py:initialize": "workflows: a partition's processor opens its store",
+    "workflows/store/slices.py:delete_run": "workflows: a processor deletes a run on command, or when it expires",
+    "workflows/store/slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "spark/objects/compaction.py:compact_branch": "a job that users of Spark start",
     "spark/objects/garbage.py:collect_garbage": "a job that users of Spark start",
     "spark/events/maintenance.py:compress_events": "a job that users of Spark start",
@@ -24,5 +27,6 @@ RESERVED = {
     "maps/loads/merge.py:merge_parts": "benchmarks of merging, and its model",
     "maps/model/values.py:encode_mixed": "millpond.testing.rows",
     "ranges/key_columns.py:hash_of_key": "the format's own definition, against which the kernels are tested",
+    "workflows/store/legacy.py:write_legacy": "tests of the legacy layout, and its benchmark",
     "times/instants.py:to_millis": "the model of reading times",
 }

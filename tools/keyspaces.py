@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import millpond.pond  # noqa: F401  # it brings every part, and each part registers its keyspaces
+import millpond.pond  # it brings every part, and each part registers its keyspaces
+import millpond.workflows.store.keyspaces  # noqa: F401  # no pond brings it yet
 from millpond.kernel.keyspace import REGISTRY, Keyspace
 
 PAGE = Path(__file__).parents[1] / "docs" / "format" / "space.md"

@@ -23,7 +23,7 @@ from sortedcontainers import SortedDict
 from millpond.kernel.space import ReadTransaction, check_row, transaction_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from millpond.kernel.keys import KeyRange
 
@@ -76,6 +76,12 @@ class Overlay:
             return False
         self._change(key, None)
         return True
+
+    def delete_rows(self, keys: Iterable[bytes]) -> None:
+        """Delete keys without a look at the base; see `kernel.scans.delete_rows`."""
+        self._refuse_over()
+        for key in keys:
+            self._change(key, None)
 
     def delete_range(self, keys: KeyRange, limit: int | None = None) -> int:
         gone = list(islice(self.keys(keys), limit))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 from millpond.kernel.keys import KeyRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from millpond.kernel.keys import Part, Prefix
     from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("first_parts", "first_rows", "put_rows")
+__all__ = ("delete_rows", "first_parts", "first_rows", "put_rows")
 
 
 class _BlockReads(Protocol):
@@ -51,6 +51,22 @@ def put_rows(tx: Transaction, rows: Sequence[tuple[bytes, bytes]]) -> None:
         return
     for key, value in rows:
         tx.put(key, value)
+
+
+class _BlindDeletes(Protocol):
+    """A transaction that deletes rows without reading them."""
+
+    def delete_rows(self, keys: Iterable[bytes]) -> None:
+        """As the function of this name."""
+
+
+def delete_rows(tx: Transaction, keys: Iterable[bytes]) -> None:
+    """Delete keys that may be there or not; by the driver's own means, where it need not read them for it."""
+    if getattr(tx, "delete_rows", None) is not None:
+        cast("_BlindDeletes", tx).delete_rows(keys)
+        return
+    for key in keys:
+        tx.delete(key)
 
 
 def first_parts(tx: ReadTransaction, prefix: Prefix) -> Iterator[Part]:

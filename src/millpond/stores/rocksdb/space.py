@@ -117,15 +117,16 @@ class RocksSpace:
     """A `Space` in the folder `path`, made if it is missing; it belongs to this object until it is closed.
 
     `durable=False` commits without waiting for the disk: a power cut may lose the last writes, but no part of one.
+    `options` are RocksDB's own, in raw mode, in place of its defaults.
 
     Raises:
         Unavailable: it is open already, here or in another process; there is no permission.
         Corrupt: the files are damaged.
     """
 
-    def __init__(self, path: str | Path, *, durable: bool = True) -> None:
+    def __init__(self, path: str | Path, *, durable: bool = True, options: Options | None = None) -> None:
         self.path = Path(path)
-        options = Options(raw_mode=True)
+        options = options or Options(raw_mode=True)
         options.create_if_missing(True)
         self._sync = WriteOptions()
         self._sync.sync = durable

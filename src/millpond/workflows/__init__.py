@@ -1,0 +1,1 @@
+"""Workflows: specifications of steps, and runs of them that survive every crash."""

@@ -1,0 +1,22 @@
+"""The store of runs: grouped rows, their tags, and the legacy layout that is still read."""
+
+from __future__ import annotations
+
+from millpond.workflows.store.addresses import Address, Kind
+from millpond.workflows.store.initialization import Initialization, initialize
+from millpond.workflows.store.run_store import RunReads, RunStore
+from millpond.workflows.store.search import Found, Wanted
+from millpond.workflows.store.slices import delete_run, migrate_store
+
+__all__ = (
+    "Address",
+    "Found",
+    "Initialization",
+    "Kind",
+    "RunReads",
+    "RunStore",
+    "Wanted",
+    "delete_run",
+    "initialize",
+    "migrate_store",
+)

@@ -1,0 +1,73 @@
+"""The initialization log: the time a store was made, and the time since which it has the grouped layout.
+
+Invariants:
+* It is written once, by the first processor that opens the store; of a store with the log of the legacy layout, the
+  time of writing is the time of the upgrade.
+* A store that was born with the grouped layout, or whose legacy rows have all moved, reads no legacy row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt
+from millpond.json_forms import FormError, JsonForm
+from millpond.workflows.store.keyspaces import INITIALIZED
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+
+__all__ = ("LEGACY_LOG", "Initialization", "end_migration", "initialization", "initialize")
+
+LEGACY_LOG = b"8/server_initialized"
+"""The key of the log of the legacy layout: a store that has it may hold legacy rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Initialization:
+    """The times of a store, in milliseconds; `upgraded_ms` is None for one that was born with the grouped layout."""
+
+    born_ms: int
+    upgraded_ms: int | None = None
+    migrated: bool = False
+
+    @property
+    def legacy(self) -> bool:
+        """True while there may be legacy rows."""
+        return self.upgraded_ms is not None and not self.migrated
+
+
+_FORM = JsonForm(Initialization)
+
+
+def initialization(tx: ReadTransaction) -> Initialization | None:
+    """The log of a store; None when no processor has opened it yet.
+
+    Raises:
+        Corrupt: the row is damaged.
+    """
+    row = tx.get(INITIALIZED.pack())
+    if row is None:
+        return None
+    try:
+        return _FORM.decode(row)
+    except FormError as error:
+        raise Corrupt("the initialization log is damaged", kind="run_row_damaged", reason=str(error)) from error
+
+
+def initialize(tx: Transaction, now_ms: int) -> Initialization:
+    """The log of a store, written if it is not there."""
+    found = initialization(tx)
+    if found is None:
+        upgraded = None if tx.get(LEGACY_LOG) is None else now_ms
+        found = Initialization(now_ms, upgraded)
+        tx.put(INITIALIZED.pack(), _FORM.encode(found))
+    return found
+
+
+def end_migration(tx: Transaction) -> None:
+    """Note that no legacy row of a run is left."""
+    found = initialization(tx)
+    assert found is not None, "a store is initialized before it migrates"
+    tx.put(INITIALIZED.pack(), _FORM.encode(replace(found, migrated=True)))

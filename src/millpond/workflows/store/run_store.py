@@ -1,0 +1,257 @@
+"""The store of a tenant's runs: one group of rows for each run, and tags over them.
+
+Readers hold a `RunReads`, which changes no byte; a partition's processor holds a `RunStore`.
+
+Invariants:
+* An object has one row: in its run's group, or, until the processor touches it, in the legacy layout. Where both are
+  found, as in a run that is half migrated, the grouped one counts.
+* A run that is younger than the upgrade has no legacy rows, and a store without legacy rows is never read twice.
+* The tags of an object in a group are those of its row, and are listed beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import merge
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from littlehorse.model import Variable, WfRun
+
+from millpond.errors import Conflict
+from millpond.kernel.keys import decode, encode
+from millpond.kernel.scans import delete_rows
+from millpond.workflows.store.addresses import TAGS, Address, Kind, address_of, group_of, run_id
+from millpond.workflows.store.keyspaces import DELETION
+from millpond.workflows.store.legacy import LegacyRow, inventory_key, key_of, legacy_address, legacy_range, unwrap
+from millpond.workflows.store.messages import Stored, pack, unpack
+from millpond.workflows.store.search import Found, Wanted, search
+from millpond.workflows.store.tags import list_tags, listed_tags, tag_key, tags_of
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.workflows.store.addresses import Id, RunPath
+    from millpond.workflows.store.initialization import Initialization
+
+__all__ = ("RunReads", "RunStore", "Searchable")
+
+Searchable: TypeAlias = Callable[[Variable], bool]
+"""True for variables that their spec lets be searched for."""
+
+_TAGGED = frozenset(Kind) - {Kind.CHECKPOINT, Kind.INACTIVE_THREAD_RUN}
+
+
+class RunReads:
+    """The runs of a tenant, read only: both layouts where the initialization log leaves room for both."""
+
+    def __init__(self, tenant: str, initialization: Initialization) -> None:
+        self.tenant = tenant
+        self.initialization = initialization
+
+    def get(self, tx: ReadTransaction, of: Id | Address) -> Stored | None:
+        """The object with this id; None when there is none.
+
+        Raises:
+            Corrupt: its row is damaged.
+        """
+        address = of if isinstance(of, Address) else address_of(of)
+        row = tx.get(address.key(self.tenant))
+        if row is not None:
+            return unpack(address, row)
+        legacy = self._legacy(tx, address)
+        return None if legacy is None else legacy.message
+
+    def objects(self, tx: ReadTransaction, run: RunPath, kind: Kind, *rest: int | str) -> Iterator[Stored]:
+        """The objects of a run of one kind, each once, in the order of their addresses, numbers as numbers.
+
+        `rest` are the first parts of their ids: a thread, for one.
+
+        Raises:
+            Corrupt: a row is damaged.
+        """
+        of_kind = group_of(self.tenant, run)[int(kind)]
+        grouped = (
+            (key[len(of_kind.packed) :], unpack(Address.from_parts(run, int(kind), of_kind.unpack(key)), value))
+            for key, value in tx.scan(of_kind[rest].range())
+        )
+        if not self._may_be_legacy(tx, run):
+            return (message for _, message in grouped)
+        return _both(grouped, self._legacy_rows(tx, run, kind, rest))
+
+    def search(self, tx: ReadTransaction, wanted: Wanted, *, limit: int = 100, bookmark: bytes | None = None) -> Found:
+        """One page of a search, by time; objects in the legacy layout are found once they have moved.
+
+        Raises:
+            Invalid: the limit or the bookmark is none.
+        """
+        return search(tx, self.tenant, wanted, limit=limit, bookmark=bookmark)
+
+    def _may_be_legacy(self, tx: ReadTransaction, run: RunPath) -> bool:
+        """True when a run may have legacy rows: it is older than the upgrade, or its events came before it."""
+        if not self.initialization.legacy:
+            return False
+        found = self.get(tx, run_id(run))
+        upgraded = self.initialization.upgraded_ms
+        assert upgraded is not None
+        return not isinstance(found, WfRun) or found.start_time.ToMilliseconds() < upgraded
+
+    def _legacy(self, tx: ReadTransaction, address: Address) -> LegacyRow | None:
+        if not self.initialization.legacy:
+            return None
+        row = tx.get(key_of(self.tenant, address))
+        return None if row is None else unwrap(self.tenant, address, row)
+
+    def _legacy_rows(
+        self, tx: ReadTransaction, run: RunPath, kind: Kind, rest: tuple[int | str, ...]
+    ) -> list[LegacyRow]:
+        """The rows of one kind, in the order of their texts."""
+        found = []
+        for key, value in tx.scan(legacy_range(self.tenant, run, kind)):
+            known = legacy_address(key)
+            if known is not None and known[1].parts[: len(rest)] == rest:
+                found.append(unwrap(self.tenant, known[1], value))
+        return found
+
+
+def _both(grouped: Iterator[tuple[bytes, Stored]], legacy: list[LegacyRow]) -> Iterator[Stored]:
+    """Rows of both layouts, by address; of one that is in both, the grouped row."""
+    old = sorted(((encode(row.address.parts), row.message) for row in legacy), key=_place)
+    last: bytes | None = None
+    for place, message in merge(grouped, old, key=_place):  # of equals, those of the first come first
+        if place != last:
+            yield message
+        last = place
+
+
+def _place(row: tuple[bytes, Stored]) -> bytes:
+    return row[0]
+
+
+class RunStore(RunReads):
+    """The runs of a tenant, for their processor: it writes, and moves what it reads out of the legacy layout."""
+
+    def __init__(self, tenant: str, initialization: Initialization, searchable: Searchable) -> None:
+        super().__init__(tenant, initialization)
+        self._searchable = searchable
+
+    def put(self, tx: Transaction, message: Stored) -> None:
+        """Store an object over what is there, with its tags.
+
+        Raises:
+            Conflict: it is a run, and one of its id is still being deleted.
+            Invalid: an id is too long for a key.
+        """
+        address = address_of(message.id)
+        if address.kind is Kind.RUN and tx.get(self._deletion(address.run)) is not None:
+            raise Conflict("the run is being deleted", kind="run_deleting", run=address.run, hint="try again soon")
+        legacy = self._legacy(tx, address)
+        if legacy is not None:
+            self._drop_legacy(tx, legacy)
+        self._put(tx, address, message)
+
+    def take(self, tx: Transaction, of: Id | Address) -> Stored | None:
+        """The object with this id, moved out of the legacy layout if it is there: how a processor reads.
+
+        Raises:
+            Corrupt: its row is damaged.
+        """
+        address = of if isinstance(of, Address) else address_of(of)
+        row = tx.get(address.key(self.tenant))
+        legacy = self._legacy(tx, address) if row is None else None
+        if legacy is None:
+            return None if row is None else unpack(address, row)
+        self._drop_legacy(tx, legacy)
+        self._put(tx, address, legacy.message)
+        return legacy.message
+
+    def delete(self, tx: Transaction, of: Id | Address) -> bool:
+        """Delete one object with its tags; True if it was there."""
+        address = of if isinstance(of, Address) else address_of(of)
+        legacy = self._legacy(tx, address)
+        if legacy is not None:
+            self._drop_legacy(tx, legacy)
+        self._retag(tx, address, set())
+        return tx.delete(address.key(self.tenant)) or legacy is not None
+
+    def delete_slice(self, tx: Transaction, run: RunPath, rows_max: int) -> bool:
+        """Delete some rows of a run, the run itself first; True when none is left. Its children stay.
+
+        Called again until it says so, also after a crash: `deletions` lists runs that are not gone yet. The tags of
+        one object go in one slice.
+        """
+        group, own = group_of(self.tenant, run), Address(run, Kind.RUN)
+        legacy = self._legacy(tx, own)
+        if legacy is not None:
+            self._drop_legacy(tx, legacy)
+        rest = self._delete_tags(tx, run, rows_max)
+        if rest > 0 and self._may_be_legacy(tx, run):
+            rest = self._delete_legacy(tx, run, rest)
+        if rest > 0:
+            rest -= tx.delete_range(group.range(), rest)
+        if rest > 0:
+            delete_rows(tx, [self._deletion(run)])
+            return True
+        delete_rows(tx, [own.key(self.tenant)])
+        tx.put(self._deletion(run), b"")
+        return False
+
+    def deletions(self, tx: ReadTransaction) -> Iterator[RunPath]:
+        """The runs whose deletion was begun and is not over."""
+        here = DELETION[self.tenant]
+        for key in tx.keys(here.range()):
+            root, children = here.unpack(key)
+            assert isinstance(root, str)
+            assert isinstance(children, bytes)
+            yield (root, *cast("RunPath", decode(children)))
+
+    def _put(self, tx: Transaction, address: Address, message: Stored) -> None:
+        searchable = isinstance(message, Variable) and self._searchable(message)
+        if address.kind in _TAGGED:
+            self._retag(tx, address, tags_of(message, searchable=searchable))
+        tx.put(address.key(self.tenant), pack(message))
+
+    def _retag(self, tx: Transaction, address: Address, tags: set[bytes]) -> None:
+        """Replace the tags of an object: only those that differ are written."""
+        listed = tx.get(address.tags_key(self.tenant))
+        old = set() if listed is None else listed_tags(listed)
+        if old == tags:
+            return
+        delete_rows(tx, [tag_key(self.tenant, address, tag) for tag in old - tags])
+        for tag in sorted(tags - old):
+            tx.put(tag_key(self.tenant, address, tag), b"")
+        if tags:
+            tx.put(address.tags_key(self.tenant), list_tags(tags))
+        else:
+            delete_rows(tx, [address.tags_key(self.tenant)])
+
+    def _delete_tags(self, tx: Transaction, run: RunPath, rows: int) -> int:
+        """Delete tags by their lists; the number of rows that may still be deleted."""
+        lists = group_of(self.tenant, run)[TAGS]
+        for key, value in tx.scan(lists.range()):
+            if rows <= 0:
+                break
+            kind, *parts = lists.unpack(key)
+            assert isinstance(kind, int)
+            address = Address.from_parts(run, kind, parts)
+            gone = [key, *(tag_key(self.tenant, address, tag) for tag in listed_tags(value))]
+            delete_rows(tx, gone)
+            rows -= len(gone)
+        return rows
+
+    def _delete_legacy(self, tx: Transaction, run: RunPath, rows: int) -> int:
+        for kind in Kind:
+            for key, value in tx.scan(legacy_range(self.tenant, run, kind)):
+                if rows <= 0:
+                    return rows
+                known = legacy_address(key)
+                if known is not None:
+                    rows -= self._drop_legacy(tx, unwrap(self.tenant, known[1], value))
+        delete_rows(tx, [inventory_key(self.tenant, run)])
+        return rows
+
+    def _drop_legacy(self, tx: Transaction, row: LegacyRow) -> int:
+        """Delete a legacy row with its tags; the number of rows."""
+        delete_rows(tx, [key_of(self.tenant, row.address), *row.tag_keys])
+        return 1 + len(row.tag_keys)
+
+    def _deletion(self, run: RunPath) -> bytes:
+        return DELETION[self.tenant].pack(run[0], encode(run[1:]))

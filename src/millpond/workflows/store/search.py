@@ -1,0 +1,148 @@
+"""Searches over tags, page by page.
+
+Invariants:
+* A page goes on at the first tag that the page before did not return. So rows that come or go before that place
+  change nothing, and its own deletion is harmless: no object that stays is left out or met twice.
+* A bookmark serves only the search that gave it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from millpond.errors import Invalid
+from millpond.kernel.keys import KeyRange, Part
+from millpond.workflows.store.addresses import Address, Kind
+from millpond.workflows.store.tags import Attributes, index_of, parent_part, shortened
+
+if TYPE_CHECKING:
+    from millpond.kernel.keys import Prefix
+    from millpond.kernel.space import ReadTransaction
+    from millpond.workflows.store.addresses import RunPath
+
+__all__ = ("LIMIT_MAX", "Found", "Wanted", "search")
+
+LIMIT_MAX = 10_000
+_BOOKMARK = b"\x01"
+_TIME_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The objects of one kind that agree in some attributes, created from `start_ms` to `stop_ms`, both included."""
+
+    kind: Kind
+    attributes: Attributes
+    start_ms: int | None = None
+    stop_ms: int | None = None
+
+    @classmethod
+    def runs(
+        cls, *, status: int | None = None, spec: str | None = None, major: int | None = None,
+        revision: int | None = None, parent: RunPath | None = None,
+    ) -> Wanted:  # fmt: skip
+        """Runs; without a condition, all runs.
+
+        Raises:
+            Invalid: a major version without a spec, or a revision without a major version.
+        """
+        _check_spec(spec, major, revision)
+        above = None if parent is None else parent_part(parent)
+        return cls(Kind.RUN, (status, shortened(spec), major, revision, above))
+
+    @classmethod
+    def tasks(cls, definition: str, status: int | None = None) -> Wanted:
+        """Task runs of a definition."""
+        return cls(Kind.TASK_RUN, (shortened(definition), status))
+
+    @classmethod
+    def waiting_nodes(cls, event: str, status: int | None = None) -> Wanted:
+        """Node runs that wait, or waited, for an external event."""
+        return cls(Kind.NODE_RUN, (shortened(event), status))
+
+    @classmethod
+    def variables(
+        cls, spec: str, name: str, value: Part, *, major: int | None = None, revision: int | None = None
+    ) -> Wanted:
+        """Searchable variables by a value, which is as `tags.value_part` gives it.
+
+        Raises:
+            Invalid: a revision without a major version.
+        """
+        _check_spec(spec, major, revision)
+        return cls(Kind.VARIABLE, (shortened(spec), major, revision, shortened(name), shortened(value)))
+
+    @classmethod
+    def external_events(cls, definition: str, *, claimed: bool | None = None) -> Wanted:
+        """External events of a definition."""
+        return cls(Kind.EXTERNAL_EVENT, (shortened(definition), claimed))
+
+    @classmethod
+    def workflow_events(cls, definition: str) -> Wanted:
+        """Workflow events of a definition."""
+        return cls(Kind.WORKFLOW_EVENT, (shortened(definition),))
+
+    @classmethod
+    def user_tasks(
+        cls, *, status: int | None = None, definition: str | None = None, user: str | None = None,
+        group: str | None = None,
+    ) -> Wanted:  # fmt: skip
+        """User task runs.
+
+        Raises:
+            Invalid: there is no condition.
+        """
+        if status is None and definition is None and user is None and group is None:
+            raise Invalid("a search for user tasks has no condition", kind="search", hint="name a status or a user")
+        return cls(Kind.USER_TASK_RUN, (status, *(shortened(part) for part in (definition, user, group))))
+
+    def keys(self, tenant: str) -> tuple[Prefix, KeyRange]:
+        """The index, with these attributes, and the tags in it."""
+        index = index_of(tenant, self.kind)[self.attributes]
+        start = index.range() if self.start_ms is None else index[self.start_ms].range()
+        last = index.range().stop if self.stop_ms in (None, _TIME_MAX) else index[self.stop_ms].range().stop
+        return index, KeyRange(start.start, last)
+
+
+def _check_spec(spec: str | None, major: int | None, revision: int | None) -> None:
+    if (major is not None and spec is None) or (revision is not None and major is None):
+        raise Invalid(
+            "a version of a spec is not whole", kind="search", spec=spec, major=major, revision=revision,
+            hint="a revision needs a major version, and that a name",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of addresses; `bookmark` is where the next one begins, None at the end."""
+
+    addresses: tuple[Address, ...]
+    bookmark: bytes | None
+
+
+def search(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+    """One page of a search, by time.
+
+    Raises:
+        Invalid: the limit is not 1 to `LIMIT_MAX`, or the bookmark is of no such search.
+    """
+    if not 0 < limit <= LIMIT_MAX:
+        raise Invalid("not a number of results", kind="search_limit", limit=limit, hint=f"1 to {LIMIT_MAX:,}")
+    index, keys = wanted.keys(tenant)
+    if bookmark:
+        keys = KeyRange(_start_of(bookmark, keys), keys.stop)
+    found = list(islice(tx.keys(keys), limit + 1)) if keys.stop is None or keys.start < keys.stop else []
+    after = _BOOKMARK + found[limit] if len(found) > limit else None
+    return Found(tuple(Address.from_trail(wanted.kind, index.unpack(key)[1:]) for key in found[:limit]), after)
+
+
+def _start_of(bookmark: bytes, keys: KeyRange) -> bytes:
+    start = bookmark[1:]
+    if bookmark[:1] != _BOOKMARK or not keys.holds(start):
+        raise Invalid(
+            "the bookmark is of no such search", kind="search_bookmark", bookmark=bookmark[:32].hex(),
+            hint="search again from the start",
+        )  # fmt: skip
+    return start

@@ -1,0 +1,71 @@
+"""Long changes of a store in short writes: deleting a large run, moving all legacy rows.
+
+Each slice is one write. A process that is killed between two leaves a store that reads right, and the work is begun
+anew: what is done already is not met again.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from millpond.kernel.keys import KeyRange
+from millpond.kernel.steps import step
+from millpond.workflows.store.initialization import end_migration, initialization
+from millpond.workflows.store.legacy import ROWS, legacy_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond.kernel.space import Space, Transaction
+    from millpond.workflows.store.addresses import RunPath
+    from millpond.workflows.store.run_store import RunStore
+
+__all__ = ("SLICE_ROWS_MAX", "delete_run", "migrate_store")
+
+SLICE_ROWS_MAX = 1_000
+"""The rows that one write deletes or moves: larger, and other commands wait longer."""
+
+
+def delete_run(space: Space, store: RunStore, run: RunPath, *, rows_max: int = SLICE_ROWS_MAX) -> None:
+    """Delete a run; a small one in one write."""
+
+    def delete(tx: Transaction) -> bool:
+        return store.delete_slice(tx, run, rows_max)
+
+    while not space.write(delete):
+        step("workflows.deleted_slice")
+
+
+def migrate_store(space: Space, store_of: Callable[[str], RunStore], *, rows_max: int = SLICE_ROWS_MAX) -> int:
+    """Move all legacy rows of runs, then note in the initialization log that none is left; how many there were.
+
+    `store_of` gives the store of a tenant. From then on no row is read twice, and searches find every run.
+
+    Raises:
+        Corrupt: a row is damaged; those before it have moved.
+    """
+    place = ROWS.start
+    moved = 0
+
+    def move(tx: Transaction) -> tuple[bytes | None, int]:
+        log = initialization(tx)
+        if log is None or not log.legacy:
+            return None, 0
+        # The rows of other kinds, such as tags, are looked at and passed: they count, so that a write stays short.
+        seen = list(islice(tx.keys(KeyRange(place, None)), rows_max))
+        known = [found for key in seen if (found := legacy_address(key)) is not None]
+        for tenant, address in known:
+            store_of(tenant).take(tx, address)
+        if len(seen) < rows_max:
+            end_migration(tx)
+            return None, len(known)
+        return seen[-1] + b"\0", len(known)
+
+    while True:
+        after, count = space.write(move)
+        moved += count
+        if after is None:
+            return moved
+        place = after
+        step("workflows.migrated_slice")

@@ -1,0 +1,172 @@
+"""Tags: a secondary index over the objects of runs.
+
+    TAG · tenant · kind · attributes · milliseconds · run · rest of the object's address
+
+The attributes of a kind are a row of fixed length; None stands for one that a search leaves open, so an object has a
+tag for each set of attributes that may be asked for together.
+
+Invariants:
+* An object's tags are a function of the object, so they are replaced when it changes.
+* They are listed beside the run, each without the object's address: no object is read to delete its tags.
+* Objects that agree in their attributes come in the order of their times; those of one time by their addresses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import TYPE_CHECKING, TypeAlias
+
+from littlehorse.model import ExternalEvent, NodeRun, TaskRun, UserTaskRun, Variable, WfRun, WorkflowEvent
+
+from millpond.errors import Corrupt
+from millpond.kernel.keys import Part, Prefix, encode
+from millpond.workflows.store.addresses import path_of
+from millpond.workflows.store.keyspaces import TAG
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+    from littlehorse.model import VariableValue, WfSpecId
+
+    from millpond.workflows.store.addresses import Address, Kind, RunPath
+    from millpond.workflows.store.messages import Stored
+
+__all__ = (
+    "TEXT_CHARACTERS_MAX",
+    "Attributes",
+    "index_of",
+    "list_tags",
+    "listed_tags",
+    "parent_part",
+    "shortened",
+    "tag_key",
+    "tags_of",
+    "value_part",
+)
+
+Attributes: TypeAlias = tuple[Part, ...]
+
+TEXT_CHARACTERS_MAX = 64
+"""The characters of a text in a tag; a longer one is its beginning and a hash of the whole."""
+
+_LENGTH = struct.Struct(">H")
+
+
+def tags_of(message: Stored, *, searchable: bool) -> set[bytes]:
+    """The tags of an object, each without its address; a variable has some only if it is searchable."""
+    attributes, at = _attributes(message, searchable)
+    return {encode((*parts, at)) for parts in attributes}
+
+
+def _attributes(message: Stored, searchable: bool) -> tuple[Iterable[Attributes], int]:
+    """The sets of attributes that an object is found by, and its time."""
+    match message:
+        case WfRun():
+            return _run_attributes(message), _ms(message.start_time)
+        case NodeRun() if message.HasField("external_event"):
+            name = message.external_event.external_event_def_id.name
+            return _open((name,), (int(message.status),)), _ms(message.arrival_time)
+        case TaskRun():
+            return _open((message.task_def_id.name,), (int(message.status),)), _ms(message.scheduled_at)
+        case UserTaskRun():
+            own = (message.user_task_def_id.name, message.user_id or None, message.user_group or None)
+            sets = set(product((None, int(message.status)), *((None, _text(part)) for part in own)))
+            return sets - {(None,) * 4}, _ms(message.scheduled_time)
+        case Variable() if searchable and (value := value_part(message.value)) is not None:
+            tail = (_text(message.id.name), value)
+            return [(*spec, *tail) for spec in _specs(message.wf_spec_id)], _ms(message.created_at)
+        case ExternalEvent():
+            name = message.id.external_event_def_id.name
+            return _open((name,), (message.claimed,)), _ms(message.created_at)
+        case WorkflowEvent():
+            return [(_text(message.id.workflow_event_def_id.name),)], _ms(message.created_at)
+    return [], 0
+
+
+def _open(texts: tuple[str, ...], states: tuple[Part, ...]) -> list[Attributes]:
+    """The texts with a state, and with any."""
+    names = tuple(_text(text) for text in texts)
+    return [(*names, None), (*names, *states)]
+
+
+def _run_attributes(run: WfRun) -> Iterator[Attributes]:
+    path = path_of(run.id)
+    parents = (None, parent_part(path[:-1])) if len(path) > 1 else (None,)
+    specs = ((None, None, None), *_specs(run.wf_spec_id))
+    return ((status, *spec, parent) for status, spec, parent in product((None, int(run.status)), specs, parents))
+
+
+def parent_part(path: RunPath) -> bytes:
+    """The parent of a run as an attribute."""
+    return encode(path)
+
+
+def _specs(spec: WfSpecId) -> list[tuple[Part, Part, Part]]:
+    name = _text(spec.name)
+    return [(name, None, None), (name, spec.major_version, None), (name, spec.major_version, spec.revision)]
+
+
+def shortened(part: Part) -> Part:
+    """An attribute as it stands in tags.
+
+    >>> shortened("short"), len(shortened("long" * 100))
+    ('short', 128)
+    """
+    return _text(part) if isinstance(part, str) else part
+
+
+def _text(text: str | None) -> str | None:
+    if text is None or len(text) <= TEXT_CHARACTERS_MAX:
+        return text
+    return text[:TEXT_CHARACTERS_MAX] + hashlib.sha256(text.encode()).hexdigest()
+
+
+def value_part(value: VariableValue) -> Part:
+    """The value of a variable as an attribute; None for those that are not indexed: none, JSON, bytes."""
+    match value.WhichOneof("value"):
+        case "str":
+            return _text(value.str)
+        case "int":
+            return value.int
+        case "bool":
+            return value.bool
+        case "double":
+            return encode((repr(value.double),))  # bytes: a text "1.5" is another value
+    return None
+
+
+def _ms(time: Timestamp) -> int:
+    return time.seconds * 1000 + time.nanos // 1_000_000
+
+
+def index_of(tenant: str, kind: Kind) -> Prefix:
+    """The tags of all objects of a kind."""
+    return TAG[tenant][int(kind)]
+
+
+def tag_key(tenant: str, address: Address, tag: bytes) -> bytes:
+    """The key of a tag of an object."""
+    return index_of(tenant, address.kind).packed + tag + address.trail()
+
+
+def list_tags(tags: Iterable[bytes]) -> bytes:
+    """The list of an object's tags, as it stands beside its run."""
+    return b"".join(_LENGTH.pack(len(tag)) + tag for tag in sorted(tags))
+
+
+def listed_tags(value: bytes) -> set[bytes]:
+    """The tags of a list.
+
+    Raises:
+        Corrupt: it is damaged.
+    """
+    tags, at = set(), 0
+    while at < len(value):
+        (length,) = _LENGTH.unpack_from(value.ljust(at + 2, b"\0"), at)
+        at += _LENGTH.size + length
+        if not length or at > len(value):
+            raise Corrupt("a list of tags is damaged", kind="run_row_damaged", of=value[:32].hex())
+        tags.add(value[at - length : at])
+    return tags
