@@ -126,6 +126,8 @@ class RocksSpace:
 
     def __init__(self, path: str | Path, *, durable: bool = True, options: Options | None = None) -> None:
         self.path = Path(path)
+        # Without a word for the column family, rocksdict opens an existing folder with the options stored in it.
+        families = {"default": options} if options is not None else None
         options = options or Options(raw_mode=True)
         options.create_if_missing(True)
         self._sync = WriteOptions()
@@ -138,7 +140,7 @@ class RocksSpace:
         except OSError as error:
             raise _unusable(self.path, error) from error
         with _translated(self.path):
-            self._db = Rdict(str(self.path), options)
+            self._db = Rdict(str(self.path), options, column_families=families)
 
     @contextmanager
     def read(self, *, wait: bool = True) -> Iterator[ReadTransaction]:
