@@ -1,0 +1,45 @@
+"""Engine: `apply(rows, command, now) -> Outcome`, the pure function that every workflow follows."""
+
+from __future__ import annotations
+
+from millpond.workflows.engine.apply import COMMANDS, apply
+from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, NodeDue, Request, TaskClaim
+from millpond.workflows.engine.keys import Key, key_of, root_id, run_id, run_path
+from millpond.workflows.engine.outcome import (
+    Effect,
+    EventThrown,
+    Outcome,
+    TaskQueued,
+    TaskWithdrawn,
+    TimerCancelled,
+    TimerSet,
+    TimersOfRunCancelled,
+)
+from millpond.workflows.engine.rows import Rows, RunDeleted, Write
+
+__all__ = (
+    "apply",
+    "COMMANDS",
+    "Command",
+    "Request",
+    "TaskClaim",
+    "AttemptTimedOut",
+    "AttemptDue",
+    "NodeDue",
+    "Outcome",
+    "Effect",
+    "TaskQueued",
+    "TaskWithdrawn",
+    "TimerSet",
+    "TimerCancelled",
+    "TimersOfRunCancelled",
+    "EventThrown",
+    "Rows",
+    "Write",
+    "RunDeleted",
+    "Key",
+    "key_of",
+    "run_path",
+    "run_id",
+    "root_id",
+)

@@ -1,0 +1,188 @@
+"""Advance of a run: every thread goes as far as it can, in rounds, until nothing moves.
+
+Invariants:
+
+* A command advances a run for at most `ROUNDS_MAX` rounds; a run that still moves then fails with INTERNAL_ERROR.
+* The status of the run is that of its first thread; a run whose first thread is halted only for a handler is RUNNING.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from littlehorse.model import (
+    DeleteWfRunRequest,
+    LHStatus,
+    ThreadRun,
+    VariableAssignment,
+    VariableMutation,
+    VariableValue,
+    WaitForChildWfNode,
+    WfSpec,
+)
+
+from millpond.workflows.engine.assignments import Scope
+from millpond.workflows.engine.edges import chosen, mutate
+from millpond.workflows.engine.failures import NodeFailed
+from millpond.workflows.engine.halting import finish, run_again
+from millpond.workflows.engine.handlers import start_failure_handlers, start_interrupts
+from millpond.workflows.engine.limits import ROUNDS_MAX
+from millpond.workflows.engine.nodes import KINDS, Step
+from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
+from millpond.workflows.engine.threads import complete, fail, leave, new_node_run
+from millpond.workflows.engine.values import is_null
+
+
+def advance(run: Run) -> None:
+    """Bring a run as far as it can go now, and write it."""
+    for _round in range(ROUNDS_MAX):
+        moved = start_interrupts(run) | start_failure_handlers(run)
+        for thread in list(run.row.thread_runs):
+            moved |= _advance_thread(run, thread)
+        if not moved:
+            break
+    else:
+        _give_up(run)
+    _set_status(run)
+    run.save()
+
+
+def _give_up(run: Run) -> None:
+    first = run.thread(0)
+    if first.status not in TERMINAL:
+        fail(run, first, NodeFailed("INTERNAL_ERROR", f"more rounds than rounds_max={ROUNDS_MAX}"), handled=False)
+
+
+def _advance_thread(run: Run, thread: ThreadRun) -> bool:
+    """Advance a thread by one step. True when it moved."""
+    match thread.status:
+        case LHStatus.HALTED:
+            return run_again(run, thread)
+        case LHStatus.HALTING:
+            return finish(run, thread)
+        case LHStatus.RUNNING:
+            return _advance_node(run, thread)
+        case _:
+            return False
+
+
+def _advance_node(run: Run, thread: ThreadRun) -> bool:
+    """Complete the node run of a running thread, if it is done, and enter the next node."""
+    row = run.node_run(thread)
+    step = Step(run, thread, run.node(row), row)
+    try:
+        if row.status in FAILED:
+            assert row.failures[-1].was_properly_handled, "a running thread has no failure that is not handled"
+            _enter_next(step, mutated=False)
+            return True
+        output = KINDS[step.node.WhichOneof("node") or ""].done(step)
+        if output is None:
+            return False
+        _complete(step, output)
+    except NodeFailed as failed:
+        fail(run, thread, failed)
+    return True
+
+
+def _complete(step: Step, output: VariableValue) -> None:
+    """Complete a node run with its output, and leave it."""
+    row = step.row
+    row.status = LHStatus.COMPLETED
+    row.end_time.CopyFrom(step.run.work.instant())
+    step.run.put(row)
+    if row.WhichOneof("node_type") == "exit":
+        complete(step.run, step.thread, None if is_null(output) else output)
+        return
+    if row.node_name in outputs_read(step.run.spec.SerializeToString(deterministic=True), row.thread_spec_name):
+        step.run.put_output(step.thread, row.node_name, output)
+    leave(step.run, row)
+    _enter_next(step, mutated=True)
+
+
+def _enter_next(step: Step, *, mutated: bool) -> None:
+    """Take the first open edge, do its mutations unless the node failed, and enter the node behind it."""
+    scope = Scope(step.run, step.thread)
+    edge = chosen(scope, step.node)
+    if mutated:
+        mutate(scope, edge, step.row.node_name)
+    enter(step.run, step.thread, edge.sink_node_name)
+
+
+def enter(run: Run, thread: ThreadRun, name: str) -> None:
+    """Enter a node at the thread's next position; a failure on arrival belongs to the new node run."""
+    thread.current_node_position += 1
+    row = new_node_run(run, thread, name, LHStatus.STARTING)
+    step = Step(run, thread, run.node(row), row)
+    run.put(row)
+    try:
+        KINDS[step.node.WhichOneof("node") or ""].arrive(step)
+    except NodeFailed as failed:
+        fail(run, thread, failed)
+        return
+    row.status = LHStatus.RUNNING
+    run.put(row)
+
+
+def skip(run: Run, thread: ThreadRun) -> None:
+    """Leave the node of a thread without its mutations."""
+    row = run.node_run(thread)
+    try:
+        _enter_next(Step(run, thread, run.node(row), row), mutated=False)
+    except NodeFailed as failed:
+        fail(run, thread, failed)
+
+
+def _set_status(run: Run) -> None:
+    """Set the run's status from its first thread, and end it when that has ended."""
+    first, before = run.thread(0), run.row.status
+    manual = any(reason.WhichOneof("reason") == "manual_halt" for reason in first.halt_reasons)
+    if first.status in TERMINAL or (first.status in (LHStatus.HALTING, LHStatus.HALTED) and manual):
+        run.row.status = first.status
+    else:
+        run.row.status = LHStatus.RUNNING
+    if run.row.status in TERMINAL and before not in TERMINAL:
+        run.row.end_time.CopyFrom(run.work.instant())
+        if run.spec.HasField("retention_policy"):
+            seconds = run.spec.retention_policy.seconds_after_wf_termination
+            at = run.work.now + 1000 * max(0, seconds)
+            run.work.set_timer((run.path, "retention"), at, DeleteWfRunRequest(id=run.row.id))
+
+
+@lru_cache(maxsize=1024)
+def outputs_read(spec: bytes, thread: str) -> frozenset[str]:
+    """The nodes of a thread whose outputs another node, an edge or a mutation reads."""
+    found: set[str] = set()
+    nodes = WfSpec.FromString(spec).thread_specs[thread].nodes
+    for name in nodes:
+        _collect(nodes[name], name, found)
+    return frozenset(found)
+
+
+def _collect(message: Message, node: str, found: set[str]) -> None:
+    if isinstance(message, VariableAssignment) and message.WhichOneof("source") == "node_output":
+        found.add(message.node_output.node_name)
+    if isinstance(message, VariableMutation) and message.WhichOneof("rhs_value") == "node_output":
+        found.add(node)
+    if isinstance(message, WaitForChildWfNode):
+        found.add(message.child_wf_run_source_node)
+    for part in _parts(message):
+        _collect(part, node, found)
+
+
+def _parts(message: Message) -> list[Message]:
+    """The messages within a message."""
+    parts: list[Message] = []
+    for field, value in message.ListFields():
+        kind = field.message_type
+        if kind is None:
+            continue
+        if not field.is_repeated:
+            parts.append(value)
+        elif kind.GetOptions().map_entry:
+            inner = kind.fields_by_name["value"]
+            parts.extend(value.values() if inner.type == FieldDescriptor.TYPE_MESSAGE else ())
+        else:
+            parts.extend(value)
+    return parts

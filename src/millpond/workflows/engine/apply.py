@@ -1,0 +1,79 @@
+"""Apply: one command on the rows of its partition, as a pure function.
+
+Invariants:
+
+* No clock, no input or output, no chance: the same rows, command and instant give the same outcome, byte for byte.
+* A command that raises leaves no write and no effect.
+* The work of one command is bounded; see `limits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from littlehorse.model import (
+    DeleteExternalEventDefRequest,
+    DeleteTaskDefRequest,
+    DeleteUserTaskDefRequest,
+    DeleteWfRunRequest,
+    DeleteWfSpecRequest,
+    DeleteWorkflowEventDefRequest,
+    PutExternalEventDefRequest,
+    PutExternalEventRequest,
+    PutTaskDefRequest,
+    PutUserTaskDefRequest,
+    PutWfSpecRequest,
+    PutWorkflowEventDefRequest,
+    ReportTaskRun,
+    RescueThreadRunRequest,
+    ResumeWfRunRequest,
+    RunWfRequest,
+    StopWfRunRequest,
+)
+
+from millpond.errors import Invalid
+from millpond.workflows.engine import attempts, definitions, run_commands, specs
+from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, NodeDue, TaskClaim
+from millpond.workflows.engine.outcome import Outcome
+from millpond.workflows.engine.rows import Rows
+from millpond.workflows.engine.work import Work, copied
+
+COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
+    PutTaskDefRequest: definitions.put_task_def,
+    PutExternalEventDefRequest: definitions.put_external_event_def,
+    PutWorkflowEventDefRequest: definitions.put_workflow_event_def,
+    PutUserTaskDefRequest: definitions.put_user_task_def,
+    PutWfSpecRequest: specs.put_spec,
+    DeleteTaskDefRequest: definitions.delete_task_def,
+    DeleteExternalEventDefRequest: definitions.delete_external_event_def,
+    DeleteWorkflowEventDefRequest: definitions.delete_workflow_event_def,
+    DeleteUserTaskDefRequest: definitions.delete_user_task_def,
+    DeleteWfSpecRequest: definitions.delete_spec,
+    RunWfRequest: run_commands.run_workflow,
+    StopWfRunRequest: run_commands.stop_run,
+    ResumeWfRunRequest: run_commands.resume_run,
+    RescueThreadRunRequest: run_commands.rescue_thread,
+    DeleteWfRunRequest: run_commands.delete_run,
+    PutExternalEventRequest: run_commands.put_external_event,
+    ReportTaskRun: run_commands.report_task,
+    TaskClaim: attempts.claim,
+    AttemptTimedOut: run_commands.time_out,
+    AttemptDue: run_commands.attempt_due,
+    NodeDue: run_commands.node_due,
+}
+"""The function of each kind of command."""
+
+
+def apply(rows: Rows, command: Command, now: int) -> Outcome:
+    """The outcome of a command on rows, at an instant in milliseconds since 1970.
+
+    Raises:
+        Invalid, NotFound, AlreadyExists, Conflict: the caller's mistake; nothing is to be written.
+    """
+    function = COMMANDS.get(type(command.request))
+    if function is None:
+        raise Invalid("no command of this kind", kind="workflow_command", command=type(command.request).__name__)
+    work = Work(rows, command, now)
+    reply = function(work, command.request)
+    return work.outcome(None if reply is None else copied(reply))

@@ -1,0 +1,213 @@
+"""Assignments: the value that a `VariableAssignment` names, in the scope of a thread.
+
+First the source, then the path, then the cast. A buffer of values not yet written comes before the variables, so that
+the mutations of an edge see one another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from littlehorse.model import (
+    Comparator,
+    InlineStructBuilder,
+    LegacyEdgeCondition,
+    LHPath,
+    StructDefId,
+    ThreadRun,
+    VariableAssignment,
+    VariableValue,
+)
+
+from millpond.workflows.engine import json_paths
+from millpond.workflows.engine.failures import substitution
+from millpond.workflows.engine.limits import JSON_DEPTH_MAX
+from millpond.workflows.engine.operators import combined, holds, size_of
+from millpond.workflows.engine.runs import Run
+from millpond.workflows.engine.scopes import find
+from millpond.workflows.engine.values import NULL, coerced, kind_of, plain, text_of, value_of, value_type_name
+
+_PLACE = re.compile(r"\{(\d{1,4})\}")
+
+
+@dataclass(slots=True)
+class Scope:
+    """A thread of a run, as assignments see it."""
+
+    run: Run
+    thread: ThreadRun
+    buffer: dict[str, VariableValue] = field(default_factory=dict)
+    depth: int = 0
+
+    def variable(self, name: str) -> VariableValue:
+        """The value of a variable, also one that is not yet written."""
+        if name in self.buffer:
+            return self.buffer[name]
+        return find(self.run, self.thread, name)[0].value
+
+    def output(self, node: str) -> VariableValue:
+        """The newest output of a node of this thread."""
+        found = self.run.output(self.thread, node)
+        if found is None:
+            raise substitution(f"node {node} has no output in thread {self.thread.number}")
+        return found
+
+
+def evaluated(scope: Scope, wanted: VariableAssignment) -> VariableValue:
+    """The value of an assignment.
+
+    Raises:
+        NodeFailed: VAR_SUB_ERROR; a variable is out of scope, an operand does not fit, a cast fails.
+    """
+    if scope.depth >= JSON_DEPTH_MAX:
+        raise substitution(f"expression nested deeper than json_depth_max={JSON_DEPTH_MAX}")
+    source = wanted.WhichOneof("source")
+    scope.depth += 1
+    value = _SOURCES[source](scope, wanted) if source else NULL
+    scope.depth -= 1
+    match wanted.WhichOneof("path"):
+        case "json_path":
+            value = at_json_path(value, wanted.json_path)
+        case "lh_path":
+            value = at_path(scope, value, wanted.lh_path)
+    return coerced(value, wanted.target_type, cast=True) if wanted.HasField("target_type") else value
+
+
+def _format_string(scope: Scope, wanted: VariableAssignment) -> VariableValue:
+    text = text_of(evaluated(scope, wanted.format_string.format))
+    args = [_formatted(evaluated(scope, arg)) for arg in wanted.format_string.args]
+
+    def place(found: re.Match[str]) -> str:
+        at = int(found[1])
+        return args[at] if at < len(args) else found[0]
+
+    # quoted text is every second part; an empty one is a quote
+    parts = text.replace("''", "\0").split("'")
+    shown = [part if at % 2 else _PLACE.sub(place, part) for at, part in enumerate(parts)]
+    return VariableValue(str="".join(shown).replace("\0", "'"))
+
+
+def _formatted(value: VariableValue) -> str:
+    """A value within a format string: numbers in groups of three digits, with at most three decimals."""
+    match kind_of(value):
+        case "int":
+            return f"{value.int:,}"
+        case "double":
+            text = f"{value.double:,.3f}".rstrip("0").rstrip(".")
+            return "0" if text == "-0" else text
+        case _:
+            return text_of(value)
+
+
+def _expression(scope: Scope, wanted: VariableAssignment) -> VariableValue:
+    expression = wanted.expression
+    left, right = evaluated(scope, expression.lhs), evaluated(scope, expression.rhs)
+    if expression.WhichOneof("operation") == "comparator":
+        return VariableValue(bool=holds(expression.comparator, left, right))
+    return combined(expression.mutation_type, left, right, keep_int=False)
+
+
+def _struct(scope: Scope, wanted: VariableAssignment) -> VariableValue:
+    return struct_of(scope, wanted.struct_builder.value, wanted.struct_builder.struct_def_id)
+
+
+def struct_of(scope: Scope, builder: InlineStructBuilder, name: StructDefId | None) -> VariableValue:
+    """A struct with the fields of a builder."""
+    found = VariableValue()
+    found.struct.SetInParent()
+    if name is not None:
+        found.struct.struct_def_id.CopyFrom(name)
+    for key in sorted(builder.fields):
+        part = builder.fields[key]
+        if part.WhichOneof("struct_value") == "sub_structure":
+            value = struct_of(scope, part.sub_structure, None)
+        else:
+            value = evaluated(scope, part.simple_value)
+        found.struct.struct.fields[key].value.CopyFrom(value)
+    return found
+
+
+def _map(scope: Scope, wanted: VariableAssignment) -> VariableValue:
+    found = VariableValue()
+    found.map.SetInParent()
+    if wanted.map_builder.HasField("map_type"):
+        found.map.map_type.CopyFrom(wanted.map_builder.map_type)
+    for entry in wanted.map_builder.entries:
+        found.map.entries.add(key=evaluated(scope, entry.key), value=evaluated(scope, entry.value))
+    return found
+
+
+_SOURCES: Mapping[str, Callable[[Scope, VariableAssignment], VariableValue]] = {
+    "variable_name": lambda scope, wanted: scope.variable(wanted.variable_name),
+    "literal_value": lambda _scope, wanted: wanted.literal_value,
+    "format_string": _format_string,
+    "node_output": lambda scope, wanted: scope.output(wanted.node_output.node_name),
+    "expression": _expression,
+    "struct_builder": _struct,
+    "size_of": lambda scope, wanted: size_of(evaluated(scope, wanted.size_of.operand)),
+    "map_builder": _map,
+}
+
+
+def at_json_path(value: VariableValue, path: str) -> VariableValue:
+    """The value at a JSON path inside a JSON value."""
+    if kind_of(value) not in ("json_obj", "json_arr"):
+        raise substitution(f"JSON path {path!r} looks into {value_type_name(value)}, which is not JSON")
+    return value_of(json_paths.read(plain(value), path))
+
+
+def at_path(scope: Scope, value: VariableValue, path: LHPath) -> VariableValue:
+    """The value at a path of keys and indices."""
+    for selector in path.path:
+        match selector.WhichOneof("selector_type"):
+            case "key":
+                step: str | int = selector.key
+            case "index":
+                step = selector.index
+            case _:
+                found = evaluated(scope, selector.dynamic)
+                step = found.int if kind_of(found) == "int" else text_of(found)
+        value = _entered(value, step)
+    return value
+
+
+def _entered(value: VariableValue, step: str | int) -> VariableValue:
+    if isinstance(step, int) and step < 0:
+        raise substitution(f"index {step} is negative")
+    match kind_of(value):
+        case "struct":
+            if step not in value.struct.struct.fields:
+                raise substitution(f"the struct has no field {step}")
+            return value.struct.struct.fields[str(step)].value
+        case "array":
+            if not isinstance(step, int) or step >= len(value.array.items):
+                raise substitution(f"index {step} is outside of an array of {len(value.array.items)}")
+            return value.array.items[step]
+        case "map":
+            return next((entry.value for entry in value.map.entries if text_of(entry.key) == str(step)), NULL)
+        case "json_obj" | "json_arr":
+            return value_of(_json_entry(plain(value), step))
+    raise substitution(f"a path looks into {value_type_name(value)}")
+
+
+def _json_entry(document: Any, step: str | int) -> Any:
+    if isinstance(document, dict):
+        return document.get(str(step))
+    return document[step] if isinstance(step, int) and step < len(document) else None
+
+
+def condition_holds(scope: Scope, wanted: VariableAssignment) -> bool:
+    """True when a condition gives true; one that is not BOOL raises NodeFailed."""
+    found = evaluated(scope, wanted)
+    if kind_of(found) != "bool":
+        raise substitution(f"a condition gave {value_type_name(found)}, not BOOL")
+    return found.bool
+
+
+def legacy_holds(scope: Scope, wanted: LegacyEdgeCondition) -> bool:
+    """True when a condition in its older form holds."""
+    comparator: Comparator = wanted.comparator
+    return holds(comparator, evaluated(scope, wanted.left), evaluated(scope, wanted.right))

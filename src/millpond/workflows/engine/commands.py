@@ -1,0 +1,63 @@
+"""Commands: a request of a client as it came, or one that the system itself makes (a claim, a timer).
+
+A command carries all that its effect depends on: its id is the seed of every id it makes,
+and its instant is given beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from google.protobuf.message import Message
+from littlehorse.model import NodeRunId, TaskRunId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClaim:
+    """A worker takes a queued task. The reply is the ScheduledTask, or None when the task was taken or withdrawn."""
+
+    task_run_id: TaskRunId
+    worker_id: str
+    worker_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTimedOut:
+    """A claimed attempt has run for its timeout without report, and without checkpoint since the timer was set."""
+
+    task_run_id: TaskRunId
+    attempt: int
+    checkpoints: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDue:
+    """The delay before the next attempt of a task is over."""
+
+    task_run_id: TaskRunId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDue:
+    """A timer of a node run is due: its sleep is over, or its event has not arrived in time."""
+
+    node_run_id: NodeRunId
+
+
+Request: TypeAlias = Message | TaskClaim | AttemptTimedOut | AttemptDue | NodeDue
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One request with the id under which the log holds it."""
+
+    id: str
+    request: Request
+
+
+def derived_id(seed: str, number: int) -> str:
+    """The `number`-th id that a command makes: 32 hexadecimal digits, the same at every replay."""
+    return hashlib.sha256(f"{seed}/{number}".encode()).hexdigest()[:32]

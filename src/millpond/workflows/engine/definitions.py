@@ -1,0 +1,138 @@
+"""Commands of definitions: tasks, events, user tasks. A definition put again as it is stays as it is."""
+
+from __future__ import annotations
+
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+from littlehorse.model import (
+    DeleteExternalEventDefRequest,
+    DeleteTaskDefRequest,
+    DeleteUserTaskDefRequest,
+    DeleteWfSpecRequest,
+    DeleteWorkflowEventDefRequest,
+    ExternalEventDef,
+    ExternalEventDefId,
+    PutExternalEventDefRequest,
+    PutTaskDefRequest,
+    PutUserTaskDefRequest,
+    PutWorkflowEventDefRequest,
+    TaskDef,
+    TaskDefId,
+    TaskWorkerGroup,
+    UserTaskDef,
+    WfSpec,
+    WorkflowEventDef,
+    WorkflowEventDefId,
+)
+
+from millpond.errors import AlreadyExists
+from millpond.workflows.engine.keys import Key, check_name, key_of
+from millpond.workflows.engine.work import Work, copied
+
+
+def put_task_def(work: Work, request: PutTaskDefRequest) -> TaskDef:
+    """Define a task. A definition never changes: another one under the same name is an error."""
+    check_name("task", request.name)
+    found = TaskDef(
+        id=TaskDefId(name=request.name),
+        input_vars=request.input_vars,
+        created_at=work.instant(),
+        return_type=request.return_type if request.HasField("return_type") else None,
+        description=request.description if request.HasField("description") else None,
+    )
+    old = work.rows.get(TaskDef, (request.name,))
+    if old is None:
+        work.rows.put((request.name,), found)
+        return found
+    if not same_but_for_time(old, found):
+        raise AlreadyExists("a task with this name is defined otherwise", kind="task_def", task=request.name)
+    return old
+
+
+def same_but_for_time(old: Message, new: Message) -> bool:
+    """True when two definitions differ in nothing but the instant of their making."""
+    first, second = copied(old), copied(new)
+    first.ClearField("created_at")
+    second.ClearField("created_at")
+    return first == second
+
+
+def put_external_event_def(work: Work, request: PutExternalEventDefRequest) -> ExternalEventDef:
+    """Define an external event, in place of an earlier definition."""
+    check_name("external event", request.name)
+    found = ExternalEventDef(
+        id=ExternalEventDefId(name=request.name),
+        created_at=work.instant(),
+        retention_policy=request.retention_policy,
+        type_information=request.content_type if request.HasField("content_type") else None,
+    )
+    if request.HasField("correlated_event_config"):
+        found.correlated_event_config.CopyFrom(request.correlated_event_config)
+    work.rows.put((request.name,), found)
+    return found
+
+
+def put_workflow_event_def(work: Work, request: PutWorkflowEventDefRequest) -> WorkflowEventDef:
+    """Define a workflow event. Its type never changes."""
+    check_name("workflow event", request.name)
+    old = work.rows.get(WorkflowEventDef, (request.name,))
+    if old is not None:
+        if old.content_type != request.content_type:
+            raise AlreadyExists("a workflow event with this name has another type", kind="event_def", name=request.name)
+        return old
+    found = WorkflowEventDef(
+        id=WorkflowEventDefId(name=request.name), created_at=work.instant(), content_type=request.content_type
+    )
+    work.rows.put((request.name,), found)
+    return found
+
+
+def put_user_task_def(work: Work, request: PutUserTaskDefRequest) -> UserTaskDef:
+    """Define a user task: a change makes a new version."""
+    check_name("user task", request.name)
+    versions = work.rows.list(UserTaskDef, (request.name,))
+    latest = max(versions, key=lambda version: version.version, default=None)
+    found = UserTaskDef(
+        name=request.name,
+        version=0 if latest is None else latest.version,
+        description=request.description if request.HasField("description") else None,
+        fields=request.fields,
+        created_at=work.instant(),
+    )
+    if latest is not None:
+        if same_but_for_time(latest, found):
+            return latest
+        found.version = latest.version + 1
+    work.rows.put((found.name, found.version), found)
+    return found
+
+
+def delete_task_def(work: Work, request: DeleteTaskDefRequest) -> Empty:
+    """Delete a task's definition with its group of workers; specifications that use it fail when they reach it."""
+    work.rows.delete(TaskWorkerGroup, (request.id.name,))
+    return _deleted(work, TaskDef, (request.id.name,))
+
+
+def delete_external_event_def(work: Work, request: DeleteExternalEventDefRequest) -> Empty:
+    """Delete the definition of an external event."""
+    return _deleted(work, ExternalEventDef, (request.id.name,))
+
+
+def delete_workflow_event_def(work: Work, request: DeleteWorkflowEventDefRequest) -> Empty:
+    """Delete the definition of a workflow event."""
+    return _deleted(work, WorkflowEventDef, (request.id.name,))
+
+
+def delete_user_task_def(work: Work, request: DeleteUserTaskDefRequest) -> Empty:
+    """Delete one version of a user task."""
+    return _deleted(work, UserTaskDef, (request.id.name, request.id.version))
+
+
+def delete_spec(work: Work, request: DeleteWfSpecRequest) -> Empty:
+    """Delete one version of a specification."""
+    return _deleted(work, WfSpec, key_of(request.id))
+
+
+def _deleted(work: Work, kind: type[Message], key: Key) -> Empty:
+    work.rows.delete(kind, key)
+    return Empty()

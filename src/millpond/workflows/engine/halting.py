@@ -1,0 +1,152 @@
+"""Halting: a thread pauses for a reason, its children with it, and runs again when no reason is left.
+
+Invariants:
+
+* A thread is HALTED only when its node has paused and every child is terminal or HALTED, but for the handler that it
+  is halted for.
+* A reason that is resolved is dropped; a thread without reasons does not stay HALTED.
+"""
+
+from __future__ import annotations
+
+from littlehorse.model import (
+    HaltedByParentNodeHaltReason,
+    LHStatus,
+    NodeRun,
+    ParentHalted,
+    TaskRun,
+    TaskStatus,
+    ThreadHaltReason,
+    ThreadRun,
+    ThreadType,
+)
+
+from millpond.workflows.engine import attempts
+from millpond.workflows.engine.keys import Key, key_of
+from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
+
+PAUSING = frozenset({LHStatus.HALTING, LHStatus.HALTED})
+_NODES_UNPAUSED = frozenset({"wait_for_child_wf"})
+
+
+def halt(run: Run, thread: ThreadRun, reason: ThreadHaltReason) -> None:
+    """Ask a thread and its children to pause."""
+    if thread.status in TERMINAL:
+        return
+    if reason not in thread.halt_reasons:
+        thread.halt_reasons.append(reason)
+    if thread.status not in PAUSING:
+        thread.status = LHStatus.HALTING
+    spared = reason.WhichOneof("reason") in ("interrupted", "pending_interrupt")
+    for child in run.children(thread):
+        if not (spared and child.type == ThreadType.INTERRUPT):
+            halt(run, child, ThreadHaltReason(parent_halted=ParentHalted(parent_thread_id=thread.number)))
+    finish(run, thread)
+
+
+def halt_for_good(run: Run, thread: ThreadRun, waiting: NodeRun) -> None:
+    """Halt a thread for which its parent waits no more; it does not run again by itself."""
+    stopped = HaltedByParentNodeHaltReason(
+        parent_thread_run_number=waiting.id.thread_run_number, waiting_node_run_position=waiting.id.position
+    )
+    halt(run, thread, ThreadHaltReason(halted_by_parent=stopped))
+
+
+def finish(run: Run, thread: ThreadRun) -> bool:
+    """Make a HALTING thread HALTED when nothing of it moves any more. True when it became so."""
+    if thread.status != LHStatus.HALTING or not _node_paused(run, run.node_run(thread)):
+        return False
+    handlers = handlers_of(thread)
+    for child in run.children(thread):
+        if child.number not in handlers and child.status not in TERMINAL and child.status != LHStatus.HALTED:
+            return False
+    thread.status = LHStatus.HALTED
+    return True
+
+
+def handlers_of(thread: ThreadRun) -> set[int]:
+    """The handlers for which a thread is halted."""
+    found = set()
+    for reason in thread.halt_reasons:
+        match reason.WhichOneof("reason"):
+            case "interrupted":
+                found.add(reason.interrupted.interrupt_thread_id)
+            case "handling_failure":
+                found.add(reason.handling_failure.handler_thread_id)
+    return found
+
+
+def _node_paused(run: Run, node_run: NodeRun) -> bool:
+    """Pause a node as far as it can. A claimed task is waited for; a queued one leaves its queue."""
+    if node_run.status in TERMINAL:
+        return True
+    if node_run.WhichOneof("node_type") != "task":
+        return node_run.WhichOneof("node_type") not in _NODES_UNPAUSED
+    task = task_of(run, node_run)
+    if task is None or task.status != TaskStatus.TASK_RUNNING:
+        if task is not None:
+            attempts.withdraw(run.work, task)
+        return True
+    return False
+
+
+def task_of(run: Run, node_run: NodeRun) -> TaskRun | None:
+    """The task run of a task node, or None before it has one."""
+    if not node_run.task.HasField("task_run_id"):
+        return None
+    return run.work.rows.get(TaskRun, key_of(node_run.task.task_run_id))
+
+
+def run_again(run: Run, thread: ThreadRun) -> bool:
+    """Drop the resolved reasons of a paused thread, and let it run when none is left. True when it runs."""
+    unresolved = [reason for reason in thread.halt_reasons if not _resolved(run, thread, reason)]
+    if len(unresolved) != len(thread.halt_reasons):
+        del thread.halt_reasons[:]
+        thread.halt_reasons.extend(unresolved)
+    if unresolved:
+        return False
+    thread.status = LHStatus.RUNNING
+    return True
+
+
+def _resolved(run: Run, thread: ThreadRun, reason: ThreadHaltReason) -> bool:
+    match reason.WhichOneof("reason"):
+        case "parent_halted":
+            parent = run.thread(reason.parent_halted.parent_thread_id)
+            return _lets_run(parent, thread)
+        case "interrupted":
+            return run.thread(reason.interrupted.interrupt_thread_id).status == LHStatus.COMPLETED
+        case "handling_failure":
+            handler = run.thread(reason.handling_failure.handler_thread_id)
+            if handler.status != LHStatus.COMPLETED:
+                return False
+            _mark_handled(run, thread)
+            return True
+        case _:
+            return False
+
+
+def _lets_run(parent: ThreadRun, thread: ThreadRun) -> bool:
+    """True when a parent runs, or is halted for nothing but the handler that this thread is."""
+    if parent.status in FAILED:
+        return False
+    if parent.status not in PAUSING:
+        return True
+    own = [r for r in parent.halt_reasons if thread.number in handlers_of(ThreadRun(halt_reasons=[r]))]
+    return len(own) == len(parent.halt_reasons) and bool(own)
+
+
+def _mark_handled(run: Run, thread: ThreadRun) -> None:
+    """Record that the failure of a thread's node was handled, with the failures of children that it stands for."""
+    node_run = run.node_run(thread)
+    node_run.failures[-1].was_properly_handled = True
+    run.put(node_run)
+    for waited in node_run.wait_for_threads.threads:
+        child = run.threads.get(waited.thread_run_number)
+        if child is not None and child.status in FAILED and child.number not in thread.handled_failed_children:
+            thread.handled_failed_children.append(child.number)
+
+
+def timer_name(node_run: NodeRun) -> Key:
+    """The name of the one timer of a node run."""
+    return (key_of(node_run.id)[0], "node", node_run.id.thread_run_number, node_run.id.position)

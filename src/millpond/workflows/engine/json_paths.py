@@ -1,0 +1,103 @@
+"""JSON paths, in Jayway's syntax as far as they name one place: `$.a.b`, `$['a b']`, `$.list[-1]`, `$.list.length()`.
+
+A path to a place that is missing gives None, not an error. Wildcards, filters and recursive descent name many places
+and are not supported: they raise.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from millpond.workflows.engine.failures import substitution
+
+_STEP = re.compile(
+    r"""\.(?P<call>length|size)\(\) | \.(?P<name>[^.\[\]'"*()?@\s]+) | \[(?P<index>-?\d{1,18})\]
+    | \['(?P<single>[^']*)'\] | \["(?P<double>[^"]*)"\]""",
+    re.VERBOSE,
+)
+
+
+class _Length:
+    """The step `length()`."""
+
+
+LENGTH = _Length()
+
+
+@lru_cache(maxsize=4096)
+def steps_of(path: str) -> tuple[str | int | _Length, ...]:
+    """The steps of a path.
+
+    >>> steps_of("$.a['b c'][0]")
+    ('a', 'b c', 0)
+    """
+    if not path.startswith("$"):
+        raise substitution(f"a JSON path begins with $: {path[:80]!r}")
+    steps: list[str | int | _Length] = []
+    position = 1
+    while position < len(path):
+        found = _STEP.match(path, position)
+        if found is None:
+            raise substitution(f"JSON path {path[:80]!r} cannot be read from {path[position : position + 20]!r} on")
+        steps.append(_step(found))
+        position = found.end()
+    return tuple(steps)
+
+
+def _step(found: re.Match[str]) -> str | int | _Length:
+    if found["call"]:
+        return LENGTH
+    if found["index"]:
+        return int(found["index"])
+    return next(text for text in (found["name"], found["single"], found["double"]) if text is not None)
+
+
+def read(document: Any, path: str) -> Any:
+    """The value at a path, or None.
+
+    >>> read({"a": [1, 2]}, "$.a[-1]"), read({}, "$.a.b")
+    (2, None)
+    """
+    for step in steps_of(path):
+        if step is LENGTH:
+            document = len(document) if isinstance(document, list | dict | str) else None
+        elif isinstance(step, int):
+            inside = isinstance(document, list) and -len(document) <= step < len(document)
+            document = document[step] if inside else None
+        else:
+            document = document.get(step) if isinstance(document, dict) else None
+    return document
+
+
+def write(document: Any, path: str, value: Any) -> Any:
+    """The document with a value at a path; objects on the way are made where they are missing."""
+    steps = steps_of(path)
+    if not steps:
+        return value
+    place = document
+    for step, following in pairwise(steps):
+        place = _entered(place, step, following, path)
+    last = steps[-1]
+    if not _writable(place, last):
+        raise substitution(f"JSON path {path!r} names no place to write to")
+    place[last] = value
+    return document
+
+
+def _writable(place: Any, step: str | int | _Length) -> bool:
+    """True when a value has, or may get, an entry under a step."""
+    if isinstance(step, int):
+        return isinstance(place, list) and -len(place) <= step < len(place)
+    return isinstance(step, str) and isinstance(place, dict)
+
+
+def _entered(place: Any, step: str | int | _Length, following: str | int | _Length, path: str) -> Any:
+    """The value behind one step of a path that is written to."""
+    if not _writable(place, step):
+        raise substitution(f"JSON path {path!r} names no place to write to")
+    if isinstance(step, str) and place.get(step) is None:
+        place[step] = [] if isinstance(following, int) else {}
+    return place[step]

@@ -1,0 +1,106 @@
+"""Keys of rows: one tuple for each id of the client's messages.
+
+A run's id is one text: its own id, after those of its ancestors, joined by `_` (no id may contain it). Everything of
+one run begins with that text, so that a store can hold it in one group.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+from google.protobuf.message import Message
+from littlehorse.model import (
+    CheckpointId,
+    CorrelatedEventId,
+    ExternalEventId,
+    NodeRunId,
+    TaskRunId,
+    UserTaskRunId,
+    VariableId,
+    WfRunId,
+    WfSpecId,
+    WorkflowEventId,
+)
+
+from millpond.errors import Invalid
+
+Key: TypeAlias = "tuple[str | int, ...]"
+"""The key of a row within its kind."""
+
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?")
+
+
+def is_name(text: str) -> bool:
+    """True for letters, digits and inner hyphens.
+
+    >>> is_name("my-run"), is_name("my_run"), is_name("")
+    (True, False, False)
+    """
+    return _NAME.fullmatch(text) is not None
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise Invalid for a name that no workflow, task, event or run may have."""
+    if not is_name(name):
+        raise Invalid(
+            "not a valid name",
+            kind="workflow_name",
+            thing=kind,
+            name=repr(name),
+            hint="use letters, digits and inner hyphens",
+        )
+
+
+def run_path(run: WfRunId) -> str:
+    """The text that begins every key of a run."""
+    ids = [run.id]
+    while run.HasField("parent_wf_run_id"):
+        run = run.parent_wf_run_id
+        ids.append(run.id)
+    return "_".join(reversed(ids))
+
+
+def root_id(run: WfRunId) -> str:
+    """The id of the oldest ancestor of a run: it decides the run's partition."""
+    return run_path(run).split("_", 1)[0]
+
+
+def run_id(path: str) -> WfRunId:
+    """The id of the run with a path."""
+    found = WfRunId()
+    for depth, own in enumerate(path.split("_")):
+        found = WfRunId(id=own, parent_wf_run_id=found) if depth else WfRunId(id=own)
+    return found
+
+
+def key_of(name: Message) -> Key:
+    """The key of the row with an id."""
+    match name:
+        case WfRunId():
+            return (run_path(name),)
+        case NodeRunId():
+            return (run_path(name.wf_run_id), name.thread_run_number, name.position)
+        case VariableId():
+            return (run_path(name.wf_run_id), name.thread_run_number, name.name)
+        case TaskRunId():
+            return (run_path(name.wf_run_id), name.task_guid)
+        case ExternalEventId():
+            return (run_path(name.wf_run_id), name.external_event_def_id.name, name.guid)
+        case WorkflowEventId():
+            return (run_path(name.wf_run_id), name.workflow_event_def_id.name, name.number)
+        case UserTaskRunId():
+            return (run_path(name.wf_run_id), name.user_task_guid)
+        case CheckpointId():
+            return (run_path(name.task_run.wf_run_id), name.task_run.task_guid, name.checkpoint_number)
+        case WfSpecId():
+            return (name.name, name.major_version, name.revision)
+        case CorrelatedEventId():
+            return (name.key, name.external_event_def_id.name)
+        case _:
+            return _short_key(name)
+
+
+def _short_key(name: Message) -> Key:
+    """The key of a definition: its name, and its version where it has one."""
+    return tuple(getattr(name, field.name) for field in name.DESCRIPTOR.fields)

@@ -1,0 +1,20 @@
+"""Limits of one command, one value and one run. Work beyond a limit ends in an error that names the limit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ROUNDS_MAX: Final = 512
+"""Rounds in which one command advances a run; more mean a loop without a wait."""
+
+THREADS_ACTIVE_MAX: Final = 1_000
+"""Threads of one run that are neither completed nor failed."""
+
+VALUE_BYTES_MAX: Final = 1_047_000
+"""Serialized bytes of one value: an input, an output, a variable or the content of an event."""
+
+CHILD_RUNS_MAX: Final = 100
+"""Child runs that one command starts."""
+
+JSON_DEPTH_MAX: Final = 100
+"""Levels of nested objects and lists in one JSON value, and of nested expressions in one assignment."""

@@ -1,0 +1,105 @@
+"""Rows: the state that commands read and write, as the client's messages.
+
+Invariants:
+
+* A command reads through an overlay: it sees its own writes, and the rows below stay as they are.
+* A message that the overlay returned may be changed; only `put` makes the change a write.
+* The writes of one command come out in the order of their keys, whatever the order in which they were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from millpond.workflows.engine.keys import Key
+
+M = TypeVar("M", bound=Message)
+
+
+class Rows(Protocol):
+    """The rows of one tenant, read by kind and key."""
+
+    def get(self, kind: type[M], key: Key) -> M | None:
+        """The row with a key, as a message that the caller may change, or None."""
+        ...
+
+    def list(self, kind: type[M], prefix: Key) -> Iterator[tuple[Key, M]]:
+        """The rows whose keys begin with `prefix`, in the order of their keys."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One row put, or deleted where `row` is None."""
+
+    kind: type[Message]
+    key: Key
+    row: Message | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDeleted:
+    """All rows of one run deleted, of whatever kind. It comes before all writes of the same command."""
+
+    run: str
+
+
+class Overlay:
+    """The rows below, with the writes of one command above them."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._seen: dict[tuple[type[Message], Key], Message | None] = {}
+        self._changed: set[tuple[type[Message], Key]] = set()
+        self._deleted_runs: dict[str, None] = {}
+
+    def get(self, kind: type[M], key: Key) -> M | None:
+        """The row with a key: the same object for the same key until the end of the command."""
+        place = (kind, key)
+        if place not in self._seen:
+            self._seen[place] = None if self._is_deleted(key) else self._rows.get(kind, key)
+        found = self._seen[place]
+        assert found is None or isinstance(found, kind)
+        return found
+
+    def list(self, kind: type[M], prefix: Key) -> list[M]:
+        """The rows whose keys begin with `prefix`, with this command's changes, in the order of their keys."""
+        found: dict[Key, Message | None] = {}
+        if not self._is_deleted(prefix):
+            for key, row in self._rows.list(kind, prefix):
+                found[key] = self._seen.setdefault((kind, key), row)
+        for seen_kind, key in self._seen:
+            if seen_kind is kind and key[: len(prefix)] == prefix:
+                found[key] = self._seen[kind, key]
+        rows = [found[key] for key in sorted(found)]
+        return [row for row in rows if isinstance(row, kind)]
+
+    def put(self, key: Key, row: Message) -> None:
+        """Write a row."""
+        self._seen[type(row), key] = row
+        self._changed.add((type(row), key))
+
+    def delete(self, kind: type[Message], key: Key) -> None:
+        """Delete a row; one that is not there is no error."""
+        self._seen[kind, key] = None
+        self._changed.add((kind, key))
+
+    def delete_run(self, path: str) -> None:
+        """Delete all rows of one run."""
+        self._deleted_runs[path] = None
+        for place in [place for place in self._seen if place[1][:1] == (path,)]:
+            self._seen[place] = None
+            self._changed.discard(place)
+
+    def writes(self) -> tuple[Write | RunDeleted, ...]:
+        """All writes: first the deleted runs, then the rows in the order of kind and key."""
+        places = sorted(self._changed, key=lambda place: (place[0].DESCRIPTOR.full_name, place[1]))
+        rows = [Write(kind, key, self._seen[kind, key]) for kind, key in places]
+        return (*map(RunDeleted, self._deleted_runs), *rows)
+
+    def _is_deleted(self, key: Key) -> bool:
+        return bool(self._deleted_runs) and bool(key) and key[0] in self._deleted_runs

@@ -1,0 +1,284 @@
+"""Commands of runs: start, stop, resume, rescue and delete one; what clients and timers do to its tasks and events."""
+
+from __future__ import annotations
+
+from google.protobuf.empty_pb2 import Empty
+from littlehorse.model import (
+    DeleteWfRunRequest,
+    ExternalEvent,
+    ExternalEventDef,
+    ExternalEventId,
+    LHStatus,
+    ManualHalt,
+    NodeRun,
+    PutExternalEventRequest,
+    ReportTaskRun,
+    RescueThreadRunRequest,
+    ResumeWfRunRequest,
+    RunWfRequest,
+    StopWfRunRequest,
+    TaskRun,
+    TaskStatus,
+    ThreadHaltReason,
+    ThreadRun,
+    ThreadType,
+    WfRun,
+    WfRunId,
+    WfSpec,
+)
+
+from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
+from millpond.workflows.engine import attempts
+from millpond.workflows.engine.advance import advance, enter, skip
+from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, NodeDue
+from millpond.workflows.engine.failures import NodeFailed
+from millpond.workflows.engine.halting import halt
+from millpond.workflows.engine.handlers import interrupt
+from millpond.workflows.engine.keys import check_name, key_of, run_path
+from millpond.workflows.engine.limits import VALUE_BYTES_MAX
+from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
+from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
+from millpond.workflows.engine.threads import start
+from millpond.workflows.engine.values import coerced, is_null, type_name, value_type_name
+from millpond.workflows.engine.work import Work, find_spec
+
+REPORTABLE = frozenset(
+    {
+        TaskStatus.TASK_SUCCESS,
+        TaskStatus.TASK_FAILED,
+        TaskStatus.TASK_EXCEPTION,
+        TaskStatus.TASK_TIMEOUT,
+        TaskStatus.TASK_OUTPUT_SERDE_ERROR,
+        TaskStatus.TASK_INPUT_VAR_SUB_ERROR,
+    }
+)
+
+
+def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
+    """Start a run, and bring it as far as it can go."""
+    if not request.wf_spec_name:
+        raise Invalid("no specification is named", kind="workflow_spec")
+    name = WfRunId(id=request.id if request.HasField("id") else work.new_id())
+    check_name("run", name.id)
+    spec = find_spec(
+        work,
+        request.wf_spec_name,
+        request.major_version if request.HasField("major_version") else None,
+        request.revision if request.HasField("revision") else None,
+    )
+    if spec is None:
+        raise NotFound("no specification with this name and version", kind="workflow_spec", spec=request.wf_spec_name)
+    if request.HasField("parent_wf_run_id"):
+        name.parent_wf_run_id.CopyFrom(request.parent_wf_run_id)
+    _check_parent(work, spec, request)
+    if work.rows.get(WfRun, (run_path(name),)) is not None:
+        raise AlreadyExists("a run has this id", kind="workflow_run", run=run_path(name))
+    run = Run(work, WfRun(id=name, wf_spec_id=spec.id, status=LHStatus.RUNNING, start_time=work.instant()), spec)
+    try:
+        start(run, spec.entrypoint_thread_name, request.variables, ThreadType.ENTRYPOINT)
+    except NodeFailed as failed:
+        raise Invalid(failed.message, kind="workflow_inputs", run=run.path) from failed
+    advance(run)
+    return run.row
+
+
+def _check_parent(work: Work, spec: WfSpec, request: RunWfRequest) -> None:
+    """Raise when a run's parent is not the one that its specification demands."""
+    if spec.HasField("parent_wf_spec") != request.HasField("parent_wf_run_id"):
+        needed = "needs" if spec.HasField("parent_wf_spec") else "takes no"
+        raise Invalid(f"a run of this specification {needed} parent run", kind="workflow_parent", spec=spec.id.name)
+    if not request.HasField("parent_wf_run_id"):
+        return
+    path = run_path(request.parent_wf_run_id)
+    parent = work.rows.get(WfRun, (path,))
+    if parent is None:
+        raise Conflict("the parent run does not exist", kind="failed_precondition", run=path)
+    if parent.wf_spec_id.name != spec.parent_wf_spec.wf_spec_name:
+        raise Invalid("the parent run follows another specification", kind="workflow_parent", run=path)
+
+
+def stop_run(work: Work, request: StopWfRunRequest) -> Empty:
+    """Halt a thread until somebody resumes it."""
+    run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
+    halt(run, run.thread(request.thread_run_number), ThreadHaltReason(manual_halt=ManualHalt(meaning_of_life=True)))
+    advance(run)
+    return Empty()
+
+
+def resume_run(work: Work, request: ResumeWfRunRequest) -> Empty:
+    """Let a thread run again that somebody stopped."""
+    run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
+    thread = run.thread(request.thread_run_number)
+    _drop_reasons(thread, "manual_halt")
+    advance(run)
+    return Empty()
+
+
+def _drop_reasons(thread: ThreadRun, kind: str) -> None:
+    left = [reason for reason in thread.halt_reasons if reason.WhichOneof("reason") != kind]
+    del thread.halt_reasons[:]
+    thread.halt_reasons.extend(left)
+
+
+def rescue_thread(work: Work, request: RescueThreadRunRequest) -> WfRun:
+    """Let a thread that ended in ERROR try its node again, or go on behind it."""
+    run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
+    thread = run.thread(request.thread_run_number)
+    if thread.status != LHStatus.ERROR:
+        status = LHStatus.Name(thread.status)
+        raise Conflict("the thread is not in ERROR", kind="failed_precondition", thread=thread.number, status=status)
+    parent = run.threads.get(thread.parent_thread_id) if thread.HasField("parent_thread_id") else None
+    if parent is not None and (thread.number in parent.handled_failed_children or parent.status == LHStatus.COMPLETED):
+        raise Conflict("the failure was handled by the parent", kind="failed_precondition", thread=thread.number)
+    _revive(run, thread)
+    if request.skip_current_node:
+        skip(run, thread)
+    else:
+        enter(run, thread, run.node_run(thread).node_name)
+    while parent is not None and _failed_with_child(run, parent):
+        _revive(run, parent)
+        enter(run, parent, run.node_run(parent).node_name)
+        parent = run.threads.get(parent.parent_thread_id) if parent.HasField("parent_thread_id") else None
+    advance(run)
+    return run.row
+
+
+def _revive(run: Run, thread: ThreadRun) -> None:
+    """Make an ended thread run again, with the children that its failed wait had halted."""
+    thread.status = LHStatus.RUNNING
+    thread.ClearField("end_time")
+    thread.ClearField("error_message")
+    del thread.halt_reasons[:]
+    for child in run.children(thread):
+        _drop_reasons(child, "halted_by_parent")
+    if thread.number == 0:
+        run.row.ClearField("end_time")
+        run.work.cancel_timer((run.path, "retention"))
+
+
+def _failed_with_child(run: Run, thread: ThreadRun) -> bool:
+    """True when a thread ended because a child of it had failed."""
+    if thread.status != LHStatus.ERROR:
+        return False
+    row = run.node_run(thread)
+    waited = row.WhichOneof("node_type") in ("wait_for_threads", "exit")
+    return waited and bool(row.failures) and row.failures[-1].failure_name == "CHILD_FAILURE"
+
+
+def delete_run(work: Work, request: DeleteWfRunRequest) -> Empty:
+    """Delete a run with all that belongs to it, and its timers and queued tasks. One that is gone is no error."""
+    path = run_path(request.id)
+    if work.rows.get(WfRun, (path,)) is None:
+        return Empty()
+    for task in work.rows.list(TaskRun, (path,)):
+        if attempts.is_queued(work, task):
+            work.cause(TaskWithdrawn(task.task_def_id, task.id))
+    work.rows.delete_run(path)
+    work.cause(TimersOfRunCancelled(path))
+    return Empty()
+
+
+# ------------------------------------------------------------------------------------------------ tasks
+
+
+def report_task(work: Work, request: ReportTaskRun) -> Empty:
+    """End an attempt with its worker's report. A late, stale or repeated report is no error and changes nothing."""
+    if work.rows.get(TaskRun, key_of(request.task_run_id)) is None:
+        raise NotFound("no task run with this id", kind="task_run", task=request.task_run_id.task_guid)
+    if request.status not in REPORTABLE:
+        raise Invalid("not a status of an ended attempt", kind="task_status", status=request.status)
+    task = attempts.running(work, key_of(request.task_run_id), request.attempt_number)
+    if task is not None:
+        attempts.report(work, task, request)
+        _go_on(work, task)
+    return Empty()
+
+
+def time_out(work: Work, request: AttemptTimedOut) -> None:
+    """End an attempt whose worker was silent, unless a checkpoint has come since its timer was set."""
+    task = attempts.running(work, key_of(request.task_run_id), request.attempt)
+    if task is not None and task.total_checkpoints == request.checkpoints:
+        attempts.time_out(work, task, request.attempt)
+        _go_on(work, task)
+
+
+def attempt_due(work: Work, request: AttemptDue) -> None:
+    """Let the next attempt of a task begin: its node queues it, at once or when its thread runs again."""
+    task = work.rows.get(TaskRun, key_of(request.task_run_id))
+    if task is None or len(task.attempts) - 1 != request.attempt or task.status != TaskStatus.TASK_PENDING:
+        return
+    task.attempts[-1].status = TaskStatus.TASK_SCHEDULED
+    attempts.put(work, task)
+    _go_on(work, task)
+
+
+def _go_on(work: Work, task: TaskRun) -> None:
+    run = load(work, run_path(task.id.wf_run_id))
+    if run is not None:
+        advance(run)
+
+
+def node_due(work: Work, request: NodeDue) -> None:
+    """Wake a node run: its sleep is over, or its event is late. One that has gone on takes no notice."""
+    row = work.rows.get(NodeRun, key_of(request.node_run_id))
+    if row is None or row.status != LHStatus.RUNNING:
+        return
+    if row.WhichOneof("node_type") == "sleep":
+        row.sleep.matured = row.sleep.maturation_time.ToMilliseconds() <= work.now
+    else:
+        row.external_event.timed_out = True
+    work.rows.put(key_of(row.id), row)
+    run = load(work, run_path(row.id.wf_run_id))
+    if run is not None:
+        advance(run)
+
+
+# ----------------------------------------------------------------------------------------------- events
+
+
+def put_external_event(work: Work, request: PutExternalEventRequest) -> ExternalEvent:
+    """Store an event for a run, which need not exist yet, and let the run take it."""
+    definition = work.rows.get(ExternalEventDef, (request.external_event_def_id.name,))
+    if definition is None:
+        raise Invalid("no external event has this name", kind="event_def", name=request.external_event_def_id.name)
+    _check_content(definition, request)
+    name = ExternalEventId(
+        wf_run_id=request.wf_run_id,
+        external_event_def_id=request.external_event_def_id,
+        guid=request.guid if request.HasField("guid") else work.new_id(),
+    )
+    if work.rows.get(ExternalEvent, key_of(name)) is not None:
+        raise AlreadyExists("an event has this guid", kind="external_event", guid=name.guid)
+    event = ExternalEvent(id=name, created_at=work.instant(), content=request.content)
+    if request.HasField("thread_run_number"):
+        event.thread_run_number = request.thread_run_number
+    if request.HasField("node_run_position"):
+        event.node_run_position = request.node_run_position
+    work.rows.put(key_of(name), event)
+    run = load(work, run_path(request.wf_run_id))
+    if run is not None and run.row.status not in TERMINAL:
+        interrupt(run, event)
+        advance(run)
+    return event
+
+
+def _check_content(definition: ExternalEventDef, request: PutExternalEventRequest) -> None:
+    """Raise for content that is too large, or not of the type that the event has."""
+    check_name("run", run_path(request.wf_run_id).replace("_", ""))
+    if request.content.ByteSize() > VALUE_BYTES_MAX:
+        raise Invalid(
+            "the content is too large", kind="value_bytes", bytes=request.content.ByteSize(), limit=VALUE_BYTES_MAX
+        )
+    information = definition.type_information
+    if is_null(request.content) or not information.HasField("return_type"):
+        return
+    try:
+        coerced(request.content, information.return_type)
+    except NodeFailed as failed:
+        raise Invalid(
+            "the content has another type than the event",
+            kind="event_type",
+            event=definition.id.name,
+            type=type_name(information.return_type),
+            given=value_type_name(request.content),
+        ) from failed

@@ -1,0 +1,110 @@
+"""Scopes of variables: a thread sees its own, then those of its parents; an inherited one belongs to the parent run.
+
+Invariant: a write goes to the thread that declared the variable, so that all threads that see it share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from littlehorse.model import (
+    ThreadRun,
+    ThreadVarDef,
+    Variable,
+    VariableId,
+    VariableValue,
+    WfRunVariableAccessLevel,
+)
+
+from millpond.workflows.engine.failures import NodeFailed, substitution
+from millpond.workflows.engine.keys import key_of, run_path
+from millpond.workflows.engine.runs import Run, load
+from millpond.workflows.engine.values import check_size, coerced, is_null, type_of_def
+
+INHERITED = WfRunVariableAccessLevel.INHERITED_VAR
+PRIVATE = WfRunVariableAccessLevel.PRIVATE_VAR
+
+
+def find(run: Run, thread: ThreadRun, name: str) -> tuple[Variable, ThreadVarDef]:
+    """The variable that a thread sees under a name, with its declaration.
+
+    Raises:
+        NodeFailed: VAR_SUB_ERROR; the name is out of scope.
+    """
+    place: ThreadRun | None = thread
+    while place is not None:
+        for declared in run.thread_spec(place).variable_defs:
+            if declared.var_def.name == name:
+                return _declared(run, place, declared)
+        place = run.threads.get(place.parent_thread_id) if place.HasField("parent_thread_id") else None
+    raise substitution(f"no variable {name} is in the scope of thread {thread.number}")
+
+
+def _declared(run: Run, thread: ThreadRun, declared: ThreadVarDef) -> tuple[Variable, ThreadVarDef]:
+    name = declared.var_def.name
+    if declared.access_level == INHERITED:
+        parent = load(run.work, run_path(run.row.id.parent_wf_run_id))
+        if parent is None:
+            raise substitution(f"the parent run of variable {name} is gone")
+        found, above = find(parent, parent.thread(0), name)
+        if above.access_level == PRIVATE:
+            raise substitution(f"variable {name} of the parent run is private")
+        return found, above
+    row = run.work.rows.get(Variable, (run.path, thread.number, name))
+    if row is None:
+        raise substitution(f"variable {name} of thread {thread.number} has not been set")
+    return row, declared
+
+
+def write(run: Run, thread: ThreadRun, name: str, value: VariableValue) -> None:
+    """Write a variable that a thread sees."""
+    row, _declared_as = find(run, thread, name)
+    row.value.CopyFrom(value)
+    run.work.rows.put(key_of(row.id), row)
+
+
+def declare(run: Run, thread: ThreadRun, inputs: Mapping[str, VariableValue]) -> None:
+    """Make the variables of a new thread from its inputs and the defaults.
+
+    Raises:
+        NodeFailed: VAR_SUB_ERROR; an input is unknown, missing or of another type.
+    """
+    spec = run.thread_spec(thread)
+    check_inputs(list(spec.variable_defs), inputs)
+    for declared in spec.variable_defs:
+        if declared.access_level != INHERITED:
+            _make(run, thread, declared, inputs)
+
+
+def check_inputs(declared: list[ThreadVarDef], inputs: Mapping[str, VariableValue]) -> None:
+    """Raise NodeFailed for inputs that a thread with these variables cannot start with."""
+    known = {variable.var_def.name: variable for variable in declared if variable.access_level != INHERITED}
+    for name in sorted(inputs):
+        if name not in known:
+            raise substitution(f"no variable {name} is declared")
+    for name, variable in known.items():
+        given = inputs.get(name, VariableValue())
+        if variable.required and is_null(given):
+            raise substitution(f"the required variable {name} is missing")
+        try:
+            coerced(given, type_of_def(variable.var_def))
+        except NodeFailed as wrong:
+            raise substitution(f"variable {name}: {wrong.message}") from wrong
+        check_size(f"variable {name}", given)
+
+
+def _make(run: Run, thread: ThreadRun, declared: ThreadVarDef, inputs: Mapping[str, VariableValue]) -> None:
+    definition = declared.var_def
+    value = inputs.get(definition.name, VariableValue())
+    if is_null(value) and definition.HasField("default_value"):
+        value = definition.default_value
+    wanted = type_of_def(definition)
+    name = VariableId(wf_run_id=run.row.id, thread_run_number=thread.number, name=definition.name)
+    row = Variable(
+        id=name,
+        value=coerced(value, wanted),
+        created_at=run.work.instant(),
+        wf_spec_id=run.spec.id,
+        masked=wanted.masked,
+    )
+    run.work.rows.put(key_of(name), row)

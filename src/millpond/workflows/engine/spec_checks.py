@@ -1,0 +1,270 @@
+"""Checks of a specification before it is stored: each raises Invalid with the thread and the node that is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from littlehorse.model import (
+    ExternalEventDef,
+    FailureHandlerDef,
+    Node,
+    TaskDef,
+    TaskNode,
+    ThreadSpec,
+    VariableAssignment,
+    WfRunVariableAccessLevel,
+    WfSpec,
+    WorkflowEventDef,
+)
+
+from millpond.errors import Invalid
+from millpond.workflows.engine.failures import RESERVED
+from millpond.workflows.engine.keys import check_name, is_name
+from millpond.workflows.engine.nodes import KINDS
+from millpond.workflows.engine.values import fits, type_name, type_of_def, value_type_name
+from millpond.workflows.engine.work import Work, find_spec
+
+INHERITED = WfRunVariableAccessLevel.INHERITED_VAR
+PRIVATE = WfRunVariableAccessLevel.PRIVATE_VAR
+
+
+class _Check:
+    """The check of one specification."""
+
+    def __init__(self, work: Work, spec: WfSpec) -> None:
+        self.work = work
+        self.spec = spec
+        self.variables = {v.var_def.name for thread in spec.thread_specs.values() for v in thread.variable_defs}
+
+    def fail(self, problem: str, thread: str, node: str = "", **values: object) -> NoReturn:
+        """Raise for a thread, and a node of it."""
+        if node:
+            values = {"node": node, **values}
+        raise Invalid(problem, kind="workflow_spec_invalid", hint=None, spec=self.spec.id.name, thread=thread, **values)
+
+
+def check_spec(work: Work, spec: WfSpec) -> None:
+    """Raise Invalid for a specification that no run could follow."""
+    check_name("specification", spec.id.name)
+    check = _Check(work, spec)
+    if spec.entrypoint_thread_name not in spec.thread_specs:
+        check.fail("the entrypoint thread does not exist", spec.entrypoint_thread_name)
+    _check_variables(check)
+    for name in sorted(spec.thread_specs):
+        _check_thread(check, name, spec.thread_specs[name])
+    _check_interrupts(check)
+
+
+def _check_variables(check: _Check) -> None:
+    """Names are unique over all threads but for INPUT; inherited ones exist in the parent's specification."""
+    names: Counter[str] = Counter()
+    for thread in sorted(check.spec.thread_specs):
+        own: set[str] = set()
+        for variable in check.spec.thread_specs[thread].variable_defs:
+            name = variable.var_def.name
+            names[name] += name != "INPUT"
+            if names[name] > 1 or name in own:
+                check.fail("the variable is declared twice", thread, variable=name)
+            own.add(name)
+            if variable.access_level == INHERITED:
+                _check_inherited(check, thread, name)
+            wanted = type_of_def(variable.var_def)
+            if variable.var_def.HasField("default_value") and not fits(variable.var_def.default_value, wanted):
+                check.fail("the default is of another type", thread, variable=name, type=type_name(wanted))
+
+
+def _check_inherited(check: _Check, thread: str, name: str) -> None:
+    if not check.spec.HasField("parent_wf_spec"):
+        check.fail("only a specification with a parent inherits variables", thread, variable=name)
+    parent = find_spec(
+        check.work, check.spec.parent_wf_spec.wf_spec_name, check.spec.parent_wf_spec.wf_spec_major_version
+    )
+    if parent is None:
+        check.fail("the parent specification does not exist", thread, parent=check.spec.parent_wf_spec.wf_spec_name)
+    declared = parent.thread_specs[parent.entrypoint_thread_name].variable_defs
+    if not any(v.var_def.name == name and v.access_level != PRIVATE for v in declared):
+        check.fail("the parent specification shares no such variable", thread, variable=name)
+
+
+def _check_thread(check: _Check, name: str, thread: ThreadSpec) -> None:
+    """One entrypoint, every edge leads to a node that is no entrypoint, and every node is right in itself."""
+    entrypoints = [node for node in thread.nodes if thread.nodes[node].WhichOneof("node") == "entrypoint"]
+    if len(entrypoints) != 1:
+        check.fail("a thread has exactly one entrypoint", name, entrypoints=len(entrypoints))
+    for node_name in sorted(thread.nodes):
+        node = thread.nodes[node_name]
+        kind = node.WhichOneof("node")
+        if kind not in KINDS:
+            check.fail("nodes of this kind are not supported", name, node_name, node_kind=kind)
+        _check_edges(check, name, thread, node_name)
+        for handler in node.failure_handlers:
+            _check_handler(check, name, node_name, handler)
+        if kind in _NODE_CHECKS:
+            _NODE_CHECKS[kind](check, name, node_name, node)
+
+
+def _check_edges(check: _Check, name: str, thread: ThreadSpec, node_name: str) -> None:
+    node = thread.nodes[node_name]
+    if not node.outgoing_edges and node.WhichOneof("node") != "exit":
+        check.fail("a node other than an exit has an outgoing edge", name, node_name)
+    for edge in node.outgoing_edges:
+        if edge.sink_node_name not in thread.nodes:
+            check.fail("an edge leads to no node", name, node_name, sink=edge.sink_node_name)
+        if edge.sink_node_name == node_name:
+            check.fail("an edge leads back to its own node", name, node_name)
+        if thread.nodes[edge.sink_node_name].WhichOneof("node") == "entrypoint":
+            check.fail("an edge leads into the entrypoint", name, node_name)
+        for mutation in edge.variable_mutations:
+            if mutation.lhs_name not in check.variables:
+                check.fail("a variable is not declared", name, node_name, variable=mutation.lhs_name)
+            if mutation.WhichOneof("rhs_value") == "rhs_assignment":
+                _check_assignment(check, name, node_name, mutation.rhs_assignment)
+        if edge.WhichOneof("edge_condition") == "condition":
+            _check_assignment(check, name, node_name, edge.condition)
+
+
+def _check_assignment(check: _Check, thread: str, node: str, wanted: VariableAssignment) -> None:
+    """Raise for variables that no thread declares, and outputs of nodes that do not exist."""
+    match wanted.WhichOneof("source"):
+        case "variable_name":
+            if wanted.variable_name not in check.variables:
+                check.fail("a variable is not declared", thread, node, variable=wanted.variable_name)
+        case "node_output":
+            if wanted.node_output.node_name not in check.spec.thread_specs[thread].nodes:
+                check.fail("no node has this name", thread, node, output_of=wanted.node_output.node_name)
+        case "expression":
+            _check_assignment(check, thread, node, wanted.expression.lhs)
+            _check_assignment(check, thread, node, wanted.expression.rhs)
+        case "format_string":
+            for arg in wanted.format_string.args:
+                _check_assignment(check, thread, node, arg)
+
+
+def _check_handler(check: _Check, thread: str, node: str, handler: FailureHandlerDef) -> None:
+    if handler.handler_spec_name not in check.spec.thread_specs:
+        check.fail("the thread of a handler does not exist", thread, node, handler=handler.handler_spec_name)
+    if handler.WhichOneof("failure_to_catch") != "specific_failure":
+        return
+    name = handler.specific_failure
+    if name not in RESERVED and not is_name(name):
+        check.fail("a handler catches a name that no failure can have", thread, node, failure=name)
+
+
+# ------------------------------------------------------------------------------------------ kinds of nodes
+
+
+def _check_exit(check: _Check, thread: str, name: str, node: Node) -> None:
+    if node.exit.WhichOneof("result") == "return_content":
+        _check_assignment(check, thread, name, node.exit.return_content)
+    if node.exit.WhichOneof("result") != "failure_def":
+        return
+    failure = node.exit.failure_def.failure_name
+    if failure in RESERVED or not is_name(failure):
+        check.fail("an exit throws a failure with its own valid name", thread, name, failure=failure)
+
+
+def _check_task(check: _Check, thread: str, name: str, node: Node) -> None:
+    task = node.task
+    _check_retries(check, thread, name, task)
+    for wanted in task.variables:
+        _check_assignment(check, thread, name, wanted)
+    if task.WhichOneof("task_to_execute") == "dynamic_task":
+        return
+    definition = check.work.rows.get(TaskDef, (task.task_def_id.name,))
+    if definition is None:
+        check.fail("the task is not defined", thread, name, task=task.task_def_id.name)
+    if len(definition.input_vars) != len(task.variables):
+        check.fail(
+            "a task gets another number of inputs than it takes",
+            thread,
+            name,
+            task=task.task_def_id.name,
+            given=len(task.variables),
+            takes=len(definition.input_vars),
+        )
+    for declared, wanted in zip(definition.input_vars, task.variables, strict=True):
+        if wanted.WhichOneof("source") == "literal_value" and not wanted.HasField("target_type"):
+            _check_literal(check, thread, name, declared.name, wanted, definition)
+
+
+def _check_literal(
+    check: _Check, thread: str, node: str, name: str, wanted: VariableAssignment, definition: TaskDef
+) -> None:
+    """Raise for a literal that can never be the input for which it is given."""
+    kind = next(type_of_def(declared) for declared in definition.input_vars if declared.name == name)
+    given = value_type_name(wanted.literal_value)
+    convertible = type_name(kind) == "STR" or (type_name(kind) == "DOUBLE" and given == "INT")
+    if not convertible and not fits(wanted.literal_value, kind):
+        check.fail("an input has another type", thread, node, input=name, type=type_name(kind), given=given)
+
+
+def _check_retries(check: _Check, thread: str, name: str, task: TaskNode) -> None:
+    if task.retries < 0 or task.timeout_seconds < 0:
+        check.fail("retries and timeout of a task are not negative", thread, name)
+    if not task.HasField("exponential_backoff"):
+        return
+    policy = task.exponential_backoff
+    if not (policy.base_interval_ms > 0 and policy.multiplier >= 1 and policy.max_delay_ms >= policy.base_interval_ms):
+        check.fail("a delay needs base > 0, multiplier ≥ 1 and limit ≥ base", thread, name)
+
+
+def _check_external_event(check: _Check, thread: str, name: str, node: Node) -> None:
+    event = node.external_event.external_event_def_id.name
+    if check.work.rows.get(ExternalEventDef, (event,)) is None:
+        check.fail("the external event is not defined", thread, name, event=event)
+
+
+def _check_throw_event(check: _Check, thread: str, name: str, node: Node) -> None:
+    event = node.throw_event.event_def_id.name
+    if check.work.rows.get(WorkflowEventDef, (event,)) is None:
+        check.fail("the workflow event is not defined", thread, name, event=event)
+
+
+def _check_start_thread(check: _Check, thread: str, name: str, node: Node) -> None:
+    if node.start_thread.thread_spec_name not in check.spec.thread_specs:
+        check.fail("the thread to start does not exist", thread, name, started=node.start_thread.thread_spec_name)
+
+
+def _check_start_threads(check: _Check, thread: str, name: str, node: Node) -> None:
+    started = node.start_multiple_threads.thread_spec_name
+    if started not in check.spec.thread_specs:
+        check.fail("the thread to start does not exist", thread, name, started=started)
+    _check_assignment(check, thread, name, node.start_multiple_threads.iterable)
+
+
+def _check_wait(check: _Check, thread: str, name: str, node: Node) -> None:
+    for handler in node.wait_for_threads.per_thread_failure_handlers:
+        _check_handler(check, thread, name, handler)
+
+
+_NODE_CHECKS: Final[dict[str, Callable[[_Check, str, str, Node], None]]] = {
+    "exit": _check_exit,
+    "task": _check_task,
+    "external_event": _check_external_event,
+    "throw_event": _check_throw_event,
+    "start_thread": _check_start_thread,
+    "start_multiple_threads": _check_start_threads,
+    "wait_for_threads": _check_wait,
+}
+
+
+def _check_interrupts(check: _Check) -> None:
+    """An event interrupts one thread only, and no node waits for it."""
+    interrupted: dict[str, str] = {}
+    waited = {
+        node.external_event.external_event_def_id.name
+        for thread in check.spec.thread_specs.values()
+        for node in thread.nodes.values()
+        if node.WhichOneof("node") == "external_event"
+    }
+    for name in sorted(check.spec.thread_specs):
+        for definition in check.spec.thread_specs[name].interrupt_defs:
+            event = definition.external_event_def_id.name
+            if event in waited or interrupted.setdefault(event, name) != name:
+                check.fail("an event is used by one thread's interrupt alone", name, event=event)
+            if definition.handler_spec_name not in check.spec.thread_specs:
+                check.fail("the thread of a handler does not exist", name, handler=definition.handler_spec_name)
+            if check.work.rows.get(ExternalEventDef, (event,)) is None:
+                check.fail("the external event is not defined", name, event=event)

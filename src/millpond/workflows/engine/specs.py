@@ -1,0 +1,137 @@
+"""Specifications: PutWfSpec, with the versions that changes make.
+
+A change breaks when it changes the set of public variables, the required variables of the entrypoint, or the type of
+its output: the major version grows. Any other change is a new revision. A frozen variable (public, or required by the
+entrypoint) never gets another type in any later version, also when versions between them lack it.
+"""
+
+from __future__ import annotations
+
+from littlehorse.model import (
+    AllowedUpdateType,
+    MetadataStatus,
+    PutWfSpecRequest,
+    ThreadSpec,
+    ThreadVarDef,
+    WfRunVariableAccessLevel,
+    WfSpec,
+    WfSpecId,
+)
+
+from millpond.errors import AlreadyExists, Conflict, Invalid
+from millpond.workflows.engine.spec_checks import check_spec
+from millpond.workflows.engine.values import type_name, type_of_def
+from millpond.workflows.engine.work import Work, copied, find_spec
+
+PUBLIC = WfRunVariableAccessLevel.PUBLIC_VAR
+TASK_TIMEOUT_SECONDS = 60
+"""The timeout of a task whose node gives none, in seconds."""
+
+
+def put_spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
+    """Store a specification as the version that its changes make, or answer the latest when nothing changed."""
+    latest = find_spec(work, request.name)
+    found = _spec(work, request)
+    check_spec(work, found)
+    _freeze(found, latest)
+    if latest is None:
+        return _stored(work, found)
+    if _same(latest, found):
+        return latest
+    breaking = _breaks(latest, found)
+    _check_allowed(request, breaking=breaking)
+    found.id.major_version = latest.id.major_version + breaking
+    found.id.revision = 0 if breaking else latest.id.revision + 1
+    return _stored(work, found)
+
+
+def _spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
+    found = WfSpec(
+        id=WfSpecId(name=request.name),
+        created_at=work.instant(),
+        status=MetadataStatus.ACTIVE,
+        thread_specs=request.thread_specs,
+        entrypoint_thread_name=request.entrypoint_thread_name,
+        retention_policy=request.retention_policy if request.HasField("retention_policy") else None,
+        parent_wf_spec=request.parent_wf_spec if request.HasField("parent_wf_spec") else None,
+    )
+    for thread in found.thread_specs.values():
+        for node in thread.nodes.values():
+            if node.WhichOneof("node") == "task" and node.task.timeout_seconds == 0:
+                node.task.timeout_seconds = TASK_TIMEOUT_SECONDS
+    return found
+
+
+def _stored(work: Work, spec: WfSpec) -> WfSpec:
+    work.rows.put((spec.id.name, spec.id.major_version, spec.id.revision), spec)
+    return spec
+
+
+def _all_variables(spec: WfSpec) -> list[tuple[str, ThreadVarDef]]:
+    """The variables of a specification with their threads, in the order of the threads' names."""
+    return [
+        (name, variable) for name in sorted(spec.thread_specs) for variable in spec.thread_specs[name].variable_defs
+    ]
+
+
+def _frozen(spec: WfSpec) -> dict[str, ThreadVarDef]:
+    return {
+        variable.var_def.name: variable
+        for thread, variable in _all_variables(spec)
+        if variable.access_level == PUBLIC or (variable.required and thread == spec.entrypoint_thread_name)
+    }
+
+
+def _freeze(spec: WfSpec, latest: WfSpec | None) -> None:
+    """Carry the frozen variables of earlier versions forward, and add those of this one."""
+    earlier = {frozen.var_def.name: frozen for frozen in latest.frozen_variables} if latest is not None else {}
+    for _thread, variable in _all_variables(spec):
+        before = earlier.get(variable.var_def.name)
+        if before is not None and type_of_def(before.var_def) != type_of_def(variable.var_def):
+            raise Invalid(
+                "the variable had another type in an earlier version",
+                kind="frozen_variable",
+                variable=variable.var_def.name,
+                earlier=type_name(type_of_def(before.var_def)),
+                given=type_name(type_of_def(variable.var_def)),
+            )
+    frozen = earlier | _frozen(spec)
+    spec.frozen_variables.extend(frozen[name] for name in sorted(frozen))
+
+
+def _same(latest: WfSpec, found: WfSpec) -> bool:
+    first, second = copied(latest), copied(found)
+    for spec in (first, second):
+        spec.ClearField("id")
+        spec.ClearField("created_at")
+    return first == second
+
+
+def _breaks(latest: WfSpec, found: WfSpec) -> bool:
+    return _interface(latest) != _interface(found)
+
+
+def _interface(spec: WfSpec) -> tuple[frozenset[str], frozenset[str], bytes]:
+    """All that users of a specification rely on: public and required variables, and the type of the output."""
+    public = {variable.var_def.name for _thread, variable in _all_variables(spec) if variable.access_level == PUBLIC}
+    entrypoint = spec.thread_specs[spec.entrypoint_thread_name]
+    required = {variable.var_def.name for variable in entrypoint.variable_defs if variable.required}
+    return frozenset(public), frozenset(required), _output(entrypoint)
+
+
+def _output(thread: ThreadSpec) -> bytes:
+    """The type of a thread's output, as far as its exits name a variable of the thread."""
+    types = {variable.var_def.name: type_of_def(variable.var_def) for variable in thread.variable_defs}
+    for name in sorted(thread.nodes):
+        result = thread.nodes[name].exit
+        if result.WhichOneof("result") == "return_content":
+            variable = types.get(result.return_content.variable_name)
+            return b"?" if variable is None else b"!" + variable.SerializeToString(deterministic=True)
+    return b""
+
+
+def _check_allowed(request: PutWfSpecRequest, *, breaking: bool) -> None:
+    if request.allowed_updates == AllowedUpdateType.NO_UPDATES:
+        raise AlreadyExists("the specification exists and may not change", kind="spec_update", spec=request.name)
+    if breaking and request.allowed_updates == AllowedUpdateType.MINOR_REVISION_UPDATES:
+        raise Conflict("the change needs a new major version", kind="failed_precondition", spec=request.name)

@@ -1,0 +1,182 @@
+"""Threads: start, complete and fail; which handler takes a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from littlehorse.model import (
+    EntrypointRun,
+    FailureBeingHandled,
+    LHStatus,
+    NodeRun,
+    ParentHalted,
+    PendingFailureHandler,
+    PendingFailureHandlerHaltReason,
+    ThreadHaltReason,
+    ThreadRun,
+    ThreadType,
+    VariableValue,
+)
+
+from millpond.workflows.engine import attempts
+from millpond.workflows.engine.failures import NodeFailed, catches, status_of
+from millpond.workflows.engine.halting import halt, task_of, timer_name
+from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
+from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
+from millpond.workflows.engine.scopes import check_inputs, declare
+
+INPUT = "INPUT"
+"""The variable that a handler may declare for the content of what it handles."""
+
+
+def start(
+    run: Run,
+    spec_name: str,
+    inputs: Mapping[str, VariableValue],
+    kind: ThreadType,
+    parent: ThreadRun | None = None,
+) -> ThreadRun:
+    """Start a thread at its entrypoint.
+
+    Raises:
+        NodeFailed: its inputs do not fit, or the run has too many threads; nothing was started then.
+    """
+    if spec_name not in run.spec.thread_specs:
+        raise NodeFailed("INTERNAL_ERROR", f"the specification has no thread {spec_name}")
+    active = sum(thread.status not in TERMINAL for thread in run.row.thread_runs)
+    if active >= THREADS_ACTIVE_MAX:
+        raise NodeFailed("INTERNAL_ERROR", f"more active threads than threads_active_max={THREADS_ACTIVE_MAX}")
+    spec = run.spec.thread_specs[spec_name]
+    check_inputs(list(spec.variable_defs), inputs)
+    number = run.row.greatest_threadrun_number + 1 if run.row.thread_runs else 0
+    thread = run.row.thread_runs.add(
+        wf_spec_id=run.spec.id,
+        number=number,
+        status=LHStatus.RUNNING,
+        thread_spec_name=spec_name,
+        start_time=run.work.instant(),
+        type=kind,
+    )
+    if parent is not None:
+        thread.parent_thread_id = parent.number
+        parent.child_thread_ids.append(number)
+    run.row.greatest_threadrun_number = number
+    run.threads[number] = thread
+    declare(run, thread, inputs)
+    first = next(name for name in sorted(spec.nodes) if spec.nodes[name].WhichOneof("node") == "entrypoint")
+    run.put(new_node_run(run, thread, first, LHStatus.RUNNING, entrypoint=True))
+    return thread
+
+
+def new_node_run(run: Run, thread: ThreadRun, name: str, status: LHStatus, *, entrypoint: bool = False) -> NodeRun:
+    """The node run at a thread's current position."""
+    return NodeRun(
+        id=run.node_run_id(thread, thread.current_node_position),
+        wf_spec_id=run.spec.id,
+        status=status,
+        arrival_time=run.work.instant(),
+        thread_spec_name=thread.thread_spec_name,
+        node_name=name,
+        entrypoint=EntrypointRun() if entrypoint else None,
+    )
+
+
+def handler_inputs(run: Run, spec_name: str, content: VariableValue | None) -> dict[str, VariableValue]:
+    """The inputs of a handler: the content of what it handles, where it declares a variable for it."""
+    declared = {variable.var_def.name for variable in run.spec.thread_specs[spec_name].variable_defs}
+    return {INPUT: content or VariableValue()} if INPUT in declared else {}
+
+
+def complete(run: Run, thread: ThreadRun, output: VariableValue | None) -> None:
+    """End a thread well."""
+    thread.status = LHStatus.COMPLETED
+    thread.end_time.CopyFrom(run.work.instant())
+    if output is not None:
+        thread.output.CopyFrom(output)
+
+
+def fail(run: Run, thread: ThreadRun, failed: NodeFailed, *, handled: bool = True) -> None:
+    """Fail a thread at its node: halt it for the handler that takes the failure, or end it.
+
+    Without `handled` no handler is looked for.
+    """
+    node_run = run.node_run(thread)
+    node_run.failures.append(failed.row())
+    node_run.status = status_of(failed.name)
+    node_run.error_message = failed.message
+    node_run.end_time.CopyFrom(run.work.instant())
+    leave(run, node_run)
+    run.put(node_run)
+    handler = _handler(run, node_run, failed.name) if handled else None
+    if handler is None:
+        end_failed(run, thread, failed)
+        return
+    run.row.pending_failures.append(PendingFailureHandler(failed_thread_run=thread.number, handler_spec_name=handler))
+    reason = PendingFailureHandlerHaltReason(node_run_position=node_run.id.position)
+    halt(run, thread, ThreadHaltReason(pending_failure=reason))
+
+
+def leave(run: Run, node_run: NodeRun) -> None:
+    """Cancel what a node run still waits for."""
+    if node_run.WhichOneof("node_type") in ("sleep", "external_event"):
+        run.work.cancel_timer(timer_name(node_run))
+    if node_run.WhichOneof("node_type") == "task":
+        task = task_of(run, node_run)
+        if task is not None and task.status in attempts.OPEN:
+            attempts.withdraw(run.work, task)
+
+
+def _handler(run: Run, node_run: NodeRun, name: str) -> str | None:
+    """The first handler of a node that catches a failure."""
+    for handler in run.node(node_run).failure_handlers:
+        if catches(handler, name):
+            return handler.handler_spec_name
+    return None
+
+
+def end_failed(run: Run, thread: ThreadRun, failed: NodeFailed) -> None:
+    """End a thread with a failure that nobody handles; its children pause for ever."""
+    thread.status = status_of(failed.name)
+    thread.error_message = failed.message
+    thread.end_time.CopyFrom(run.work.instant())
+    for child in run.children(thread):
+        halt(run, child, ThreadHaltReason(parent_halted=ParentHalted(parent_thread_id=thread.number)))
+    if thread.type in (ThreadType.INTERRUPT, ThreadType.FAILURE_HANDLER):
+        _fail_handled(run, thread, failed)
+
+
+def _fail_handled(run: Run, handler: ThreadRun, failed: NodeFailed) -> None:
+    """A failed handler fails the thread for which it ran, unless that one has ended."""
+    parent = run.thread(handler.parent_thread_id)
+    if parent.status in TERMINAL:
+        return
+    del parent.halt_reasons[:]
+    fail(run, parent, failed, handled=False)
+
+
+def failure_of(run: Run, thread: ThreadRun) -> NodeFailed:
+    """The failure with which a thread ended."""
+    assert thread.status in FAILED, "the thread failed"
+    found = run.node_run(thread).failures[-1]
+    content = found.content if found.HasField("content") else None
+    return NodeFailed(found.failure_name, found.message, content)
+
+
+def start_handler(run: Run, failed: ThreadRun, spec_name: str) -> ThreadRun:
+    """Start the handler of the newest failure of a thread's node, as a child of that thread."""
+    node_run = run.node_run(failed)
+    failure = node_run.failures[-1]
+    content = failure.content if failure.HasField("content") else None
+    inputs = handler_inputs(run, spec_name, content)
+    handler = start(run, spec_name, inputs, ThreadType.FAILURE_HANDLER, failed)
+    handler.failure_being_handled.CopyFrom(
+        FailureBeingHandled(
+            thread_run_number=failed.number,
+            node_run_position=node_run.id.position,
+            failure_number=len(node_run.failures) - 1,
+        )
+    )
+    node_run.failure_handler_ids.append(handler.number)
+    failure.failure_handler_threadrun_id = handler.number
+    run.put(node_run)
+    return handler

@@ -1,0 +1,251 @@
+"""Values of variables: types, coercion, JSON and text.
+
+A value is the client's `VariableValue`; one without content is null, which fits every type.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any, Final
+
+from littlehorse.model import TypeDefinition, VariableDef, VariableType, VariableValue
+
+from millpond.workflows.engine.failures import substitution
+from millpond.workflows.engine.keys import run_id, run_path
+from millpond.workflows.engine.limits import JSON_DEPTH_MAX, VALUE_BYTES_MAX
+
+NULL: Final = VariableValue()
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+
+_PRIMITIVES: Final = {
+    "json_obj": VariableType.JSON_OBJ,
+    "json_arr": VariableType.JSON_ARR,
+    "double": VariableType.DOUBLE,
+    "bool": VariableType.BOOL,
+    "str": VariableType.STR,
+    "int": VariableType.INT,
+    "bytes": VariableType.BYTES,
+    "wf_run_id": VariableType.WF_RUN_ID,
+    "utc_timestamp": VariableType.TIMESTAMP,
+}
+_CONTAINERS: Final = {"struct": "struct_def_id", "array": "inline_array_def", "map": "inline_map_def"}
+_TO_TEXT: Final = frozenset({"str", "int", "double", "bool", "bytes", "wf_run_id"})
+
+
+def kind_of(value: VariableValue) -> str | None:
+    """The field of a value that is set, or None for null."""
+    return value.WhichOneof("value")
+
+
+def is_null(value: VariableValue) -> bool:
+    """True for the value without content."""
+    return kind_of(value) is None
+
+
+def type_of_def(definition: VariableDef) -> TypeDefinition:
+    """The type of a variable, also where an older client gives it in the deprecated field."""
+    if definition.HasField("type_def"):
+        return definition.type_def
+    return TypeDefinition(primitive_type=definition.type, masked=definition.masked_value)
+
+
+def type_name(wanted: TypeDefinition) -> str:
+    """The name of a type for messages.
+
+    >>> type_name(TypeDefinition(primitive_type=VariableType.STR))
+    'STR'
+    """
+    field = wanted.WhichOneof("defined_type")
+    match field:
+        case None:
+            return "ANY"
+        case "primitive_type":
+            return VariableType.Name(wanted.primitive_type)
+        case "struct_def_id":
+            return f"STRUCT {wanted.struct_def_id.name}"
+        case _:
+            return field.removeprefix("inline_").removesuffix("_def").upper()
+
+
+def value_type_name(value: VariableValue) -> str:
+    """The name of a value's type for messages."""
+    kind = kind_of(value)
+    if kind is None:
+        return "NULL"
+    return VariableType.Name(_PRIMITIVES[kind]) if kind in _PRIMITIVES else kind.upper()
+
+
+def fits(value: VariableValue, wanted: TypeDefinition) -> bool:
+    """True when a value may be stored as a type without a change."""
+    kind, field = kind_of(value), wanted.WhichOneof("defined_type")
+    if kind is None or field is None:
+        return True
+    if field == "primitive_type":
+        return _PRIMITIVES.get(kind) == wanted.primitive_type
+    if field == "struct_def_id":
+        return kind == "struct" and value.struct.struct_def_id.name == wanted.struct_def_id.name
+    if _CONTAINERS.get(kind) != field:
+        return False
+    if kind == "array":
+        return all(fits(item, wanted.inline_array_def.array_type) for item in value.array.items)
+    entries = value.map.entries
+    keys, values = wanted.inline_map_def.key_type, wanted.inline_map_def.value_type
+    return all(fits(entry.key, keys) and fits(entry.value, values) for entry in entries)
+
+
+def coerced(value: VariableValue, wanted: TypeDefinition, *, cast: bool = False) -> VariableValue:
+    """A value as a type: the same, or converted as the type permits; `cast` permits more.
+
+    Raises:
+        NodeFailed: VAR_SUB_ERROR; the value cannot be converted.
+    """
+    if fits(value, wanted):
+        return value
+    if wanted.WhichOneof("defined_type") == "primitive_type":
+        found = _converted(value, wanted.primitive_type, cast)
+        if found is not None:
+            return found
+    raise substitution(f"a value of type {value_type_name(value)} cannot be used as {type_name(wanted)}")
+
+
+def _converted(value: VariableValue, wanted: VariableType, cast: bool) -> VariableValue | None:
+    """The value converted, or None where no conversion exists."""
+    kind = kind_of(value)
+    if wanted == VariableType.DOUBLE and kind == "int":
+        return VariableValue(double=float(value.int))
+    if wanted == VariableType.STR and kind in _TO_TEXT:
+        return VariableValue(str=text_of(value))
+    if wanted == VariableType.INT and kind == "utc_timestamp":
+        return VariableValue(int=value.utc_timestamp.seconds * 1000)
+    if not cast:
+        return None
+    if wanted == VariableType.INT and kind == "double":
+        return integer(value.double)
+    return _parsed(value.str, wanted) if kind == "str" else None
+
+
+def _parsed(text: str, wanted: VariableType) -> VariableValue | None:
+    """A text read as a type, as a cast does it."""
+    try:
+        if wanted == VariableType.INT:
+            return integer(int(text))
+        if wanted == VariableType.DOUBLE:
+            return VariableValue(double=float(text))
+    except ValueError as broken:
+        raise substitution(f"the text {text[:80]!r} is not of type {VariableType.Name(wanted)}") from broken
+    if wanted == VariableType.BOOL and text.lower() in ("true", "false"):
+        return VariableValue(bool=text.lower() == "true")
+    if wanted == VariableType.BYTES:
+        return VariableValue(bytes=text.encode())
+    if wanted == VariableType.WF_RUN_ID:
+        return VariableValue(wf_run_id=run_id(text))
+    return None
+
+
+def integer(number: float) -> VariableValue:
+    """An INT, cut off behind the point; numbers beyond 64 bits raise NodeFailed."""
+    if not math.isfinite(number) or not INT_MIN <= int(number) <= INT_MAX:
+        raise substitution(f"the number {str(number)[:40]} is beyond 64 bits")
+    return VariableValue(int=int(number))
+
+
+def text_of(value: VariableValue) -> str:
+    """A value as text.
+
+    >>> text_of(VariableValue(bool=True)), text_of(VariableValue(double=1.5))
+    ('true', '1.5')
+    """
+    match kind_of(value):
+        case None:
+            return "null"
+        case "bool":
+            return str(value.bool).lower()
+        case "bytes":
+            return base64.b64encode(value.bytes).decode()
+        case "wf_run_id":
+            return run_path(value.wf_run_id)
+        case "utc_timestamp":
+            return value.utc_timestamp.ToJsonString()
+        case "struct" | "array" | "map":
+            return json_text(plain(value))
+        case kind:
+            return str(getattr(value, kind))
+
+
+def plain(value: VariableValue) -> Any:
+    """A value as JSON's types: None, bool, int, float, str, list and dict."""
+    match kind_of(value):
+        case None:
+            return None
+        case "json_obj":
+            return parsed_json(value.json_obj)
+        case "json_arr":
+            return parsed_json(value.json_arr)
+        case "array":
+            return [plain(item) for item in value.array.items]
+        case "map":
+            return {text_of(entry.key): plain(entry.value) for entry in value.map.entries}
+        case "struct":
+            fields = value.struct.struct.fields
+            return {name: plain(fields[name].value) for name in sorted(fields)}
+        case "bytes" | "wf_run_id" | "utc_timestamp":
+            return text_of(value)
+        case kind:
+            return getattr(value, kind)
+
+
+def value_of(found: Any) -> VariableValue:
+    """JSON's types as a value."""
+    match found:
+        case None:
+            return NULL
+        case bool():
+            return VariableValue(bool=found)
+        case int():
+            return integer(found)
+        case float():
+            return VariableValue(double=found)
+        case str():
+            return VariableValue(str=found)
+        case list():
+            return VariableValue(json_arr=json_text(found))
+        case _:
+            return VariableValue(json_obj=json_text(found))
+
+
+def parsed_json(text: str) -> Any:
+    """A JSON text read; a broken or too deep one raises NodeFailed."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as broken:
+        raise substitution(f"not valid JSON: {text[:80]!r}") from broken
+    if _depth(text) > JSON_DEPTH_MAX:
+        raise substitution(f"JSON nested deeper than json_depth_max={JSON_DEPTH_MAX}")
+    return found
+
+
+def _depth(text: str) -> int:
+    """An upper bound of the levels of a JSON text: brackets inside strings count too."""
+    opened = text.count("[") + text.count("{")
+    if opened <= JSON_DEPTH_MAX:
+        return opened
+    depth = deepest = 0
+    for letter in text:
+        depth += (letter in "[{") - (letter in "]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def json_text(found: Any) -> str:
+    """JSON's types as text, without spaces."""
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def check_size(name: str, value: VariableValue) -> None:
+    """Raise NodeFailed with the name of what is too large to be stored."""
+    size = value.ByteSize()
+    if size > VALUE_BYTES_MAX:
+        raise substitution(f"{name} has {size} bytes, which is more than value_bytes_max={VALUE_BYTES_MAX}")

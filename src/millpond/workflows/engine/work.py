@@ -1,0 +1,80 @@
+"""Work: all that one command has read, written and caused so far. It is dropped when the command fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+from littlehorse.model import WfSpec
+
+from millpond.workflows.engine.commands import Command, Request, derived_id
+from millpond.workflows.engine.keys import Key
+from millpond.workflows.engine.outcome import Effect, Outcome, TimerCancelled, TimerSet
+from millpond.workflows.engine.rows import Overlay, Rows
+
+M = TypeVar("M", bound=Message)
+
+
+class Work:
+    """The overlay of one command, its instant, its ids and its effects."""
+
+    def __init__(self, rows: Rows, command: Command, now: int) -> None:
+        self.rows = Overlay(rows)
+        self.now = now
+        self.child_runs_started = 0
+        self._seed = command.id
+        self._ids = 0
+        self._effects: list[Effect] = []
+
+    def instant(self) -> Timestamp:
+        """The instant of the command as a message."""
+        return instant(self.now)
+
+    def new_id(self) -> str:
+        """An id that no other command makes, and this one makes at every replay."""
+        self._ids += 1
+        return derived_id(self._seed, self._ids)
+
+    def cause(self, effect: Effect) -> None:
+        """Add an effect."""
+        self._effects.append(effect)
+
+    def set_timer(self, name: Key, at: int, request: Request) -> None:
+        """Set a timer, in place of the one with its name."""
+        self.cause(TimerSet(name, at, request))
+
+    def cancel_timer(self, name: Key) -> None:
+        """Cancel a timer."""
+        self.cause(TimerCancelled(name))
+
+    def outcome(self, reply: Message | None) -> Outcome:
+        """The outcome of the command."""
+        return Outcome(self.rows.writes(), tuple(self._effects), reply)
+
+
+def instant(ms: int) -> Timestamp:
+    """An instant as a message."""
+    found = Timestamp()
+    found.FromMilliseconds(ms)
+    return found
+
+
+def copied(row: M) -> M:
+    """A message of its own with the same content."""
+    found = type(row)()
+    found.CopyFrom(row)
+    return found
+
+
+def newest_spec(specs: Iterable[WfSpec]) -> WfSpec | None:
+    """The specification with the greatest version, or None."""
+    return max(specs, key=lambda spec: (spec.id.major_version, spec.id.revision), default=None)
+
+
+def find_spec(work: Work, name: str, major: int | None = None, revision: int | None = None) -> WfSpec | None:
+    """The newest specification with a name, of the given version as far as one is given."""
+    if major is not None and revision is not None:
+        return work.rows.get(WfSpec, (name, major, revision))
+    return newest_spec(work.rows.list(WfSpec, (name,) if major is None else (name, major)))
