@@ -111,14 +111,14 @@ def _two_children(strategy: WaitForThreadsStrategy) -> Initializer:
     return body
 
 
-def for_each(wf: WorkflowThread) -> None:
+def per_element(wf: WorkflowThread) -> None:
     items = wf.declare_json_arr("items").required()
 
     def child(inner: WorkflowThread) -> None:
         item = inner.declare_str("INPUT")
         inner.execute("greet", item)
 
-    waited = wf.wait_for_threads(wf.spawn_thread_for_each(items, child, "each-item"))
+    waited = wf.wait_for_threads(wf.spawn_thread_for_each(items, child, "element"))
     waited.handle_exception_on_child(lambda handler: handler.execute("repair"), "sad")
 
 
@@ -237,7 +237,7 @@ SPECS: dict[str, Initializer] = {
         "wait_all": _two_children(WaitForThreadsStrategy.WAIT_FOR_ALL),
         "wait_any": _two_children(WaitForThreadsStrategy.WAIT_FOR_ANY),
         "wait_first": _two_children(WaitForThreadsStrategy.WAIT_FOR_FIRST),
-        "for_each": for_each,
+        "per_element": per_element,
         "condition": condition,
         "sleeps": sleeps,
         "sleeps_until": sleeps_until,

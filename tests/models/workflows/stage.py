@@ -44,7 +44,7 @@ from millpond.workflows.engine import (
     apply,
     run_id,
 )
-from millpond.workflows.engine.values import plain
+from millpond.workflows.engine.values.conversions import plain
 from tests.models.workflows.rows import MemoryRows
 
 START = 1_700_000_000_000

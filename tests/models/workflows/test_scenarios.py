@@ -6,7 +6,7 @@ the states anew; the difference is then for a reader to judge.
     run SPEC ID [NAME=JSON …]            claim TASK                       done ID GUID ATTEMPT [JSON]
     failed ID GUID ATTEMPT TEXT          thrown ID GUID ATTEMPT NAME      event ID NAME GUID [JSON]
     stop ID THREAD · resume ID THREAD    rescue ID THREAD · skip ID THREAD
-    pass SECONDS                         delete ID · show ID
+    pass SECONDS                         delete ID · show ID · status ID
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from littlehorse.model import (
 
 from millpond.errors import MillpondError
 from millpond.workflows.engine import run_id
-from millpond.workflows.engine.values import value_of
+from millpond.workflows.engine.values.conversions import value_of
 from tests.models.workflows.specs import SPECS, request
 from tests.models.workflows.stage import START, Stage
 
@@ -99,6 +99,9 @@ def perform(stage: Stage, command: str) -> str | None:
             stage.pass_time(int(1000 * float(words[0])))
         case "delete":
             stage.do(DeleteWfRunRequest(id=run_id(words[0])))
+        case "status":
+            first = stage.show(words[0]).split("\n")
+            return "\n".join([*first[:2], *(line for line in first if "handler" in line)])
         case "show":
             return stage.show(words[0])
         case _:

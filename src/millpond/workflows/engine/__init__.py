@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.workflows.engine.apply import COMMANDS, apply
 from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, NodeDue, Request, TaskClaim
-from millpond.workflows.engine.keys import Key, key_of, root_id, run_id, run_path
+from millpond.workflows.engine.keys import Key, key_of, run_id, run_path
 from millpond.workflows.engine.outcome import (
     Effect,
     EventThrown,
@@ -41,5 +41,4 @@ __all__ = (
     "key_of",
     "run_path",
     "run_id",
-    "root_id",
 )

@@ -32,16 +32,24 @@ from millpond.workflows.engine.limits import ROUNDS_MAX
 from millpond.workflows.engine.nodes import KINDS, Step
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.threads import complete, fail, leave, new_node_run
-from millpond.workflows.engine.values import is_null
+from millpond.workflows.engine.values.conversions import is_null
+
+__all__ = (
+    "advance",
+    "enter",
+    "skip",
+    "outputs_read",
+)
 
 
 def advance(run: Run) -> None:
     """Bring a run as far as it can go now, and write it."""
     for _round in range(ROUNDS_MAX):
         moved = start_interrupts(run) | start_failure_handlers(run)
+        threads = len(run.row.thread_runs)
         for thread in list(run.row.thread_runs):
             moved |= _advance_thread(run, thread)
-        if not moved:
+        if not moved and len(run.row.thread_runs) == threads:
             break
     else:
         _give_up(run)

@@ -33,11 +33,17 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid
-from millpond.workflows.engine import attempts, definitions, run_commands, specs
+from millpond.workflows.engine import attempts, run_commands
 from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, NodeDue, TaskClaim
+from millpond.workflows.engine.metadata import definitions, specs
 from millpond.workflows.engine.outcome import Outcome
 from millpond.workflows.engine.rows import Rows
 from millpond.workflows.engine.work import Work, copied
+
+__all__ = (
+    "COMMANDS",
+    "apply",
+)
 
 COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     PutTaskDefRequest: definitions.put_task_def,

@@ -22,13 +22,31 @@ from littlehorse.model import (
     VariableValue,
 )
 
-from millpond.workflows.engine import json_paths
 from millpond.workflows.engine.failures import substitution
 from millpond.workflows.engine.limits import JSON_DEPTH_MAX
-from millpond.workflows.engine.operators import combined, holds, size_of
 from millpond.workflows.engine.runs import Run
 from millpond.workflows.engine.scopes import find
-from millpond.workflows.engine.values import NULL, coerced, kind_of, plain, text_of, value_of, value_type_name
+from millpond.workflows.engine.values import json_paths
+from millpond.workflows.engine.values.conversions import (
+    NULL,
+    coerced,
+    kind_of,
+    plain,
+    text_of,
+    value_of,
+    value_type_name,
+)
+from millpond.workflows.engine.values.operators import combined, holds, size_of
+
+__all__ = (
+    "Scope",
+    "evaluated",
+    "struct_of",
+    "at_json_path",
+    "at_path",
+    "condition_holds",
+    "legacy_holds",
+)
 
 _PLACE = re.compile(r"\{(\d{1,4})\}")
 

@@ -25,8 +25,25 @@ from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.keys import Key, key_of, run_path
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import TaskQueued, TaskWithdrawn
-from millpond.workflows.engine.values import fits, is_null, type_name, value_type_name
+from millpond.workflows.engine.values.conversions import fits, is_null, type_name, value_type_name
 from millpond.workflows.engine.work import Work
+
+__all__ = (
+    "RETRIED",
+    "OPEN",
+    "timer_name",
+    "put",
+    "queue",
+    "withdraw",
+    "is_queued",
+    "claim",
+    "set_timeout",
+    "running",
+    "report",
+    "time_out",
+    "delay_ms",
+    "failure_of",
+)
 
 RETRIED = frozenset({TaskStatus.TASK_FAILED, TaskStatus.TASK_TIMEOUT})
 OPEN = frozenset({TaskStatus.TASK_SCHEDULED, TaskStatus.TASK_RUNNING, TaskStatus.TASK_PENDING})

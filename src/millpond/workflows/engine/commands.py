@@ -13,6 +13,16 @@ from typing import TypeAlias
 from google.protobuf.message import Message
 from littlehorse.model import NodeRunId, TaskRunId
 
+__all__ = (
+    "TaskClaim",
+    "AttemptTimedOut",
+    "AttemptDue",
+    "NodeDue",
+    "Request",
+    "Command",
+    "derived_id",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskClaim:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from littlehorse.model import Edge, Node, VariableAssignment, VariableMutation, VariableMutationType, VariableValue
 
-from millpond.workflows.engine import json_paths
 from millpond.workflows.engine.assignments import (
     Scope,
     at_json_path,
@@ -14,9 +13,25 @@ from millpond.workflows.engine.assignments import (
     legacy_holds,
 )
 from millpond.workflows.engine.failures import NodeFailed, substitution
-from millpond.workflows.engine.operators import combined
 from millpond.workflows.engine.scopes import find, write
-from millpond.workflows.engine.values import NULL, check_size, coerced, is_null, kind_of, plain, type_of_def, value_of
+from millpond.workflows.engine.values import json_paths
+from millpond.workflows.engine.values.conversions import (
+    NULL,
+    check_size,
+    coerced,
+    is_null,
+    kind_of,
+    plain,
+    type_of_def,
+    value_of,
+)
+from millpond.workflows.engine.values.operators import combined
+
+__all__ = (
+    "chosen",
+    "mutate",
+    "inputs_of",
+)
 
 
 def chosen(scope: Scope, node: Node) -> Edge:

@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from littlehorse.model import Failure, FailureHandlerDef, LHErrorType, LHStatus, VariableValue
 
+__all__ = (
+    "RESERVED",
+    "NodeFailed",
+    "substitution",
+    "status_of",
+    "catches",
+)
+
 RESERVED = frozenset(LHErrorType.keys())
 """Names of failures that only the system gives."""
 

@@ -25,6 +25,17 @@ from millpond.workflows.engine import attempts
 from millpond.workflows.engine.keys import Key, key_of
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 
+__all__ = (
+    "PAUSING",
+    "halt",
+    "halt_for_good",
+    "finish",
+    "handlers_of",
+    "task_of",
+    "run_again",
+    "timer_name",
+)
+
 PAUSING = frozenset({LHStatus.HALTING, LHStatus.HALTED})
 _NODES_UNPAUSED = frozenset({"wait_for_child_wf"})
 
@@ -44,10 +55,10 @@ def halt(run: Run, thread: ThreadRun, reason: ThreadHaltReason) -> None:
     finish(run, thread)
 
 
-def halt_for_good(run: Run, thread: ThreadRun, waiting: NodeRun) -> None:
+def halt_for_good(run: Run, thread: ThreadRun, wait: NodeRun) -> None:
     """Halt a thread for which its parent waits no more; it does not run again by itself."""
     stopped = HaltedByParentNodeHaltReason(
-        parent_thread_run_number=waiting.id.thread_run_number, waiting_node_run_position=waiting.id.position
+        parent_thread_run_number=wait.id.thread_run_number, waiting_node_run_position=wait.id.position
     )
     halt(run, thread, ThreadHaltReason(halted_by_parent=stopped))
 
@@ -98,14 +109,14 @@ def task_of(run: Run, node_run: NodeRun) -> TaskRun | None:
 
 
 def run_again(run: Run, thread: ThreadRun) -> bool:
-    """Drop the resolved reasons of a paused thread, and let it run when none is left. True when it runs."""
+    """Drop the resolved reasons of a paused thread, and let it run when none is left. True when one was."""
     unresolved = [reason for reason in thread.halt_reasons if not _resolved(run, thread, reason)]
-    if len(unresolved) != len(thread.halt_reasons):
-        del thread.halt_reasons[:]
-        thread.halt_reasons.extend(unresolved)
-    if unresolved:
+    if len(unresolved) == len(thread.halt_reasons) and unresolved:
         return False
-    thread.status = LHStatus.RUNNING
+    del thread.halt_reasons[:]
+    thread.halt_reasons.extend(unresolved)
+    if not unresolved:
+        thread.status = LHStatus.RUNNING
     return True
 
 

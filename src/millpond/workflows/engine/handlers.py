@@ -20,6 +20,12 @@ from millpond.workflows.engine.keys import key_of
 from millpond.workflows.engine.runs import TERMINAL, Run
 from millpond.workflows.engine.threads import fail, handler_inputs, start, start_handler
 
+__all__ = (
+    "interrupt",
+    "start_interrupts",
+    "start_failure_handlers",
+)
+
 
 def interrupt(run: Run, event: ExternalEvent) -> None:
     """Interrupt every thread that declares a handler for an event; the event is claimed then."""

@@ -25,6 +25,15 @@ from littlehorse.model import (
 
 from millpond.errors import Invalid
 
+__all__ = (
+    "Key",
+    "is_name",
+    "check_name",
+    "run_path",
+    "run_id",
+    "key_of",
+)
+
 Key: TypeAlias = "tuple[str | int, ...]"
 """The key of a row within its kind."""
 
@@ -59,11 +68,6 @@ def run_path(run: WfRunId) -> str:
         run = run.parent_wf_run_id
         ids.append(run.id)
     return "_".join(reversed(ids))
-
-
-def root_id(run: WfRunId) -> str:
-    """The id of the oldest ancestor of a run: it decides the run's partition."""
-    return run_path(run).split("_", 1)[0]
 
 
 def run_id(path: str) -> WfRunId:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+__all__ = (
+    "ROUNDS_MAX",
+    "THREADS_ACTIVE_MAX",
+    "VALUE_BYTES_MAX",
+    "CHILD_RUNS_MAX",
+    "JSON_DEPTH_MAX",
+)
+
 ROUNDS_MAX: Final = 512
 """Rounds in which one command advances a run; more mean a loop without a wait."""
 

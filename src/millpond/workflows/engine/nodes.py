@@ -42,8 +42,8 @@ from millpond.workflows.engine.halting import task_of, timer_name
 from millpond.workflows.engine.keys import key_of
 from millpond.workflows.engine.outcome import EventThrown
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
-from millpond.workflows.engine.threads import start
-from millpond.workflows.engine.values import (
+from millpond.workflows.engine.threads import INPUT, begin, check_start, start
+from millpond.workflows.engine.values.conversions import (
     NULL,
     check_size,
     coerced,
@@ -55,6 +55,12 @@ from millpond.workflows.engine.values import (
     value_of,
 )
 from millpond.workflows.engine.waits import arrive_wait, wait_done
+
+__all__ = (
+    "Step",
+    "Kind",
+    "KINDS",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,9 +365,10 @@ def _start_threads(step: Step) -> None:
     )
     common = inputs_of(step.scope(), dict(node.variables))
     declared = {found.var_def.name for found in step.run.spec.thread_specs[node.thread_spec_name].variable_defs}
-    for element in elements:
-        inputs = {**common, "INPUT": element} if "INPUT" in declared else common
-        child = start(step.run, node.thread_spec_name, inputs, ThreadType.CHILD, step.thread)
+    starts = [{**common, INPUT: element} if INPUT in declared else common for element in elements]
+    check_start(step.run, node.thread_spec_name, starts)
+    for inputs in starts:
+        child = begin(step.run, node.thread_spec_name, inputs, ThreadType.CHILD, step.thread)
         row.child_thread_ids.append(child.number)
 
 

@@ -15,6 +15,17 @@ from millpond.workflows.engine.commands import Request
 from millpond.workflows.engine.keys import Key
 from millpond.workflows.engine.rows import RunDeleted, Write
 
+__all__ = (
+    "TaskQueued",
+    "TaskWithdrawn",
+    "TimerSet",
+    "TimerCancelled",
+    "TimersOfRunCancelled",
+    "EventThrown",
+    "Effect",
+    "Outcome",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskQueued:

@@ -17,6 +17,13 @@ from google.protobuf.message import Message
 
 from millpond.workflows.engine.keys import Key
 
+__all__ = (
+    "Rows",
+    "Write",
+    "RunDeleted",
+    "Overlay",
+)
+
 M = TypeVar("M", bound=Message)
 
 

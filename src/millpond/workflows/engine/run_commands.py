@@ -39,8 +39,22 @@ from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
 from millpond.workflows.engine.threads import start
-from millpond.workflows.engine.values import coerced, is_null, type_name, value_type_name
+from millpond.workflows.engine.values.conversions import coerced, is_null, type_name, value_type_name
 from millpond.workflows.engine.work import Work, find_spec
+
+__all__ = (
+    "REPORTABLE",
+    "run_workflow",
+    "stop_run",
+    "resume_run",
+    "rescue_thread",
+    "delete_run",
+    "report_task",
+    "time_out",
+    "attempt_due",
+    "node_due",
+    "put_external_event",
+)
 
 REPORTABLE = frozenset(
     {

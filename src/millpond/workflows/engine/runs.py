@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from littlehorse.model import (
     LHStatus,
     Node,
@@ -18,6 +17,14 @@ from littlehorse.model import (
 from millpond.errors import Internal, Invalid, NotFound
 from millpond.workflows.engine.keys import Key, key_of, run_path
 from millpond.workflows.engine.work import Work
+
+__all__ = (
+    "TERMINAL",
+    "FAILED",
+    "Run",
+    "load",
+    "existing",
+)
 
 TERMINAL = frozenset({LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION})
 FAILED = frozenset({LHStatus.ERROR, LHStatus.EXCEPTION})
@@ -82,11 +89,6 @@ class Run:
 
     def _output_key(self, thread: ThreadRun, node: str) -> Key:
         return (self.path, thread.number, node)
-
-
-def now_of(run: Run) -> Timestamp:
-    """The instant of the command that works on a run."""
-    return run.work.instant()
 
 
 def load(work: Work, path: str) -> Run | None:

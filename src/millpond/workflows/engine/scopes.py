@@ -19,7 +19,16 @@ from littlehorse.model import (
 from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.keys import key_of, run_path
 from millpond.workflows.engine.runs import Run, load
-from millpond.workflows.engine.values import check_size, coerced, is_null, type_of_def
+from millpond.workflows.engine.values.conversions import check_size, coerced, is_null, type_of_def
+
+__all__ = (
+    "INHERITED",
+    "PRIVATE",
+    "find",
+    "write",
+    "declare",
+    "check_inputs",
+)
 
 INHERITED = WfRunVariableAccessLevel.INHERITED_VAR
 PRIVATE = WfRunVariableAccessLevel.PRIVATE_VAR

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from littlehorse.model import (
     EntrypointRun,
@@ -25,6 +25,21 @@ from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.scopes import check_inputs, declare
 
+__all__ = (
+    "INPUT",
+    "start",
+    "check_start",
+    "begin",
+    "new_node_run",
+    "handler_inputs",
+    "complete",
+    "fail",
+    "leave",
+    "end_failed",
+    "failure_of",
+    "start_handler",
+)
+
 INPUT = "INPUT"
 """The variable that a handler may declare for the content of what it handles."""
 
@@ -41,13 +56,32 @@ def start(
     Raises:
         NodeFailed: its inputs do not fit, or the run has too many threads; nothing was started then.
     """
+    check_start(run, spec_name, [inputs])
+    return begin(run, spec_name, inputs, kind, parent)
+
+
+def check_start(run: Run, spec_name: str, starts: Sequence[Mapping[str, VariableValue]]) -> None:
+    """Raise NodeFailed when threads with these inputs cannot all be started."""
     if spec_name not in run.spec.thread_specs:
         raise NodeFailed("INTERNAL_ERROR", f"the specification has no thread {spec_name}")
     active = sum(thread.status not in TERMINAL for thread in run.row.thread_runs)
-    if active >= THREADS_ACTIVE_MAX:
-        raise NodeFailed("INTERNAL_ERROR", f"more active threads than threads_active_max={THREADS_ACTIVE_MAX}")
+    if active + len(starts) > THREADS_ACTIVE_MAX:
+        message = f"{active + len(starts)} active threads are more than threads_active_max={THREADS_ACTIVE_MAX}"
+        raise NodeFailed("INTERNAL_ERROR", message)
+    declared = list(run.spec.thread_specs[spec_name].variable_defs)
+    for inputs in starts:
+        check_inputs(declared, inputs)
+
+
+def begin(
+    run: Run,
+    spec_name: str,
+    inputs: Mapping[str, VariableValue],
+    kind: ThreadType,
+    parent: ThreadRun | None = None,
+) -> ThreadRun:
+    """Start a thread that `check_start` has passed."""
     spec = run.spec.thread_specs[spec_name]
-    check_inputs(list(spec.variable_defs), inputs)
     number = run.row.greatest_threadrun_number + 1 if run.row.thread_runs else 0
     thread = run.row.thread_runs.add(
         wf_spec_id=run.spec.id,

@@ -23,6 +23,16 @@ from millpond.workflows.engine.halting import halt_for_good
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.threads import failure_of, start_handler
 
+__all__ = (
+    "IN_PROGRESS",
+    "HANDLING",
+    "SUCCESSFUL",
+    "UNSUCCESSFUL",
+    "STOPPED",
+    "arrive_wait",
+    "wait_done",
+)
+
 IN_PROGRESS = WaitForThreadsRun.THREAD_IN_PROGRESS
 HANDLING = WaitForThreadsRun.THREAD_HANDLING_FAILURE
 SUCCESSFUL = WaitForThreadsRun.THREAD_COMPLETED_OR_FAILURE_HANDLED

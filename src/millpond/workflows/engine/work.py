@@ -14,6 +14,14 @@ from millpond.workflows.engine.keys import Key
 from millpond.workflows.engine.outcome import Effect, Outcome, TimerCancelled, TimerSet
 from millpond.workflows.engine.rows import Overlay, Rows
 
+__all__ = (
+    "Work",
+    "instant",
+    "copied",
+    "newest_spec",
+    "find_spec",
+)
+
 M = TypeVar("M", bound=Message)
 
 

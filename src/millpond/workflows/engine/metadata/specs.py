@@ -19,9 +19,15 @@ from littlehorse.model import (
 )
 
 from millpond.errors import AlreadyExists, Conflict, Invalid
-from millpond.workflows.engine.spec_checks import check_spec
-from millpond.workflows.engine.values import type_name, type_of_def
+from millpond.workflows.engine.metadata.spec_checks import check_spec
+from millpond.workflows.engine.values.conversions import type_name, type_of_def
 from millpond.workflows.engine.work import Work, copied, find_spec
+
+__all__ = (
+    "PUBLIC",
+    "TASK_TIMEOUT_SECONDS",
+    "put_spec",
+)
 
 PUBLIC = WfRunVariableAccessLevel.PUBLIC_VAR
 TASK_TIMEOUT_SECONDS = 60

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from littlehorse.model import Comparator, VariableMutationType, VariableValue
 
 from millpond.workflows.engine.failures import substitution
-from millpond.workflows.engine.values import (
+from millpond.workflows.engine.values.conversions import (
     NULL,
     integer,
     is_null,
@@ -18,6 +18,15 @@ from millpond.workflows.engine.values import (
     plain,
     text_of,
     value_type_name,
+)
+
+__all__ = (
+    "Operator",
+    "combined",
+    "same",
+    "holds",
+    "equal",
+    "size_of",
 )
 
 Operator: TypeAlias = Callable[[VariableValue, VariableValue], VariableValue]

@@ -6,15 +6,35 @@ A value is the client's `VariableValue`; one without content is null, which fits
 from __future__ import annotations
 
 import base64
-import json
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 from littlehorse.model import TypeDefinition, VariableDef, VariableType, VariableValue
 
+from millpond.json_forms import parse_list, parse_object, to_json
 from millpond.workflows.engine.failures import substitution
 from millpond.workflows.engine.keys import run_id, run_path
 from millpond.workflows.engine.limits import JSON_DEPTH_MAX, VALUE_BYTES_MAX
+
+__all__ = (
+    "NULL",
+    "INT_MIN",
+    "INT_MAX",
+    "kind_of",
+    "is_null",
+    "type_of_def",
+    "type_name",
+    "value_type_name",
+    "fits",
+    "coerced",
+    "integer",
+    "text_of",
+    "plain",
+    "value_of",
+    "json_text",
+    "check_size",
+)
 
 NULL: Final = VariableValue()
 INT_MIN: Final = -(2**63)
@@ -181,9 +201,9 @@ def plain(value: VariableValue) -> Any:
         case None:
             return None
         case "json_obj":
-            return parsed_json(value.json_obj)
+            return _parsed_json(value.json_obj, parse_object)
         case "json_arr":
-            return parsed_json(value.json_arr)
+            return _parsed_json(value.json_arr, parse_list)
         case "array":
             return [plain(item) for item in value.array.items]
         case "map":
@@ -216,15 +236,14 @@ def value_of(found: Any) -> VariableValue:
             return VariableValue(json_obj=json_text(found))
 
 
-def parsed_json(text: str) -> Any:
+def _parsed_json(text: str, parse: Callable[[str], Any]) -> Any:
     """A JSON text read; a broken or too deep one raises NodeFailed."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as broken:
-        raise substitution(f"not valid JSON: {text[:80]!r}") from broken
     if _depth(text) > JSON_DEPTH_MAX:
         raise substitution(f"JSON nested deeper than json_depth_max={JSON_DEPTH_MAX}")
-    return found
+    try:
+        return parse(text)
+    except ValueError as broken:
+        raise substitution(f"not valid JSON: {text[:80]!r}") from broken
 
 
 def _depth(text: str) -> int:
@@ -241,7 +260,7 @@ def _depth(text: str) -> int:
 
 def json_text(found: Any) -> str:
     """JSON's types as text, without spaces."""
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return to_json(found).decode()
 
 
 def check_size(name: str, value: VariableValue) -> None:

@@ -13,6 +13,13 @@ from typing import Any
 
 from millpond.workflows.engine.failures import substitution
 
+__all__ = (
+    "LENGTH",
+    "steps_of",
+    "read",
+    "write",
+)
+
 _STEP = re.compile(
     r"""\.(?P<call>length|size)\(\) | \.(?P<name>[^.\[\]'"*()?@\s]+) | \[(?P<index>-?\d{1,18})\]
     | \['(?P<single>[^']*)'\] | \["(?P<double>[^"]*)"\]""",

@@ -23,8 +23,14 @@ from millpond.errors import Invalid
 from millpond.workflows.engine.failures import RESERVED
 from millpond.workflows.engine.keys import check_name, is_name
 from millpond.workflows.engine.nodes import KINDS
-from millpond.workflows.engine.values import fits, type_name, type_of_def, value_type_name
+from millpond.workflows.engine.values.conversions import fits, type_name, type_of_def, value_type_name
 from millpond.workflows.engine.work import Work, find_spec
+
+__all__ = (
+    "INHERITED",
+    "PRIVATE",
+    "check_spec",
+)
 
 INHERITED = WfRunVariableAccessLevel.INHERITED_VAR
 PRIVATE = WfRunVariableAccessLevel.PRIVATE_VAR

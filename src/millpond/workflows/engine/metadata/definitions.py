@@ -29,6 +29,19 @@ from millpond.errors import AlreadyExists
 from millpond.workflows.engine.keys import Key, check_name, key_of
 from millpond.workflows.engine.work import Work, copied
 
+__all__ = (
+    "put_task_def",
+    "same_but_for_time",
+    "put_external_event_def",
+    "put_workflow_event_def",
+    "put_user_task_def",
+    "delete_task_def",
+    "delete_external_event_def",
+    "delete_workflow_event_def",
+    "delete_user_task_def",
+    "delete_spec",
+)
+
 
 def put_task_def(work: Work, request: PutTaskDefRequest) -> TaskDef:
     """Define a task. A definition never changes: another one under the same name is an error."""

@@ -1,0 +1,1 @@
+"""Metadata: definitions of tasks and events, and specifications with their versions."""

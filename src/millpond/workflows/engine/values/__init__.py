@@ -1,0 +1,1 @@
+"""Values of variables: types, conversions, JSON paths, operators and masks."""
