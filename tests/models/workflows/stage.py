@@ -42,6 +42,7 @@ from millpond.workflows.engine import (
     TimersOfRunCancelled,
     Write,
     apply,
+    key_of,
     run_id,
 )
 from millpond.workflows.engine.values.conversions import plain
@@ -101,11 +102,11 @@ class Stage:
 
     def check(self) -> None:
         """Compare the queues with the rows: each queued attempt has its row, and each row its attempt."""
-        queued = sorted((task.wf_run_id.id, task.task_guid) for queue in self.queues.values() for task in queue)
+        queued = sorted(key_of(task) for queue in self.queues.values() for task in queue)
         rows = [row for _key, row in self.rows.list(ScheduledTask, ())]
-        assert sorted((row.task_run_id.wf_run_id.id, row.task_run_id.task_guid) for row in rows) == queued
+        assert sorted(key_of(row.task_run_id) for row in rows) == queued
         for row in rows:
-            task = self.rows.get(TaskRun, (row.task_run_id.wf_run_id.id, row.task_run_id.task_guid))
+            task = self.rows.get(TaskRun, key_of(row.task_run_id))
             assert task is not None and task.attempts[row.attempt_number].status == TaskStatus.TASK_SCHEDULED
 
     def pass_time(self, ms: int) -> None:
@@ -189,7 +190,7 @@ class Stage:
         if row.WhichOneof("node_type") == "sleep":
             parts.append(f"until {(row.sleep.maturation_time.ToMilliseconds() - START) / 1000:g} s")
         if row.task.HasField("task_run_id"):
-            task = self.rows.get(TaskRun, (row.id.wf_run_id.id, row.task.task_run_id.task_guid))
+            task = self.rows.get(TaskRun, key_of(row.task.task_run_id))
             assert task is not None
             parts += [TaskStatus.Name(attempt.status).removeprefix("TASK_").lower() for attempt in task.attempts]
         return " ".join(parts)

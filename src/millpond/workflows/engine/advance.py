@@ -28,14 +28,17 @@ from millpond.workflows.engine.edges import chosen, mutate
 from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.halting import finish, run_again
 from millpond.workflows.engine.handlers import start_failure_handlers, start_interrupts
+from millpond.workflows.engine.keys import run_path
 from millpond.workflows.engine.limits import ROUNDS_MAX
 from millpond.workflows.engine.nodes import KINDS, Step
-from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
+from millpond.workflows.engine.runs import FAILED, TERMINAL, Run, load
 from millpond.workflows.engine.threads import complete, fail, leave, new_node_run
 from millpond.workflows.engine.values.conversions import is_null
+from millpond.workflows.engine.work import Work
 
 __all__ = (
     "advance",
+    "advance_family",
     "enter",
     "skip",
     "outputs_read",
@@ -55,6 +58,14 @@ def advance(run: Run) -> None:
         _give_up(run)
     _set_status(run)
     run.save()
+
+
+def advance_family(work: Work) -> None:
+    """Advance the runs that this command has started, and those whose children have ended."""
+    while work.ahead:
+        run = load(work, work.ahead.pop(0))
+        if run is not None:
+            advance(run)
 
 
 def _give_up(run: Run) -> None:
@@ -152,6 +163,8 @@ def _set_status(run: Run) -> None:
         run.row.status = LHStatus.RUNNING
     if run.row.status in TERMINAL and before not in TERMINAL:
         run.row.end_time.CopyFrom(run.work.instant())
+        if run.row.id.HasField("parent_wf_run_id"):
+            run.work.ahead.append(run_path(run.row.id.parent_wf_run_id))
         if run.spec.HasField("retention_policy"):
             seconds = run.spec.retention_policy.seconds_after_wf_termination
             at = run.work.now + 1000 * max(0, seconds)

@@ -19,6 +19,7 @@ from littlehorse.model import (
     DeleteWfRunRequest,
     DeleteWfSpecRequest,
     DeleteWorkflowEventDefRequest,
+    PutCheckpointRequest,
     PutExternalEventDefRequest,
     PutExternalEventRequest,
     PutTaskDefRequest,
@@ -34,6 +35,7 @@ from littlehorse.model import (
 
 from millpond.errors import Invalid
 from millpond.workflows.engine import attempts, run_commands
+from millpond.workflows.engine.advance import advance_family
 from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, NodeDue, TaskClaim
 from millpond.workflows.engine.metadata import definitions, specs
 from millpond.workflows.engine.outcome import Outcome
@@ -63,6 +65,7 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     DeleteWfRunRequest: run_commands.delete_run,
     PutExternalEventRequest: run_commands.put_external_event,
     ReportTaskRun: run_commands.report_task,
+    PutCheckpointRequest: attempts.put_checkpoint,
     TaskClaim: attempts.claim,
     AttemptTimedOut: run_commands.time_out,
     AttemptDue: run_commands.attempt_due,
@@ -82,4 +85,5 @@ def apply(rows: Rows, command: Command, now: int) -> Outcome:
         raise Invalid("no command of this kind", kind="workflow_command", command=type(command.request).__name__)
     work = Work(rows, command, now)
     reply = function(work, command.request)
+    advance_family(work)
     return work.outcome(None if reply is None else copied(reply))

@@ -10,8 +10,12 @@ Invariants:
 from __future__ import annotations
 
 from littlehorse.model import (
+    Checkpoint,
+    CheckpointId,
     LHErrorType,
     LHTaskError,
+    PutCheckpointRequest,
+    PutCheckpointResponse,
     ReportTaskRun,
     ScheduledTask,
     TaskAttempt,
@@ -20,6 +24,7 @@ from littlehorse.model import (
     TaskStatus,
 )
 
+from millpond.errors import Invalid
 from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, TaskClaim
 from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.keys import Key, key_of, run_path
@@ -33,6 +38,7 @@ __all__ = (
     "OPEN",
     "timer_name",
     "put",
+    "put_checkpoint",
     "queue",
     "withdraw",
     "is_queued",
@@ -124,6 +130,32 @@ def running(work: Work, key: Key, attempt: int) -> TaskRun | None:
     if task is None or not 0 <= attempt < len(task.attempts):
         return None
     return task if task.attempts[attempt].status == TaskStatus.TASK_RUNNING else None
+
+
+def put_checkpoint(work: Work, request: PutCheckpointRequest) -> PutCheckpointResponse:
+    """Store what a running attempt has reached, and begin its timeout anew; an attempt that is over must stop."""
+    key = key_of(request.task_run_id)
+    if work.rows.get(TaskRun, key) is None:
+        raise Invalid("no task run with this id", kind="task_run", task=request.task_run_id.task_guid)
+    task = running(work, key, request.task_attempt)
+    if task is None:
+        return PutCheckpointResponse(flow_control_continue_type=PutCheckpointResponse.STOP_TASK)
+    if request.ByteSize() > VALUE_BYTES_MAX:
+        size = request.ByteSize()
+        raise Invalid("the checkpoint is too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
+    found = Checkpoint(
+        id=CheckpointId(task_run=task.id, checkpoint_number=task.total_checkpoints),
+        value=request.value,
+        logs=request.logs if request.HasField("logs") else None,
+        created_at=work.instant(),
+    )
+    task.total_checkpoints += 1
+    work.rows.put(key_of(found.id), found)
+    put(work, task)
+    set_timeout(work, task, request.task_attempt)
+    return PutCheckpointResponse(
+        flow_control_continue_type=PutCheckpointResponse.CONTINUE_TASK, created_checkpoint=found
+    )
 
 
 def report(work: Work, task: TaskRun, request: ReportTaskRun) -> None:

@@ -9,6 +9,7 @@ __all__ = (
     "THREADS_ACTIVE_MAX",
     "VALUE_BYTES_MAX",
     "CHILD_RUNS_MAX",
+    "RUN_DEPTH_MAX",
     "JSON_DEPTH_MAX",
 )
 
@@ -23,6 +24,9 @@ VALUE_BYTES_MAX: Final = 1_047_000
 
 CHILD_RUNS_MAX: Final = 100
 """Child runs that one command starts."""
+
+RUN_DEPTH_MAX: Final = 20
+"""Runs from a root to its youngest descendant; their ids nest, and messages nest no deeper than 100."""
 
 JSON_DEPTH_MAX: Final = 100
 """Levels of nested objects and lists in one JSON value, and of nested expressions in one assignment."""

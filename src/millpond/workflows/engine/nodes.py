@@ -35,6 +35,7 @@ from littlehorse.model import (
 
 from millpond.workflows.engine import attempts
 from millpond.workflows.engine.assignments import Scope, condition_holds, evaluated, legacy_holds
+from millpond.workflows.engine.child_runs import child_done, start_child, wait_for_child
 from millpond.workflows.engine.commands import NodeDue
 from millpond.workflows.engine.edges import inputs_of
 from millpond.workflows.engine.failures import NodeFailed, substitution
@@ -391,6 +392,25 @@ def _wait_done(step: Step) -> VariableValue | None:
     return NULL if wait_done(step.run, step.thread, step.node, step.row) else None
 
 
+# ------------------------------------------------------------------------------------------- child runs
+
+
+def _arrive_child(step: Step) -> None:
+    start_child(step.run, step.thread, step.node.run_child_wf, step.row)
+
+
+def _child_started(step: Step) -> VariableValue:
+    return VariableValue(wf_run_id=step.row.run_child_wf.child_wf_run_id)
+
+
+def _arrive_child_wait(step: Step) -> None:
+    wait_for_child(step.run, step.value(step.node.wait_for_child_wf.child_wf_run_id), step.row)
+
+
+def _child_done(step: Step) -> VariableValue | None:
+    return child_done(step.run, step.row)
+
+
 KINDS: Final[dict[str, Kind]] = {
     "entrypoint": Kind(_arrive_entrypoint, _at_once),
     "nop": Kind(_arrive_entrypoint, _at_once),
@@ -403,5 +423,7 @@ KINDS: Final[dict[str, Kind]] = {
     "start_thread": Kind(_start_thread, _start_thread_done),
     "start_multiple_threads": Kind(_start_threads, _start_threads_done),
     "wait_for_threads": Kind(_arrive_wait, _wait_done),
+    "run_child_wf": Kind(_arrive_child, _child_started),
+    "wait_for_child_wf": Kind(_arrive_child_wait, _child_done),
 }
 """The kinds of nodes that a specification may have."""

@@ -35,7 +35,7 @@ from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.halting import halt
 from millpond.workflows.engine.handlers import interrupt
 from millpond.workflows.engine.keys import check_name, key_of, run_path
-from millpond.workflows.engine.limits import VALUE_BYTES_MAX
+from millpond.workflows.engine.limits import RUN_DEPTH_MAX, VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
 from millpond.workflows.engine.threads import start
@@ -84,6 +84,8 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
         raise NotFound("no specification with this name and version", kind="workflow_spec", spec=request.wf_spec_name)
     if request.HasField("parent_wf_run_id"):
         name.parent_wf_run_id.CopyFrom(request.parent_wf_run_id)
+    if run_path(name).count("_") >= RUN_DEPTH_MAX:
+        raise Invalid("runs nested too deep", kind="run_depth", limit=RUN_DEPTH_MAX)
     _check_parent(work, spec, request)
     if work.rows.get(WfRun, (run_path(name),)) is not None:
         raise AlreadyExists("a run has this id", kind="workflow_run", run=run_path(name))

@@ -32,6 +32,7 @@ class Work:
         self.rows = Overlay(rows)
         self.now = now
         self.child_runs_started = 0
+        self.ahead: list[str] = []
         self._seed = command.id
         self._ids = 0
         self._effects: list[Effect] = []

@@ -245,6 +245,21 @@ def _check_wait(check: _Check, thread: str, name: str, node: Node) -> None:
         _check_handler(check, thread, name, handler)
 
 
+def _check_child(check: _Check, thread: str, name: str, node: Node) -> None:
+    child = node.run_child_wf
+    if child.WhichOneof("wf_spec") == "wf_spec_name" and child.wf_spec_name != check.spec.id.name:
+        major = child.major_version if child.major_version >= 0 else None
+        if find_spec(check.work, child.wf_spec_name, major) is None:
+            check.fail("the specification of the child does not exist", thread, name, child=child.wf_spec_name)
+
+
+def _check_child_wait(check: _Check, thread: str, name: str, node: Node) -> None:
+    source = node.wait_for_child_wf.child_wf_run_source_node
+    nodes = check.spec.thread_specs[thread].nodes
+    if source and (source not in nodes or nodes[source].WhichOneof("node") != "run_child_wf"):
+        check.fail("the node that is waited for starts no run", thread, name, source=source)
+
+
 _NODE_CHECKS: Final[dict[str, Callable[[_Check, str, str, Node], None]]] = {
     "exit": _check_exit,
     "task": _check_task,
@@ -253,6 +268,8 @@ _NODE_CHECKS: Final[dict[str, Callable[[_Check, str, str, Node], None]]] = {
     "start_thread": _check_start_thread,
     "start_multiple_threads": _check_start_threads,
     "wait_for_threads": _check_wait,
+    "run_child_wf": _check_child,
+    "wait_for_child_wf": _check_child_wait,
 }
 
 
