@@ -11,6 +11,8 @@ pytest.importorskip("littlehorse")
 from littlehorse.model import (
     AllowedUpdateType,
     DeleteTaskDefRequest,
+    ExternalEvent,
+    ExternalEventRetentionPolicy,
     PutExternalEventDefRequest,
     PutTaskDefRequest,
     PutUserTaskDefRequest,
@@ -276,3 +278,16 @@ def test_more_threads_than_the_limit_start_none() -> None:
     run = stage.rows.get(WfRun, ("r",))
     assert run is not None and len(run.thread_runs) == 1
     assert "INTERNAL_ERROR: 2001 active threads are more than threads_active_max=1000" in stage.show("r")
+
+
+def test_an_event_that_nobody_claims_expires() -> None:
+    stage = Stage()
+    policy = ExternalEventRetentionPolicy(seconds_after_put=5)
+    stage.do(PutExternalEventDefRequest(name="ready", retention_policy=policy))
+    stage.do(PutExternalEventDefRequest(name="ready", retention_policy=policy))
+    stage.event("r", "ready", VariableValue(str="early"), "first")
+    stage.event("s", "ready", VariableValue(str="early"), "first")
+    put(stage, compiled(lambda wf: wf.wait_for_event("ready") and None))
+    stage.run("shop", "s", {})
+    stage.pass_time(5000)
+    assert [key[0] for key, _event in stage.rows.list(ExternalEvent, ())] == ["s"]

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from millpond.workflows.engine.apply import COMMANDS, apply
-from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, NodeDue, Request, TaskClaim
+from millpond.workflows.engine.commands import (
+    AttemptDue,
+    AttemptTimedOut,
+    Command,
+    EventExpired,
+    NodeDue,
+    Request,
+    TaskClaim,
+)
 from millpond.workflows.engine.keys import Key, key_of, run_id, run_path
 from millpond.workflows.engine.outcome import (
     Effect,
@@ -26,6 +34,7 @@ __all__ = (
     "AttemptTimedOut",
     "AttemptDue",
     "NodeDue",
+    "EventExpired",
     "Outcome",
     "Effect",
     "TaskQueued",

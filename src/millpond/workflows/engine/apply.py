@@ -36,7 +36,7 @@ from littlehorse.model import (
 from millpond.errors import Invalid
 from millpond.workflows.engine import attempts, run_commands
 from millpond.workflows.engine.advance import advance_family
-from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, NodeDue, TaskClaim
+from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, EventExpired, NodeDue, TaskClaim
 from millpond.workflows.engine.metadata import definitions, specs
 from millpond.workflows.engine.outcome import Outcome
 from millpond.workflows.engine.rows import Rows
@@ -70,6 +70,7 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     AttemptTimedOut: run_commands.time_out,
     AttemptDue: run_commands.attempt_due,
     NodeDue: run_commands.node_due,
+    EventExpired: run_commands.event_expired,
 }
 """The function of each kind of command."""
 

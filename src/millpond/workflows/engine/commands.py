@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from google.protobuf.message import Message
-from littlehorse.model import NodeRunId, TaskRunId
+from littlehorse.model import ExternalEventId, NodeRunId, TaskRunId
 
 __all__ = (
     "TaskClaim",
     "AttemptTimedOut",
     "AttemptDue",
     "NodeDue",
+    "EventExpired",
     "Request",
     "Command",
     "derived_id",
@@ -57,7 +58,14 @@ class NodeDue:
     node_run_id: NodeRunId
 
 
-Request: TypeAlias = Message | TaskClaim | AttemptTimedOut | AttemptDue | NodeDue
+@dataclass(frozen=True, slots=True)
+class EventExpired:
+    """An external event that no run has claimed for as long as its definition says."""
+
+    event_id: ExternalEventId
+
+
+Request: TypeAlias = Message | TaskClaim | AttemptTimedOut | AttemptDue | NodeDue | EventExpired
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from littlehorse.model import (
 from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.workflows.engine import attempts
 from millpond.workflows.engine.advance import advance, enter, skip
-from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, NodeDue
+from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, EventExpired, NodeDue
 from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.halting import halt
 from millpond.workflows.engine.handlers import interrupt
@@ -54,6 +54,7 @@ __all__ = (
     "attempt_due",
     "node_due",
     "put_external_event",
+    "event_expired",
 )
 
 REPORTABLE = frozenset(
@@ -271,6 +272,9 @@ def put_external_event(work: Work, request: PutExternalEventRequest) -> External
     if request.HasField("node_run_position"):
         event.node_run_position = request.node_run_position
     work.rows.put(key_of(name), event)
+    if definition.retention_policy.WhichOneof("ext_evt_gc_policy") == "seconds_after_put":
+        at = work.now + 1000 * max(0, definition.retention_policy.seconds_after_put)
+        work.set_timer((run_path(name.wf_run_id), "event", *key_of(name)[1:]), at, EventExpired(name))
     run = load(work, run_path(request.wf_run_id))
     if run is not None and run.row.status not in TERMINAL:
         interrupt(run, event)
@@ -278,9 +282,17 @@ def put_external_event(work: Work, request: PutExternalEventRequest) -> External
     return event
 
 
+def event_expired(work: Work, request: EventExpired) -> None:
+    """Delete an external event that nobody has claimed."""
+    event = work.rows.get(ExternalEvent, key_of(request.event_id))
+    if event is not None and not event.claimed:
+        work.rows.delete(ExternalEvent, key_of(request.event_id))
+
+
 def _check_content(definition: ExternalEventDef, request: PutExternalEventRequest) -> None:
     """Raise for content that is too large, or not of the type that the event has."""
-    check_name("run", run_path(request.wf_run_id).replace("_", ""))
+    for part in run_path(request.wf_run_id).split("_"):
+        check_name("run", part)
     if request.content.ByteSize() > VALUE_BYTES_MAX:
         raise Invalid(
             "the content is too large", kind="value_bytes", bytes=request.content.ByteSize(), limit=VALUE_BYTES_MAX
