@@ -18,7 +18,6 @@ from littlehorse.model import (
     TaskStatus,
     ThreadHaltReason,
     ThreadRun,
-    ThreadType,
 )
 
 from millpond.workflows.engine import attempts
@@ -49,8 +48,9 @@ def halt(run: Run, thread: ThreadRun, reason: ThreadHaltReason) -> None:
     if thread.status not in PAUSING:
         thread.status = LHStatus.HALTING
     spared = reason.WhichOneof("reason") in ("interrupted", "pending_interrupt")
+    handlers = handlers_of(thread)
     for child in run.children(thread):
-        if not (spared and child.type == ThreadType.INTERRUPT):
+        if not (spared and child.number in handlers):
             halt(run, child, ThreadHaltReason(parent_halted=ParentHalted(parent_thread_id=thread.number)))
     finish(run, thread)
 
@@ -138,13 +138,16 @@ def _resolved(run: Run, thread: ThreadRun, reason: ThreadHaltReason) -> bool:
 
 
 def _lets_run(parent: ThreadRun, thread: ThreadRun) -> bool:
-    """True when a parent runs, or is halted for nothing but the handler that this thread is."""
+    """True when a parent runs, or is halted for the handler that this thread is.
+
+    A pending interrupt does not stop a handler: it comes after it.
+    """
     if parent.status in FAILED:
         return False
     if parent.status not in PAUSING:
         return True
-    own = [r for r in parent.halt_reasons if thread.number in handlers_of(ThreadRun(halt_reasons=[r]))]
-    return len(own) == len(parent.halt_reasons) and bool(own)
+    reasons = [r for r in parent.halt_reasons if r.WhichOneof("reason") != "pending_interrupt"]
+    return bool(reasons) and all(thread.number in handlers_of(ThreadRun(halt_reasons=[r])) for r in reasons)
 
 
 def _mark_handled(run: Run, thread: ThreadRun) -> None:
