@@ -13,7 +13,6 @@ RESERVED = {
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
     "stores/rocksdb/space.py:RocksSpace": "workflows: the store of a partition",
     "workflows/store/initialization.py:initialize": "workflows: a partition's processor opens its store",
-    "workflows/store/slices.py:delete_run": "workflows: a processor deletes a run on command, or when it expires",
     "workflows/store/slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "spark/objects/compaction.py:compact_branch": "a job that users of Spark start",
     "spark/objects/garbage.py:collect_garbage": "a job that users of Spark start",
