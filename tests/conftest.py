@@ -7,11 +7,13 @@ every run: what fails there is the change that is tested, and what chance finds 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, Phase, settings
 
 from millpond.stores.objects import ObjectStore, open_objects
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 os.environ.setdefault("MILLPOND_EVENTS_REPORTS", "off")  # tests of other things count syncs, steps and streams
+
+# The tree of commands is the same for every run of one: to build it takes a tenth of a second.
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
