@@ -36,8 +36,8 @@ LOOK_AGAIN_SECONDS = 1.0
 """The interval of looking at the queue when nobody nudges."""
 TRY_AGAIN_SECONDS = 10.0
 """So long a map rests after an error: a full disk is not helped by trying at once."""
-RESTS = 9
-REST_SECONDS_MAX = 1.0
+RESTS = 4
+REST_SECONDS_MAX = 0.3
 """A map rests `RESTS` times as long as its last merge took, at most so long: so small loads that come one after another
 share transactions, their syncs, and the pages that they change. A map that somebody waits for does not rest."""
 REPORTS_MAX = 1000
