@@ -202,9 +202,9 @@ def test_nodes_stand_a_campaign(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.stderr.startswith(f"seed {CAMPAIGN_SEED}\nwrite_to all\n"), ran.stderr
-    assert ran.returncode == 0, (ran.stderr, ran.stdout)
-    report = json.loads(ran.stdout)
-    assert report["wrong"] == []
+    report = json.loads(ran.stdout or "{}")
+    assert report.get("wrong") == [], f"{report.get('wrong')}\n{ran.stderr}"
+    assert ran.returncode == 0, ran.stderr
     assert report["counts"]["loads acknowledged"] > 0
     assert report["counts"]["reads checked"] > 0
     assert sum(kind["struck"] for kind in report["faults"].values()) > 0

@@ -37,6 +37,7 @@ ELSEWHERE = (
     "merge.first_part", "nodes", "promotion", "maintenance.swept", "publish",
     "what.has_just_happened", "backup", "prune", "restore", "versions", "compaction", "collect", "receive.unpacked",
     "receive.checked", "events", "dumps", "restores", "jobs", "simulation",
+    "workflows",
 )  # fmt: skip
 
 
