@@ -11,6 +11,7 @@ from urllib3.exceptions import HTTPError
 import millpond
 from millpond.cli.main import app
 from millpond.errors import Unavailable
+from millpond.testing.chaos.orders import Orders
 from millpond.testing.cluster import wait_for
 from millpond.testing.cluster_audit import fetch_json, position_of
 from millpond.testing.faulty_proxy import Trouble
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 OLD, NEW, OTHER = 0, 1, 2
 MANY = 1_000_000
+SETTLE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -98,6 +100,27 @@ def test_a_primary_that_comes_back_with_an_entry_nobody_heard_of_is_forked_and_m
     shell("repair", story.cluster.nodes[OLD].url, "--from", story.cluster.nodes[NEW].url, "--yes")
     story.cluster.wait_ready(OLD)
     patient(story, lambda: story.load("lost", 3))
+    story.check()
+
+
+def test_the_orders_of_a_campaign_bring_back_a_primary_whose_log_went_its_own_way(story: Story) -> None:
+    story.create("lost")
+    story.load("lost", 0)
+    story.settle()
+    enter_at_the_primary_alone(story, "lost", 1)
+    orders = Orders(story.cluster)
+    wait_for(lambda: orders.promote_alone(NEW) == "", "the other nodes to agree")
+    assert orders.primary() == NEW
+    story.cluster.start(OLD, wait=False)
+    wait_for(lambda: answers(story, OLD), "the old primary to answer")
+    wait_for(lambda: is_forked(story, OLD), "the old primary to say that its log is another one")
+    assert orders.settle(SETTLE_SECONDS) == ""
+    assert orders.primary() == OLD
+    for number in (OLD, NEW, OTHER):
+        story.cluster.wait_ready(number)
+    story.pond.close()
+    story.pond = millpond.open(story.cluster.url)
+    patient(story, lambda: story.load("lost", 2))
     story.check()
 
 

@@ -2,7 +2,8 @@
 
 Invariants:
 * an order that fails for a fault of another kind is no breach: it is given up, or given again when the fault is over;
-* after `settle` the list of nodes is the first one: all nodes are members, and node `PRIMARY` is the primary.
+* after `settle` the list of nodes is the first one: all nodes are members, and node `PRIMARY` is the primary; one that
+  entered what nobody else has, before another was promoted, is made a copy of that one first, as an operator would.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Orders:
             if number not in members:
                 self._repair(number, members[0])
                 return self.add(number) or "a node was no member"
+        for number in members[1:]:
+            self._repair(number, members[0])
         if members[0] != PRIMARY:
             return self.promote(PRIMARY) or self._pending(members[0])
         return self._pending(PRIMARY) if self._promised() else ""
