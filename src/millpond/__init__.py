@@ -52,7 +52,7 @@ def open(
     """Open the pond in a folder, which is made if missing unless `create` is False; or a pond on nodes, by a URL.
 
     `settings` of a pond on nodes are those of clients, as in `millpond.toml`: `token="…"`, `synchronise=True`. A folder
-    takes `part_retention`, `versions_space`, `versions_objects`, `events_store` and `events_reports`.
+    takes `part_retention`, `versions_space`, `versions_objects`, `events_store`, `events_reports` and `memory_max`.
 
     Raises:
         Invalid: the folder holds something else or, without `create`, no pond; an address or setting not understood.

@@ -46,6 +46,7 @@ from millpond.maps.open_maps import OpenMaps
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
+from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.stores.files import disk_errors, make_folder, write_file_atomically
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off, optional_duration
@@ -75,6 +76,7 @@ def open_pond(
     folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
     part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
     versions: VersionsPlace | None = None, events_store: str = "", events_reports: bool | str | None = None,
+    memory_max: int | str | None = None,
 ) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
 
@@ -84,6 +86,8 @@ def open_pond(
     not the folder; written down too. `versions` is the same as a value. `events_store`: the Redis of its streams, as in
     `docs/events.md`; written down, but for the password. `events_reports`: whether loads, merges, maintenance and
     commits append events to the queue `millpond`; by default they do, unless `MILLPOND_EVENTS_REPORTS` is `off`.
+    `memory_max`: the memory that freezing a map may take (`512MiB`, or bytes); by default what `MILLPOND_MEMORY_MAX`
+    says, else 512 MiB.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
     are in another place; `Conflict` when it is to be served and is already.
@@ -99,6 +103,7 @@ def open_pond(
         versions=place,
         events_store=events_store,
         events_reports=reports_wanted(events_reports),
+        memory_max=memory_bound(memory_max),
     )
 
 
@@ -123,7 +128,7 @@ class Pond:
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None,
         open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
-        events_reports: bool = False,
+        events_reports: bool = False, memory_max: int = MEMORY_MAX,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
@@ -138,7 +143,10 @@ class Pond:
             opened.callback(self.space.close)
             retention_ms = begin(self.space, clock.random_id, retention_ms, serve=serve)
             self.loads = Loads(self.space, folder, clock, keep_ms=retention_ms)
-            self.loading = Loading(folder, self.loads, clock, self._shard, served=serve, writing=self._serving.writing)
+            self.loading = Loading(
+                folder, self.loads, clock, self._shard, served=serve, writing=self._serving.writing,
+                memory_max=memory_max,
+            )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
             self.catalogue = PondCatalogue(self.loading, self.open_maps)

@@ -16,24 +16,23 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import socket
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from millpond.errors import Invalid
-from millpond.json_forms import parse_list
-from millpond.sizes import parse_size, size_in_words
-from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
+from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
+from millpond.setting_types import Duration, Names, Size, TokenSetting, Unit, http_address, objects_place
+from millpond.sizes import size_in_words
+from millpond.times.durations import UNITS_MS, format_duration
 
 __all__ = (
-    "CONFIG", "SECRET_NAMES", "Explained", "Settings", "TokenSetting", "duration_in_words", "explain", "in_words",
+    "CONFIG", "SECRET_NAMES", "Explained", "Settings", "duration_in_words", "explain", "in_words",
     "load_settings", "size_in_words", "unknown_in_environment",
 )  # fmt: skip
 
@@ -48,94 +47,6 @@ _CREDENTIALS = frozenset(("access_key", "access_key_id", "secret_access_key", "s
 _MASK = "********"
 
 _EMPTY: Mapping[str, Any] = {}
-
-
-def _duration(value: object) -> object:
-    """Milliseconds of `10min`, `1500ms`, `off`; a bare number is milliseconds already."""
-    if not isinstance(value, str | bool):
-        return value
-    try:
-        return 0 if is_off(value) else parse_duration(value)
-    except Invalid as error:
-        raise ValueError(error.hint) from error
-
-
-def _size(value: object) -> object:
-    """Bytes of `2GiB`, `500 MB`; a bare number is bytes already."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_size(value)
-    except Invalid as error:
-        raise ValueError(error.hint) from error
-
-
-def _several(value: object) -> object:
-    """Names from text with commas, or from a list."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        return parse_list(value)
-    return [piece.strip() for piece in value.split(",") if piece.strip()]
-
-
-_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
-
-
-def _objects_place(place: str) -> str:
-    """A bucket with a prefix, or a folder."""
-    if re.match(r"[A-Za-z0-9+]{2,}:", place) and not _BUCKET.fullmatch(place):
-        raise ValueError("write a bucket and a prefix, such as s3://bucket/prefix, or a folder")
-    return place
-
-
-def _http_address(address: str) -> str:
-    """An address with its scheme, so that encryption is never a guess."""
-    if address and not re.match(r"https?://[^/\s]", address):
-        raise ValueError("write the whole address, such as https://minio.example.com:9000")
-    return address
-
-
-class _Unit(NamedTuple):
-    name: str
-
-
-Duration = Annotated[int, BeforeValidator(_duration), _Unit("ms"), Field(ge=0, le=100 * UNITS_MS["y"])]
-Size = Annotated[int, BeforeValidator(_size), _Unit("bytes"), Field(ge=0)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_several)]
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSetting:
-    """A token as the file holds it: never itself, only its hash. `rights`: right → patterns of names of maps.
-
-    From `expires_ms` on it is not valid. While it is rotated, the secret before it is valid until `earlier_until_ms`.
-    With an `access_key` it is a pair for versions: its patterns name repositories, or `repository/branch`.
-    """
-
-    # For the file of settings, which pydantic reads; the file of tokens has the form of this dataclass.
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    name: str
-    sha256: str
-    rights: dict[str, tuple[str, ...]]
-    expires_ms: int | None = None
-    earlier_sha256: str | None = None
-    earlier_until_ms: int | None = None
-    access_key: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.name:
-            raise ValueError("a token has a name")
-        if self.access_key is not None and not re.fullmatch("AKIA[IJ][A-Z0-9]{14}Q", self.access_key):
-            raise ValueError("an access key is AKIAI or AKIAJ, 14 letters or digits, and Q")
-        if not all(
-            re.fullmatch("[0-9a-f]{64}", hashed) for hashed in (self.sha256, self.earlier_sha256 or self.sha256)
-        ):
-            raise ValueError("sha256 is 64 hexadecimal digits, in small letters")
-        unknown = set(self.rights) - {"read", "write", "admin"}
-        if unknown:
-            raise ValueError(f"rights are read, write and admin, not {', '.join(sorted(unknown))}")
 
 
 class Settings(BaseSettings):
@@ -201,6 +112,9 @@ class Settings(BaseSettings):
         512 << 20,
         ge=1 << 20,
         description="memory for all requests together: bodies, and what large questions take; more wait",
+    )
+    memory_max: Size = Field(
+        MEMORY_MAX, ge=MEMORY_LEAST, description="memory that freezing a map may take; rows beyond it wait on the disk"
     )
     max_connections: int = Field(8_192, ge=2, le=1_000_000, description="connections that are open at once")
     max_connections_per_address: int = Field(
@@ -269,10 +183,10 @@ class Settings(BaseSettings):
     synchronise: bool = Field(False, description="whether a load waits until every node has merged it")
 
     # -- object stores: credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY alone ----------
-    objects: Annotated[str, AfterValidator(_objects_place)] = Field(
+    objects: Annotated[str, AfterValidator(objects_place)] = Field(
         "", description="where snapshots are published: s3://bucket/prefix, or a folder that machines share"
     )
-    objects_endpoint: Annotated[str, AfterValidator(_http_address)] = Field(
+    objects_endpoint: Annotated[str, AfterValidator(http_address)] = Field(
         "", description="address of the S3 server; by default Amazon's, or AWS_ENDPOINT_URL"
     )
     objects_region: str = Field("", description="region of the bucket; by default AWS_REGION, else us-east-1")
@@ -302,7 +216,7 @@ class Settings(BaseSettings):
         "", repr=False, description="database for the rows of repositories, which servers share: "
         "postgresql://user@server:5432/database#name; by default the pond's folder. It is written down in the pond"
     )  # fmt: skip
-    versions_objects: Annotated[str, AfterValidator(_objects_place)] = Field(
+    versions_objects: Annotated[str, AfterValidator(objects_place)] = Field(
         "", description="where repositories that name no namespace put their bytes: s3://bucket/prefix, or a folder; "
         "by default a folder of the pond"
     )  # fmt: skip
@@ -481,7 +395,7 @@ def in_words(name: str, value: Any) -> Any:
     """A value as one would write it in the file; a secret masked."""
     if name in SECRET_NAMES:
         return _MASK if value else ""
-    unit = next((unit.name for unit in Settings.model_fields[name].metadata if isinstance(unit, _Unit)), None)
+    unit = next((unit.name for unit in Settings.model_fields[name].metadata if isinstance(unit, Unit)), None)
     if unit == "ms":
         return duration_in_words(value)
     if unit == "bytes":

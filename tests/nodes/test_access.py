@@ -20,7 +20,7 @@ from millpond.clock import ManualClock, SystemClock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
 from millpond.nodes.node import is_loopback
 from millpond.nodes.tokens import ANYBODY, Caller, TokenFile, Tokens, draw_token, hash_token
-from millpond.settings import TokenSetting
+from millpond.setting_types import TokenSetting
 from tests.nodes.conftest import Served
 
 MAPS = ("weather", "weather_hourly", "people")

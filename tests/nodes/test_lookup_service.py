@@ -23,6 +23,7 @@ from millpond.maps.snapshots.freeze import KEEP_MS
 from millpond.maps.snapshots.leased import MapSnapshots
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.memory_bound import MEMORY_MAX
 from millpond.nodes.lookup_service import LookupService, _from_shard, arrow_stream, read_arrow_stream
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.pond import Pond
@@ -223,7 +224,7 @@ def test_a_snapshot_that_is_chosen_cannot_be_collected(pond: Pond, again: bool) 
     fill(pond_map, range(10), 0)
     pond_map.freeze()
     objects = _Replaced(pond_map, replace, 8)
-    snapshots = MapSnapshots(pond.space, pond.clock, objects, pond_map.shard)
+    snapshots = MapSnapshots(pond.space, pond.clock, objects, pond_map.shard, MEMORY_MAX)
     leased = snapshots.refreeze() if again else snapshots.current()
     assert leased is not None
     assert objects.left == 0

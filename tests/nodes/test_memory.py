@@ -7,7 +7,7 @@ import sys
 
 PIECES = """
 import psutil
-from millpond.nodes.jobs.malloc import give_memory_back, keep_memory
+from millpond.arrays.malloc import give_memory_back, keep_memory
 
 assert keep_memory()
 pieces = [bytearray(100_000) for _ in range(4000)]  # each too small to be given back alone

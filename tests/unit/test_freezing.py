@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import millpond
+from millpond.maps.snapshots.freeze import freeze
+from millpond.memory_bound import MEMORY_LEAST
 from millpond.stores.files import remove_tree
+from millpond.stores.objects import open_objects
+
+ROOT = Path(__file__).parents[2]
+CHILD = "tests.unit.freeze_memory_child"
+LIMIT_BYTES = 96 << 20
 
 
 def test_a_snapshot_removed_by_hand_is_frozen_again(tmp_path: Path) -> None:
@@ -47,3 +60,27 @@ def test_keys_that_clash_by_the_thousand_are_frozen(tmp_path: Path) -> None:
             codes.load([{"key": name, "value": int(name[4:])} for name in load])
         assert codes.lookup([*names, "key 5000"]).to_pylist() == [*range(5_000), None]
         assert sum(batch.num_rows for batch in codes.scan()) == 5_000
+
+
+def test_a_map_larger_than_memory_is_frozen_under_a_limit(tmp_path: Path) -> None:
+    """Without a bound it takes 300 MB more than the limit; with it, the same files come out."""
+    numbers = np.random.default_rng(7).permutation(1_500_000)
+    with millpond.open(tmp_path / "pond", events_reports=False) as pond:
+        for name, count in (("small", 1_000), ("large", len(numbers))):
+            keys = pc.binary_join_element_wise("a key of some length ", pa.array(numbers[:count]).cast(pa.string()), "")
+            pond.create_map(name, kind="state", value="long").load(pa.table({"key": keys, "value": numbers[:count]}))
+    command = [sys.executable, "-m", CHILD, str(tmp_path / "pond"), str(MEMORY_LEAST), str(LIMIT_BYTES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    with millpond.open(tmp_path / "pond") as pond:
+        large = pond.map("large")
+        with large.shard.view() as view:
+            whole = freeze(open_objects("memory://"), large.definition, view.read_rows(), shard_version=1, created_ms=1)
+        assert [layer.index for layer in whole.layers] == json.loads(done.stdout)
+        assert large.lookup(["a key of some length 77"]).to_pylist() == [77]
+
+
+@pytest.mark.parametrize("size", ["3MiB", 1024])
+def test_too_little_memory_is_refused(tmp_path: Path, size: str | int) -> None:
+    with pytest.raises(millpond.Invalid, match="memory_max"):
+        millpond.open(tmp_path / "pond", memory_max=size)

@@ -92,7 +92,7 @@ def serve(
     _log(settings)
     _warn_of(unknown_in_environment())
 
-    from millpond.nodes.jobs.malloc import keep_memory
+    from millpond.arrays.malloc import keep_memory
     from millpond.server.run import Service
 
     keep_memory()

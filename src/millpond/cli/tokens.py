@@ -14,7 +14,8 @@ from millpond.cli.terminal import console
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.settings import Settings, TokenSetting
+    from millpond.setting_types import TokenSetting
+    from millpond.settings import Settings
 
 __all__ = ("add", "listed", "register", "revoke", "rotate")
 

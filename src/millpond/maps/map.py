@@ -57,7 +57,9 @@ class Map:
 
     def __post_init__(self) -> None:
         self._freshness = Freshness(self.loading.space, self.shard)
-        self.snapshots = MapSnapshots(self.loading.space, self.loading.clock, self.objects, self.shard)
+        self.snapshots = MapSnapshots(
+            self.loading.space, self.loading.clock, self.objects, self.shard, self.loading.memory_max
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary})"
@@ -143,9 +145,7 @@ class Map:
 
         Raises: `Unavailable` when the disk is full.
         """
-        from millpond.maps.snapshots.refresh import refreeze
-
-        return refreeze(self.loading.space, self.loading.clock, self.objects, self.shard)
+        return self.snapshots.freeze()
 
     def snapshot(
         self, *, keys: Sequence[str | int | None] | None = None, window: Sequence[object] | None = None

@@ -31,7 +31,7 @@ from pathlib import Path
 from millpond.clock import Clock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm, to_json
-from millpond.settings import TokenSetting
+from millpond.setting_types import TokenSetting
 from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
 

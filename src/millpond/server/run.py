@@ -118,6 +118,7 @@ class Service:
                 versions=versions,
                 events_store=settings.events_store,
                 events_reports=settings.events_reports,
+                memory_max=settings.memory_max,
             )
             try:
                 self.node = Node(self._pond, settings, clock)

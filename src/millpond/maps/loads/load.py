@@ -32,6 +32,7 @@ from millpond.maps.model.catalogue import check_map, map_names
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.maps.shard.shard import Shard
+from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import remove_tree
 
 __all__ = (
@@ -71,7 +72,10 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """The pond as loads see it. `writing` is entered by whoever changes content, and refused in a served pond."""
+    """The pond as loads see it. `writing` is entered by whoever changes content, and refused in a served pond.
+
+    `memory_max`: the bytes of memory that one piece of work on a map may take.
+    """
 
     folder: Path
     loads: Loads
@@ -79,6 +83,7 @@ class Loading:
     shard_of: Callable[[str], Shard]
     served: bool = False
     writing: Callable[[], AbstractContextManager[None]] = nullcontext
+    memory_max: int = MEMORY_MAX
 
     @property
     def reports(self) -> JobReports:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.bounds import SnapshotBounds
+    from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
 
 __all__ = (
@@ -81,22 +82,23 @@ def freeze(
     shard_version: int,
     created_ms: int,
     subset: SnapshotBounds | None = None,
+    spill: SpillTo | None = None,
 ) -> SnapshotManifest:
     """Write a snapshot: of all `rows`; or, on top of `base`, of the rows of just the `touched` keys.
 
     `rows` are canonical and unique by address, in any order; a touched key without rows is gone. Ranged maps name
     what was touched by `frozen.range_order_keys`. `subset` says for which questions the rows suffice, when they are
-    not those of the whole map.
+    not those of the whole map. `spill` says where rows wait that memory may not hold; without it all are held.
 
     Raises: `Unavailable` when the place is full; the snapshots before it are untouched then.
     """
     assert (base is None) == (touched is None), "a refreeze needs the touched keys"
     if base is None:
-        layers = _without_empty([_write_layer(objects, definition, freeze_groups(definition, rows))])
+        layers = _without_empty([_write_layer(objects, definition, freeze_groups(definition, rows, spill=spill))])
     else:
         # A tombstone hides what lies under it: on nothing it says nothing.
         gone = touched if base.layers else None
-        overlay = _write_layer(objects, definition, freeze_groups(definition, rows, touched=gone))
+        overlay = _write_layer(objects, definition, freeze_groups(definition, rows, touched=gone, spill=spill))
         layers = _fold(objects, _without_empty([overlay, *(_index(objects, layer) for layer in base.layers)]))
     step("freeze.layers_written")
     manifest = SnapshotManifest(

@@ -38,6 +38,7 @@ from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.kernels import AHEAD
 from millpond.maps.search.session_cover import cover_sessions
+from millpond.maps.snapshots.sorted_runs import SortedRuns, SpillTo
 
 __all__ = ("COVER", "freeze_groups", "group_schema", "range_bounds", "range_order_keys")
 
@@ -46,6 +47,8 @@ GROUPS_PER_BATCH = 65_536
 
 BLOCK_BYTES_MAX = 1 << 29
 """Rows are sorted in blocks of about this size: Arrow's 32-bit offsets hold, and sorting stays in bounded memory."""
+
+SAMPLES_PER_BATCH = 64
 
 COVER = pa.list_(pa.field("item", pa.struct([pa.field("from", pa.int64()), pa.field("row", pa.int32())]), False))
 
@@ -71,20 +74,25 @@ def _row_times(kind: Kind) -> tuple[str, ...]:
 
 
 def freeze_groups(
-    definition: MapDefinition, rows: Iterable[pa.RecordBatch], *, touched: pa.Array | None = None
-) -> Iterator[pa.RecordBatch]:
+    definition: MapDefinition, rows: Iterable[pa.RecordBatch], *, touched: pa.Array | None = None,
+    spill: SpillTo | None = None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Canonical rows, in any order and unique by address, as sorted batches of groups.
 
     `touched` names keys (ranged kinds: the 16 bytes of `range_order_keys`) that must come out even when they have
-    no row: as tombstones.
+    no row: as tombstones. `spill` says where rows wait that memory may not hold; without it all are held.
+
+    Raises: `Unavailable`, kind `disk_full`.
     """
-    batches = [batch for batch in rows if batch.num_rows]
+    runs = SortedRuns(lambda batch: _major(definition, batch), spill)
+    for batch in rows:
+        runs.add(batch)
     gone = _touched_column(definition, touched)
-    majors = [_major(definition, batch) for batch in batches]
-    size = sum(batch.nbytes for batch in batches)
-    for lower, upper in _blocks(majors, size):
-        blocks = [_between(batch, major, lower, upper) for batch, major in zip(batches, majors, strict=True)]
-        yield from _freeze_block(definition, blocks, _touched_between(definition, gone, lower, upper))
+    block_bytes = BLOCK_BYTES_MAX if spill is None else min(BLOCK_BYTES_MAX, spill.bytes_max)
+    for lower, upper in _blocks(runs, block_bytes):
+        yield from _freeze_block(
+            definition, runs.between(lower, upper), _touched_between(definition, gone, lower, upper)
+        )
 
 
 def range_order_keys(starts: I64, ends: I64) -> pa.Array:
@@ -115,21 +123,14 @@ def _long(column: pa.Array) -> I64:
     return column.to_numpy()
 
 
-def _blocks(majors: list[U64], size: int) -> list[tuple[int, int]]:
+def _blocks(runs: SortedRuns, block_bytes: int) -> list[tuple[int, int]]:
     """Bounds `[lower, upper)` over the major column that cut the rows into blocks of about equal size."""
-    count = math.ceil(size / BLOCK_BYTES_MAX)
+    count = math.ceil(runs.bytes / block_bytes)
     if count <= 1:
         return [(0, 1 << 64)]
-    sample = np.sort(np.concatenate([major[:: max(1, len(major) // 64)] for major in majors]))
+    sample = runs.samples(SAMPLES_PER_BATCH)
     cuts = sorted({int(sample[len(sample) * cut // count]) for cut in range(1, count)} - {0})
     return list(zip([0, *cuts], [*cuts, 1 << 64], strict=True))
-
-
-def _between(batch: pa.RecordBatch, major: U64, lower: int, upper: int) -> tuple[pa.RecordBatch, U64]:
-    if (lower, upper) == (0, 1 << 64):
-        return batch, major
-    inside = _inside(major, lower, upper)
-    return batch.filter(pa.array(inside)), major[inside]
 
 
 def _inside(major: U64, lower: int, upper: int) -> npt.NDArray[np.bool_]:

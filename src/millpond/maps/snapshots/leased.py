@@ -16,7 +16,7 @@ from millpond.errors import NotFound
 from millpond.kernel.space import Space
 from millpond.maps.model.snapshot_pointer import Current, read_current
 from millpond.maps.shard.shard import Shard
-from millpond.maps.snapshots.freeze import load_manifest
+from millpond.maps.snapshots.freeze import SnapshotManifest, load_manifest
 from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.refresh import refreeze
 from millpond.stores.objects import Objects
@@ -32,6 +32,7 @@ class MapSnapshots:
     clock: Clock
     objects: Objects
     shard: Shard
+    memory_max: int
 
     def current(self) -> Leased | None:
         """The snapshot that counts; None when the map was never frozen, or what was frozen is gone from the disk.
@@ -49,14 +50,23 @@ class MapSnapshots:
                 current = newer
         return None
 
+    def freeze(self, *, wait_seconds: float | None = None) -> SnapshotManifest:
+        """The manifest of the shard as it is now, without a lease.
+
+        Raises: as `refresh.refreeze`.
+        """
+        options = {} if wait_seconds is None else {"wait_seconds": wait_seconds}
+        return refreeze(
+            self.space, self.clock, self.objects, self.shard, memory_max=self.memory_max, **options
+        )  # fmt: skip
+
     def refreeze(self, *, wait_seconds: float | None = None) -> Leased:
         """The snapshot of the shard as it is now: the one that counts, or a new one when the shard moved on.
 
         Raises: as `refresh.refreeze`.
         """
         while True:
-            options = {} if wait_seconds is None else {"wait_seconds": wait_seconds}
-            manifest = refreeze(self.space, self.clock, self.objects, self.shard, **options)
+            manifest = self.freeze(wait_seconds=wait_seconds)
             try:
                 return Leased(manifest, Lease(self.objects, manifest.id))
             except NotFound:

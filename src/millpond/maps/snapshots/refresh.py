@@ -16,6 +16,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.snapshot_pointer import Current, current_snapshot, read_current
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import SnapshotManifest, collect, freeze, load_manifest
+from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.stores.files import make_folder
 from millpond.stores.locks import alone
@@ -23,6 +24,8 @@ from millpond.stores.objects import FolderObjects, Objects
 
 __all__ = ("current_manifest", "refreeze")
 
+SPILL_SHARE = 12
+"""Sorting and writing take up to this many times the bytes of the rows that are sorted at once."""
 TOUCHED_MIN = 10_000
 TOUCHED_SHARE = 8
 """A key read alone takes about as long as this many read in order."""
@@ -48,9 +51,12 @@ def current_manifest(space: Space, objects: Objects, definition: MapDefinition) 
 
 
 def refreeze(
-    space: Space, clock: Clock, objects: Objects, shard: Shard, *, wait_seconds: float = FREEZE_LOCK_SECONDS
-) -> SnapshotManifest:
+    space: Space, clock: Clock, objects: Objects, shard: Shard, *, memory_max: int,
+    wait_seconds: float = FREEZE_LOCK_SECONDS,
+) -> SnapshotManifest:  # fmt: skip
     """The manifest of the shard as it is now: the one that counts, or a new one when the shard moved on.
+
+    `memory_max`: the bytes of memory that freezing may take; rows beyond that wait in the shard's folder.
 
     Raises: `Unavailable` when the disk is full, or another process freezes this map for longer than `wait_seconds`.
     """
@@ -66,7 +72,7 @@ def refreeze(
     make_folder(shard.folder)
     # Alone, so that nobody collects the files of a manifest that does not count yet.
     with alone(shard.folder / "freeze.lock", wait_seconds, busy):
-        return _refreeze(space, clock, objects, shard)
+        return _refreeze(space, clock, objects, shard, SpillTo(shard.folder, memory_max // SPILL_SHARE))
 
 
 def _too_many(touched: int, groups: int) -> bool:
@@ -74,7 +80,9 @@ def _too_many(touched: int, groups: int) -> bool:
     return touched > TOUCHED_MIN and touched * TOUCHED_SHARE > groups
 
 
-def _refreeze(space: Space, clock: Clock, objects: Objects, shard: Shard) -> SnapshotManifest:
+def _refreeze(
+    space: Space, clock: Clock, objects: Objects, shard: Shard, spill: SpillTo
+) -> SnapshotManifest:  # fmt: skip
     base = current_manifest(space, objects, shard.definition)
     register = current_snapshot(shard.definition.name)
     with shard.view() as view:
@@ -90,7 +98,7 @@ def _refreeze(space: Space, clock: Clock, objects: Objects, shard: Shard) -> Sna
         rows = view.read_rows() if base is None else view.read_rows(touched)
         manifest = freeze(
             objects, shard.definition, rows, base=base, touched=touched, shard_version=view.version,
-            created_ms=clock.now_ms(),
+            created_ms=clock.now_ms(), spill=spill,
         )  # fmt: skip
     step("freeze.files_written")
 

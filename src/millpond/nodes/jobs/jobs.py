@@ -27,13 +27,13 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from millpond.arrays.malloc import give_memory_back
 from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
 from millpond.events.maintenance import MaintenanceReport
 from millpond.maps.shard.free_space import free_space
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
-from millpond.nodes.jobs.malloc import give_memory_back
 from millpond.nodes.jobs.orphans import remove_orphans
 from millpond.nodes.jobs.scheduler import Job, Outcome
 

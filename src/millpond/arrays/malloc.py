@@ -39,7 +39,8 @@ def keep_memory() -> bool:
 
 
 def give_memory_back() -> None:
-    """Give back what is free, but for what `keep_memory` keeps."""
+    """Give back what is free, in Arrow's pool too, but for what `keep_memory` keeps."""
+    pa.default_memory_pool().release_unused()
     malloc_trim = _of_the_c_library("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(ctypes.c_size_t(TRIM_BYTES))

@@ -1,0 +1,106 @@
+"""The types of settings: text as people write it, taken to the values that the code works with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic_settings import NoDecode
+
+from millpond.errors import Invalid
+from millpond.json_forms import parse_list
+from millpond.sizes import parse_size
+from millpond.times.durations import UNITS_MS, is_off, parse_duration
+
+__all__ = ("Duration", "Names", "Size", "TokenSetting", "Unit", "http_address", "objects_place")
+
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
+
+
+def _duration(value: object) -> object:
+    """Milliseconds of `10min`, `1500ms`, `off`; a bare number is milliseconds already."""
+    if not isinstance(value, str | bool):
+        return value
+    try:
+        return 0 if is_off(value) else parse_duration(value)
+    except Invalid as error:
+        raise ValueError(error.hint) from error
+
+
+def _size(value: object) -> object:
+    """Bytes of `2GiB`, `500 MB`; a bare number is bytes already."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value)
+    except Invalid as error:
+        raise ValueError(error.hint) from error
+
+
+def _several(value: object) -> object:
+    """Names from text with commas, or from a list."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return parse_list(value)
+    return [piece.strip() for piece in value.split(",") if piece.strip()]
+
+
+def objects_place(place: str) -> str:
+    """A bucket with a prefix, or a folder."""
+    if re.match(r"[A-Za-z0-9+]{2,}:", place) and not _BUCKET.fullmatch(place):
+        raise ValueError("write a bucket and a prefix, such as s3://bucket/prefix, or a folder")
+    return place
+
+
+def http_address(address: str) -> str:
+    """An address with its scheme, so that encryption is never a guess."""
+    if address and not re.match(r"https?://[^/\s]", address):
+        raise ValueError("write the whole address, such as https://minio.example.com:9000")
+    return address
+
+
+class Unit(NamedTuple):
+    """The unit of a number, for whoever shows it."""
+
+    name: str
+
+
+Duration = Annotated[int, BeforeValidator(_duration), Unit("ms"), Field(ge=0, le=100 * UNITS_MS["y"])]
+Size = Annotated[int, BeforeValidator(_size), Unit("bytes"), Field(ge=0)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_several)]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSetting:
+    """A token as the file holds it: never itself, only its hash. `rights`: right → patterns of names of maps.
+
+    From `expires_ms` on it is not valid. While it is rotated, the secret before it is valid until `earlier_until_ms`.
+    With an `access_key` it is a pair for versions: its patterns name repositories, or `repository/branch`.
+    """
+
+    # For the file of settings, which pydantic reads; the file of tokens has the form of this dataclass.
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    name: str
+    sha256: str
+    rights: dict[str, tuple[str, ...]]
+    expires_ms: int | None = None
+    earlier_sha256: str | None = None
+    earlier_until_ms: int | None = None
+    access_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("a token has a name")
+        if self.access_key is not None and not re.fullmatch("AKIA[IJ][A-Z0-9]{14}Q", self.access_key):
+            raise ValueError("an access key is AKIAI or AKIAJ, 14 letters or digits, and Q")
+        if not all(
+            re.fullmatch("[0-9a-f]{64}", hashed) for hashed in (self.sha256, self.earlier_sha256 or self.sha256)
+        ):
+            raise ValueError("sha256 is 64 hexadecimal digits, in small letters")
+        unknown = set(self.rights) - {"read", "write", "admin"}
+        if unknown:
+            raise ValueError(f"rights are read, write and admin, not {', '.join(sorted(unknown))}")
