@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +16,7 @@ from millpond.events.event import Event, EventBatch, NewEvent, Page
 from millpond.events.names import StreamName
 from millpond.events.watchers import Watch, Watchers
 from millpond.server.armada import watching as module
-from millpond.server.armada.watching import Watching
+from millpond.server.armada.watching import Slice, Watching
 from millpond.stores.memory import MemorySpace
 
 STREAMS = [StreamName("etl", f"set-{number}") for number in range(3)]
@@ -154,3 +155,43 @@ def test_watchers_are_counted_and_let_go() -> None:
             await watching.read(STREAMS[0], 0)
 
     run(act, watchers_max=1)
+
+
+def test_a_shared_read_that_began_before_an_append_delays_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    async def act(store: Counting, watching: Watching) -> None:
+        stream = STREAMS[0]
+        # The slices that the watch leaves are let go at once, so that it must read.
+        monkeypatch.setattr(watching, "_hold", lambda *_: None)
+        watcher = asyncio.create_task(take(watching, stream, 1))
+        while not watching._watchers._tails:
+            await asyncio.sleep(0)
+        read = store.read
+
+        def held(stream: StreamName, after: int = 0, *, bytes_max: int = 1 << 20) -> Page:
+            page = read(stream, after, bytes_max=bytes_max)
+            if not began.is_set():
+                began.set()
+                may_end.wait()
+            return page
+
+        monkeypatch.setattr(module, "ALIVE_SECONDS", 600.0)
+        joined = asyncio.Event()
+        shared = watching.read
+
+        async def reads(stream: StreamName, after: int) -> Slice:
+            joined.set()
+            return await shared(stream, after)
+
+        monkeypatch.setattr(store, "read", held)
+        early = asyncio.create_task(shared(stream, 0))
+        await asyncio.to_thread(began.wait)
+        monkeypatch.setattr(watching, "read", reads)
+        await asyncio.to_thread(store.put, stream, b"new")
+        await joined.wait()
+        may_end.set()
+        assert not (await early).events
+        assert await asyncio.wait_for(watcher, 20) == [b"new"]
+
+    run(act)

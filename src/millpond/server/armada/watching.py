@@ -146,6 +146,9 @@ class Watching:
             # Only the place is held while a slice is sent: a client that is slow holds no more than that.
             while after < place:
                 found = await self.read(stream, after)
+                if not found.events:
+                    # A read that is shared may have begun before these events were there; the next one began after it.
+                    found = await self.read(stream, after)
                 after = max(found.after, after)
                 if not found.events:
                     break
