@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("redis")
 
+import redis
+
 import millpond
 from millpond.clock import ManualClock
 from millpond.events.check import check_store
@@ -22,7 +24,7 @@ from millpond.stores.memory import MemorySpace
 from millpond.testing.contracts.stream_site import NOON, STREAM, TODAY, append
 from tests.contracts.test_redis_streams import RedisSite
 from tests.contracts.test_streams import EmbeddedSite
-from tests.redis_servers import new_place, server
+from tests.redis_servers import cluster, new_place, server
 
 
 @pytest.fixture
@@ -107,3 +109,59 @@ def test_a_pond_whose_streams_are_in_redis_is_verified_there(tmp_path: Path, sit
         site.damage(STREAM)
         assert any("damaged" in problem.found for problem in pond.verify().problems)
         assert pond.events.store.due(Work.EXPIRE, 1 << 20, limit=1)
+
+
+def lose_the_work(work: Work) -> Callable[[RedisSite], None]:
+    def damage(site: RedisSite) -> None:
+        site.client.delete(keys(site).due[list(Work).index(work)])  # type: ignore[attr-defined]
+
+    return damage
+
+
+def lose_the_name(site: RedisSite) -> None:
+    site.client.zrem(keys(site).names, keys(site).name)  # type: ignore[attr-defined]
+
+
+def lose_the_head(site: RedisSite) -> None:
+    site.client.delete(keys(site).head)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (lose_the_work(Work.COMPRESS), "lacks it under compress"),
+        (lose_the_work(Work.EXPIRE), "lacks it under expire"),
+        (lose_the_name, "list of streams"), (lose_the_head, "no head"),
+    ],
+    ids=["no work to compress", "no work to expire", "no name", "no head"],
+)  # fmt: skip
+def test_what_no_read_misses_is_found(site: RedisSite, damage: Callable[[RedisSite], None], found: str) -> None:
+    store = filled(site)
+    before = store.check()
+    assert before.ok and before.checked, before.problems
+    damage(site)
+    assert any(found in problem.found for problem in store.check().problems)
+
+
+def test_a_stream_that_is_to_be_forgotten_is_in_the_registry(site: RedisSite) -> None:
+    store = filled(site)
+    site.clock.now += 10 * DAY_MS
+    assert store.expire(STREAM, TODAY + 4)
+    assert store.due(Work.FORGET, TODAY + 400, limit=9) and store.check().ok and check_store(store).ok
+    lose_the_work(Work.FORGET)(site)
+    assert any("forget" in problem.found for problem in store.check().problems)
+
+
+def test_all_nodes_of_a_cluster_are_looked_at() -> None:
+    site = RedisSite(cluster().url(new_place()), redis.RedisCluster("127.0.0.1", cluster().nodes[0].port))
+    store = site.open()
+    assert isinstance(store, RedisStore)
+    streams = [StreamName("etl", f"set-{number}") for number in range(60)]
+    for stream in streams:
+        append(store, "x", stream=stream)
+    assert store.check().ok
+    place = Place(site.url.rpartition("#")[2])
+    for stream in streams:
+        site.client.delete(place.keys_of(stream).head)
+    assert len(store.check().problems) == len(streams)
+    site.close()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millpond.events.days import DAY_MAX, format_day
-from millpond.events.index import State
+from millpond.events.index import State, forget_day
 from millpond.events.protocol import Work
 from millpond.kernel.verify import Report, attempt, checked, problem
 
@@ -34,7 +34,7 @@ def check_store(store: StreamStore) -> Report:
         for stream in page:
             report += attempt("stream", str(stream), lambda stream=stream: _check(store, stream), _REMEDY)  # type: ignore[misc]
         after = page[-1]
-    for work in (Work.COMPRESS, Work.EXPIRE):
+    for work in Work:
         report += attempt("registry", work.value, lambda work=work: _check_registry(store, work), _REMEDY)  # type: ignore[misc]
     return report
 
@@ -90,6 +90,8 @@ def _check_registry(store: StreamStore, work: Work) -> Iterator[Report]:
 
 
 def _oldest(index: StreamIndex, work: Work) -> int | None:
+    if work is Work.FORGET:
+        return None if index.segments else forget_day(index.last_id, index.last_day)
     raw = (State.OPEN, State.CLOSED)
     days = [day.day for day, state in index.days() if work is Work.EXPIRE or state in raw]
     return days[0] if days else None

@@ -18,6 +18,7 @@ from millpond.events.check import check_store
 from millpond.events.embedded.check import check_streams
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.keyspaces import HEAD, PLACE
+from millpond.events.protocol import Checkable
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ def open_streams(space: Space, clock: Clock, given: str = "", rules: StreamRules
 def check_place(space: Space, store: StreamStore) -> Report:
     """Check the streams in the space of a pond, and those in its store where that is elsewhere."""
     here = check_streams(space)
-    return here if isinstance(store, EmbeddedStore) else here + check_store(store)
+    if isinstance(store, EmbeddedStore):
+        return here
+    found = here + check_store(store)
+    return found + store.check() if isinstance(store, Checkable) else found
 
 
 def _has_streams(tx: ReadTransaction) -> bool:

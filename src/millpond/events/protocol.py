@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from millpond.errors import Invalid
 from millpond.events.days import DAY_MS
@@ -21,7 +21,10 @@ from millpond.events.event import Appended, EventBatch, Page
 from millpond.events.index import DaySegment, StreamIndex
 from millpond.events.names import StreamName
 
-__all__ = ("PAGE_BYTES", "Due", "StreamRules", "StreamStore", "Work", "never")
+if TYPE_CHECKING:
+    from millpond.kernel.verify import Report
+
+__all__ = ("PAGE_BYTES", "Checkable", "Due", "StreamRules", "StreamStore", "Work", "never")
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page of events ends at about so many bytes, or after one event."""
@@ -62,6 +65,18 @@ class Due(NamedTuple):
 def never() -> bool:
     """False: the wait is not interrupted."""
     return False
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A backend that can also look at its own rows."""
+
+    def check(self) -> Report:
+        """Check what no read through `StreamStore` would miss.
+
+        Raises:
+            Unavailable: the storage is out of reach.
+        """
 
 
 class StreamStore(Protocol):

@@ -66,6 +66,8 @@ class Place:
                 hint="letters, digits, dots, dashes and underscores, at most 63, after the #",
             )  # fmt: skip
         self._name = name
+        self.pattern = f"{name}:{{??}}:*".encode()
+        """The keys of the place, for a scan; names hold no sign that a pattern has."""
         self.keys_of = lru_cache(maxsize=4096)(self._keys_of)
         self.tags = [f"{name}:{{{shard:02x}}}" for shard in range(SHARDS)]
 

@@ -37,6 +37,8 @@ class Head:
     dropped_id: int
     open: Day | None
     open_stored: int
+    compress_day: int
+    expire_day: int
     names: StreamName | None
 
     @staticmethod
@@ -47,9 +49,10 @@ class Head:
             Corrupt: no script wrote it.
         """
         try:
-            version, is_open, last_id, dropped_id, last_day, _, _, first_id, count, size, stored = _HEAD.unpack_from(
-                row
-            )
+            (
+                version, is_open, last_id, dropped_id, last_day, compress_day, expire_day, first_id, count, size,
+                stored,
+            ) = _HEAD.unpack_from(row)  # fmt: skip
             names = _parse_names(row[_HEAD.size :])
         except (struct.error, UnicodeDecodeError) as error:
             raise _damaged("head", row) from error
@@ -58,7 +61,7 @@ class Head:
         if is_open and not (0 < first_id <= last_id and 0 < count <= last_id - first_id + 1):
             raise _damaged("head", row)
         opened = Day(last_day, first_id, last_id, count, size) if is_open else None
-        return Head(last_id, last_day, dropped_id, opened, stored, names)
+        return Head(last_id, last_day, dropped_id, opened, stored, compress_day, expire_day, names)
 
 
 def names_in_full(stream: StreamName) -> bytes:

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +44,7 @@ PATIENCE_SECONDS = 10.0
 PAUSE_SECONDS = 0.1
 FLIGHT_CALLS = 500
 """Calls that are sent before their answers are read."""
+SCAN_KEYS = 500
 REDIS_MAJOR = 7
 
 Argument = bytes | int | str
@@ -124,6 +125,23 @@ class Servers:
                     raise
                 raise self._uncertain() from error
         return [replies[place] for place in range(len(calls))]
+
+    def scan(self, pattern: bytes) -> Iterator[list[bytes]]:
+        """The keys of all servers that a pattern fits, page by page; a key may come twice.
+
+        Raises: as `refresh`.
+        """
+        self.discover()
+        for address in sorted({address for address in self._routes if address is not None}):
+            cursor = b"0"
+            while True:
+                try:
+                    cursor, page = self._command(address, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_KEYS)
+                except (redis.exceptions.RedisError, OSError) as error:
+                    raise translated(error, self.location.shown) from error
+                yield page
+                if cursor == b"0":
+                    break
 
     def run_quietly(self, call: Call) -> None:
         """Make a call that tidies up; it does not matter much when it fails."""
@@ -340,7 +358,7 @@ class Servers:
         self._checked.add(address)
         return about
 
-    def _command(self, address: Address, *command: str) -> Any:
+    def _command(self, address: Address, *command: Argument) -> Any:
         pool = self.pool(address)
         connection = pool.get_connection()
         try:

@@ -9,6 +9,7 @@ from millpond.events.days import latest_due_day
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import append_batches
+from millpond.events.redis.check import check_keys
 from millpond.events.redis.follow import Followers
 from millpond.events.redis.keys import Place
 from millpond.events.redis.read import read_index, read_page
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from millpond.events.index import DaySegment, StreamIndex
     from millpond.events.names import StreamName
     from millpond.events.protocol import Due, Work
+    from millpond.kernel.verify import Report
 
 __all__ = ("RedisStore",)
 
@@ -101,6 +103,10 @@ class RedisStore:
         forget_day = latest_due_day(self._clock.now_ms(), self._rules.forget_ms)
         keys = self._place.keys_of(stream)
         return expire_days(self._servers, keys, day, forget_day, self._clock.random_id())
+
+    def check(self) -> Report:
+        """Check that what is stored and what is listed belong together: heads, registry, names, and all other keys."""
+        return check_keys(self._servers, self._place)
 
     def close(self) -> None:
         """Let followers go, and close the connections."""
