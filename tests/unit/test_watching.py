@@ -180,9 +180,9 @@ def test_a_shared_read_that_began_before_an_append_delays_no_event(monkeypatch: 
         joined = asyncio.Event()
         shared = watching.read
 
-        async def reads(stream: StreamName, after: int) -> Slice:
+        async def reads(stream: StreamName, after: int, known: int = 0) -> Slice:
             joined.set()
-            return await shared(stream, after)
+            return await shared(stream, after, known)
 
         monkeypatch.setattr(store, "read", held)
         early = asyncio.create_task(shared(stream, 0))
@@ -193,5 +193,35 @@ def test_a_shared_read_that_began_before_an_append_delays_no_event(monkeypatch: 
         may_end.set()
         assert not (await early).events
         assert await asyncio.wait_for(watcher, 20) == [b"new"]
+
+    run(act)
+
+
+def test_a_shared_read_that_began_before_an_append_hides_nothing_from_who_reads_what_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    async def act(store: Counting, watching: Watching) -> None:
+        read = store.read
+
+        def held(stream: StreamName, after: int = 0, *, bytes_max: int = 1 << 20) -> Page:
+            page = read(stream, after, bytes_max=bytes_max)
+            if not began.is_set():
+                began.set()
+                may_end.wait()
+            return page
+
+        monkeypatch.setattr(store, "read", held)
+        early = asyncio.create_task(watching.read(STREAMS[0], 0))
+        await asyncio.to_thread(began.wait)
+        store.put(STREAMS[0], b"new")
+        index = store.index(STREAMS[0])
+        assert index is not None
+        later = asyncio.create_task(watching.read(STREAMS[0], 0, index.last_id))
+        await asyncio.sleep(0)  # it has joined the read
+        may_end.set()
+        assert not (await early).events
+        assert [event.payload for event in (await later).events] == [b"new"]
 
     run(act)

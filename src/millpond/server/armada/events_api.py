@@ -114,7 +114,7 @@ async def messages(means: Means, place: Place, forms: Forms, *, watch: bool) -> 
 async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[bytes, None]:
     after = place.after
     while after < place.last_id:
-        found = await means.watching.read(place.stream, after)
+        found = await means.watching.read(place.stream, after, place.last_id)
         if found.gap and forms.marker is not None:
             yield forms.marker(format_id(after), pb.Marker.GAP)
         for message in found.encoded(forms.encode):
@@ -126,7 +126,7 @@ async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[by
 
 async def _live(means: Means, place: Place, forms: Forms) -> AsyncGenerator[bytes, None]:
     after = place.after
-    async with aclosing(means.watching.slices(place.stream, after)) as slices:
+    async with aclosing(means.watching.slices(place.stream, after, place.last_id)) as slices:
         async for found in slices:
             if forms.marker is not None:
                 for which in _markers(found):

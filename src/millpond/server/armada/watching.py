@@ -8,6 +8,7 @@ one slice; and an event becomes a message once, for all watchers.
 
 Invariants:
 * a watcher gets exactly the events after its id, in order, each once: slices are what the store has, and never change;
+* a read that is shared may have begun earlier; its answer that there is nothing does not count against a known id;
 * at most `watchers_max` watchers; at most `READS_MAX` reads of history at once; slices of at most `HELD_BYTES_MAX` are
   held, besides those that are being sent;
 * when the watching is closed, or the store fails, each watcher gets the error.
@@ -114,8 +115,10 @@ class Watching:
         self._closed = Unavailable("the node is stopping", kind="node_stopping", hint="watch again from the last id")
         self._watchers.close()
 
-    async def slices(self, stream: StreamName, after: int) -> AsyncGenerator[Slice | None, None]:
+    async def slices(self, stream: StreamName, after: int, known: int = 0) -> AsyncGenerator[Slice | None, None]:
         """The events after an id, for ever; None when there was nothing for `ALIVE_SECONDS`.
+
+        `known` is the last id that the stream is known to have.
 
         A slice without events says that everything stored was sent; it comes once.
 
@@ -123,7 +126,7 @@ class Watching:
             Unavailable: the node is stopping, or the storage is out of reach.
             Corrupt: what is stored is damaged.
         """
-        while (found := await self.read(stream, after)).events:
+        while (found := await self.read(stream, after, known)).events:
             yield found
             after = found.after
         yield found
@@ -145,20 +148,24 @@ class Watching:
                 yield None
             # Only the place is held while a slice is sent: a client that is slow holds no more than that.
             while after < place:
-                found = await self.read(stream, after)
-                if not found.events:
-                    # A read that is shared may have begun before these events were there; the next one began after it.
-                    found = await self.read(stream, after)
+                found = await self.read(stream, after, place)
                 after = max(found.after, after)
                 if not found.events:
                     break
                 yield found
 
-    async def read(self, stream: StreamName, after: int) -> Slice:
-        """The slice after an id; one without events at the end of the stream.
+    async def read(self, stream: StreamName, after: int, known: int = 0) -> Slice:
+        """The slice after an id; one without events at the end of the stream, which is not before the `known` id.
 
         Raises: as `StreamStore.read`; `Unavailable` when the node is stopping.
         """
+        found = await self._shared(stream, after)
+        if not found.events and found.after < known:
+            # The read may have begun before these events were there; the next one began after it.
+            found = await self._shared(stream, after)
+        return found
+
+    async def _shared(self, stream: StreamName, after: int) -> Slice:
         if self._closed is not None:
             raise self._closed
         key = (stream, after)
