@@ -217,6 +217,34 @@ def sibling_scope(wf: WorkflowThread) -> None:
     wf.wait_for_threads(SpawnedThreads.from_list(second))
 
 
+def approves(wf: WorkflowThread) -> None:
+    user = wf.declare_str("user")
+    answer = wf.declare_json_obj("answer")
+    answer.assign(wf.assign_user_task("approval", user, "staff"))
+
+
+def reassigns(wf: WorkflowThread) -> None:
+    task = wf.assign_user_task("approval", "ann", "staff")
+    wf.release_to_group_on_deadline(task, 10)
+
+
+def reminds(wf: WorkflowThread) -> None:
+    task = wf.assign_user_task("approval", "ann")
+    wf.schedule_reminder_task(task, 5, "greet", "ann")
+    wf.cancel_user_task_run_after(task, 60)
+
+
+def cancels_by_name(wf: WorkflowThread) -> None:
+    task = wf.assign_user_task("approval", None, "staff")
+    task.with_on_cancellation_exception("no-answer")
+    wf.handle_exception(task, lambda handler: handler.execute("repair"), "no-answer")
+
+
+def person_interrupted(wf: WorkflowThread) -> None:
+    wf.add_interrupt_handler("alarm", lambda handler: handler.execute("repair"))
+    wf.assign_user_task("approval", "ann")
+
+
 SPECS: dict[str, Initializer] = {
     name.replace("_", "-"): body
     for name, body in {
@@ -250,6 +278,11 @@ SPECS: dict[str, Initializer] = {
         "child_fails": child_fails,
         "json_parts": json_parts,
         "sibling_scope": sibling_scope,
+        "approves": approves,
+        "reassigns": reassigns,
+        "reminds": reminds,
+        "cancels_by_name": cancels_by_name,
+        "person_interrupted": person_interrupted,
     }.items()
 }
 

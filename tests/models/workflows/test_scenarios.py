@@ -7,6 +7,8 @@ the states anew; the difference is then for a reader to judge.
     failed ID GUID ATTEMPT TEXT          thrown ID GUID ATTEMPT NAME      event ID NAME GUID [JSON]
     stop ID THREAD · resume ID THREAD    rescue ID THREAD · skip ID THREAD
     pass SECONDS                         delete ID · show ID · status ID
+
+The verbs of user tasks are in `people`.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from littlehorse.model import (
     DeleteWfRunRequest,
     PutExternalEventDefRequest,
     PutTaskDefRequest,
+    PutUserTaskDefRequest,
     PutWorkflowEventDefRequest,
     RescueThreadRunRequest,
     ResumeWfRunRequest,
     ReturnType,
     StopWfRunRequest,
     TypeDefinition,
+    UserTaskField,
     VariableDef,
     VariableType,
     VariableValue,
@@ -37,6 +41,7 @@ from littlehorse.model import (
 from millpond.errors import MillpondError
 from millpond.workflows.engine import run_id
 from millpond.workflows.engine.values.conversions import value_of
+from tests.models.workflows.people import VERBS, user_task_lines, user_task_request
 from tests.models.workflows.specs import SPECS, request
 from tests.models.workflows.stage import START, Stage
 
@@ -56,6 +61,11 @@ def prepared() -> Stage:
         content = TypeDefinition(primitive_type=VariableType.INT) if event == "moved" else STR
         stage.do(PutExternalEventDefRequest(name=event, content_type=ReturnType(return_type=content)))
     stage.do(PutWorkflowEventDefRequest(name="progress"))
+    fields = [
+        UserTaskField(name="approved", type=VariableType.BOOL, required=True),
+        UserTaskField(name="remark", type=VariableType.STR),
+    ]
+    stage.do(PutUserTaskDefRequest(name="approval", fields=fields))
     for name in SPECS:
         stage.do(request(name))
     return stage
@@ -104,6 +114,10 @@ def perform(stage: Stage, command: str) -> str | None:
             return "\n".join([*first[:2], *(line for line in first if "handler" in line)])
         case "show":
             return stage.show(words[0])
+        case "user-tasks":
+            return "\n".join(user_task_lines(stage, words[0]))
+        case _ if verb in VERBS:
+            stage.do(user_task_request(verb, words))
         case _:
             raise AssertionError(f"no such command: {command}")
     return None

@@ -11,6 +11,7 @@ from millpond.workflows.engine.commands import (
     NodeDue,
     Request,
     TaskClaim,
+    UserTaskDue,
 )
 from millpond.workflows.engine.keys import Key, key_of, run_id, run_path
 from millpond.workflows.engine.outcome import (
@@ -35,6 +36,7 @@ __all__ = (
     "AttemptDue",
     "NodeDue",
     "EventExpired",
+    "UserTaskDue",
     "Outcome",
     "Effect",
     "TaskQueued",

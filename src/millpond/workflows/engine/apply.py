@@ -13,33 +13,50 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from littlehorse.model import (
+    AssignUserTaskRunRequest,
+    CancelUserTaskRunRequest,
+    CompleteUserTaskRunRequest,
     DeleteExternalEventDefRequest,
     DeleteTaskDefRequest,
     DeleteUserTaskDefRequest,
+    DeleteUserTaskRunCommentRequest,
     DeleteWfRunRequest,
     DeleteWfSpecRequest,
     DeleteWorkflowEventDefRequest,
+    EditUserTaskRunCommentRequest,
     PutCheckpointRequest,
     PutExternalEventDefRequest,
     PutExternalEventRequest,
     PutTaskDefRequest,
     PutUserTaskDefRequest,
+    PutUserTaskRunCommentRequest,
     PutWfSpecRequest,
     PutWorkflowEventDefRequest,
     ReportTaskRun,
     RescueThreadRunRequest,
     ResumeWfRunRequest,
     RunWfRequest,
+    SaveUserTaskRunProgressRequest,
     StopWfRunRequest,
 )
 
 from millpond.errors import Invalid
 from millpond.workflows.engine import attempts, run_commands
 from millpond.workflows.engine.advance import advance_family
-from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Command, EventExpired, NodeDue, TaskClaim
+from millpond.workflows.engine.commands import (
+    AttemptDue,
+    AttemptTimedOut,
+    Command,
+    EventExpired,
+    NodeDue,
+    TaskClaim,
+    UserTaskDue,
+)
 from millpond.workflows.engine.metadata import definitions, specs
 from millpond.workflows.engine.outcome import Outcome
 from millpond.workflows.engine.rows import Rows
+from millpond.workflows.engine.user_tasks import actions, comments
+from millpond.workflows.engine.user_tasks import commands as user_tasks
 from millpond.workflows.engine.work import Work, copied
 
 __all__ = (
@@ -66,11 +83,19 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     PutExternalEventRequest: run_commands.put_external_event,
     ReportTaskRun: run_commands.report_task,
     PutCheckpointRequest: attempts.put_checkpoint,
+    AssignUserTaskRunRequest: user_tasks.assign_user_task,
+    SaveUserTaskRunProgressRequest: user_tasks.save_progress,
+    CompleteUserTaskRunRequest: user_tasks.complete_user_task,
+    CancelUserTaskRunRequest: user_tasks.cancel_user_task,
+    PutUserTaskRunCommentRequest: comments.put_comment,
+    EditUserTaskRunCommentRequest: comments.edit_comment,
+    DeleteUserTaskRunCommentRequest: comments.delete_comment,
     TaskClaim: attempts.claim,
     AttemptTimedOut: run_commands.time_out,
     AttemptDue: run_commands.attempt_due,
     NodeDue: run_commands.node_due,
     EventExpired: run_commands.event_expired,
+    UserTaskDue: actions.action_due,
 }
 """The function of each kind of command."""
 

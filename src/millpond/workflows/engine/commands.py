@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from google.protobuf.message import Message
-from littlehorse.model import ExternalEventId, NodeRunId, TaskRunId
+from littlehorse.model import ExternalEventId, NodeRunId, TaskRunId, UserTaskRunId
 
 __all__ = (
     "TaskClaim",
@@ -19,6 +19,7 @@ __all__ = (
     "AttemptDue",
     "NodeDue",
     "EventExpired",
+    "UserTaskDue",
     "Request",
     "Command",
     "derived_id",
@@ -65,7 +66,16 @@ class EventExpired:
     event_id: ExternalEventId
 
 
-Request: TypeAlias = Message | TaskClaim | AttemptTimedOut | AttemptDue | NodeDue | EventExpired
+@dataclass(frozen=True, slots=True)
+class UserTaskDue:
+    """The delay of an action of a user task is over: a reminder, a reassignment or a cancellation."""
+
+    user_task_run_id: UserTaskRunId
+    action: int
+    epoch: int
+
+
+Request: TypeAlias = Message | TaskClaim | AttemptTimedOut | AttemptDue | NodeDue | EventExpired | UserTaskDue
 
 
 @dataclass(frozen=True, slots=True)

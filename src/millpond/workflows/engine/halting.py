@@ -23,6 +23,7 @@ from littlehorse.model import (
 from millpond.workflows.engine import attempts
 from millpond.workflows.engine.keys import Key, key_of
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
+from millpond.workflows.engine.user_tasks.endings import cancel
 
 __all__ = (
     "PAUSING",
@@ -90,6 +91,9 @@ def handlers_of(thread: ThreadRun) -> set[int]:
 def _node_paused(run: Run, node_run: NodeRun) -> bool:
     """Pause a node as far as it can. A claimed task is waited for; a queued one leaves its queue."""
     if node_run.status in TERMINAL:
+        return True
+    if node_run.WhichOneof("node_type") == "user_task":
+        cancel(run, node_run, "the user task was cancelled because its thread halted")
         return True
     if node_run.WhichOneof("node_type") != "task":
         return node_run.WhichOneof("node_type") not in _NODES_UNPAUSED

@@ -11,6 +11,7 @@ __all__ = (
     "CHILD_RUNS_MAX",
     "RUN_DEPTH_MAX",
     "JSON_DEPTH_MAX",
+    "DELAY_SECONDS_MAX",
 )
 
 ROUNDS_MAX: Final = 512
@@ -30,3 +31,6 @@ RUN_DEPTH_MAX: Final = 20
 
 JSON_DEPTH_MAX: Final = 100
 """Levels of nested objects and lists in one JSON value, and of nested expressions in one assignment."""
+
+DELAY_SECONDS_MAX: Final = 3_155_760_000
+"""Seconds until an action of a user task: a hundred years."""

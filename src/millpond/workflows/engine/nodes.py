@@ -19,6 +19,7 @@ from littlehorse.model import (
     TaskAttempt,
     TaskDef,
     TaskDefId,
+    TaskNode,
     TaskNodeReference,
     TaskRun,
     TaskRunId,
@@ -44,6 +45,7 @@ from millpond.workflows.engine.keys import key_of
 from millpond.workflows.engine.outcome import EventThrown
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.threads import INPUT, begin, check_start, start
+from millpond.workflows.engine.user_tasks.nodes import arrive_user_task, user_task_done
 from millpond.workflows.engine.values.conversions import (
     NULL,
     check_size,
@@ -61,6 +63,7 @@ __all__ = (
     "Step",
     "Kind",
     "KINDS",
+    "new_task",
 )
 
 
@@ -144,49 +147,52 @@ def _thrown(step: Step) -> NodeFailed:
 
 def _arrive_task(step: Step) -> None:
     step.row.task.SetInParent()
-    node, work = step.node.task, step.run.work
-    definition = _task_def(step)
-    inputs = _task_inputs(step, definition)
     guid = f"{step.thread.number}-{step.row.id.position}"
     source = TaskRunSource(task_node=TaskNodeReference(node_run_id=step.row.id), wf_spec_id=step.run.spec.id)
-    task = TaskRun(
-        id=TaskRunId(wf_run_id=step.run.row.id, task_guid=guid),
+    task = new_task(step.scope(), step.node.task, guid, source)
+    step.row.task.task_run_id.CopyFrom(task.id)
+    attempts.queue(step.run.work, task)
+
+
+def new_task(scope: Scope, node: TaskNode, guid: str, source: TaskRunSource) -> TaskRun:
+    """A task run with its inputs, not yet queued."""
+    definition = _task_def(scope, node)
+    inputs = _task_inputs(scope, node, definition)
+    return TaskRun(
+        id=TaskRunId(wf_run_id=scope.run.row.id, task_guid=guid),
         task_def_id=definition.id,
         attempts=[TaskAttempt(masked_value=definition.return_type.return_type.masked)],
         input_variables=inputs,
         source=source,
-        scheduled_at=work.instant(),
+        scheduled_at=scope.run.work.instant(),
         timeout_seconds=node.timeout_seconds,
         total_attempts=node.retries + 1,
         exponential_backoff=node.exponential_backoff if node.HasField("exponential_backoff") else None,
     )
-    step.row.task.task_run_id.CopyFrom(task.id)
-    attempts.queue(work, task)
 
 
-def _task_def(step: Step) -> TaskDef:
+def _task_def(scope: Scope, node: TaskNode) -> TaskDef:
     """The definition of the task of a node, by its name or by one computed now."""
-    node = step.node.task
     if node.WhichOneof("task_to_execute") == "dynamic_task":
-        name = TaskDefId(name=text_of(step.value(node.dynamic_task)))
+        name = TaskDefId(name=text_of(evaluated(scope, node.dynamic_task)))
         missing = "VAR_SUB_ERROR"
     else:
         name, missing = node.task_def_id, "TASK_ERROR"
-    definition = step.run.work.rows.get(TaskDef, (name.name,))
+    definition = scope.run.work.rows.get(TaskDef, (name.name,))
     if definition is None:
         raise NodeFailed(missing, f"no task is defined with the name {name.name}")
     return definition
 
 
-def _task_inputs(step: Step, definition: TaskDef) -> list[VarNameAndVal]:
-    given = step.node.task.variables
+def _task_inputs(scope: Scope, node: TaskNode, definition: TaskDef) -> list[VarNameAndVal]:
+    given = node.variables
     if len(given) != len(definition.input_vars):
         raise substitution(f"task {definition.id.name} takes {len(definition.input_vars)} inputs, not {len(given)}")
     found = []
     for declared, wanted in zip(definition.input_vars, given, strict=True):
         kind = type_of_def(declared)
         try:
-            value = coerced(step.value(wanted), kind)
+            value = coerced(evaluated(scope, wanted), kind)
         except NodeFailed as failed:
             raise substitution(f"input {declared.name}: {failed.message}") from failed
         check_size(f"input {declared.name}", value)
@@ -411,11 +417,20 @@ def _child_done(step: Step) -> VariableValue | None:
     return child_done(step.run, step.row)
 
 
+def _arrive_user_task(step: Step) -> None:
+    arrive_user_task(step.run, step.thread, step.node.user_task, step.row)
+
+
+def _user_task_done(step: Step) -> VariableValue | None:
+    return user_task_done(step.scope(), step.node.user_task, step.row)
+
+
 KINDS: Final[dict[str, Kind]] = {
     "entrypoint": Kind(_arrive_entrypoint, _at_once),
     "nop": Kind(_arrive_entrypoint, _at_once),
     "exit": Kind(_arrive_exit, _exit_done),
     "task": Kind(_arrive_task, _task_done),
+    "user_task": Kind(_arrive_user_task, _user_task_done),
     "external_event": Kind(_arrive_event, _event_done),
     "sleep": Kind(_arrive_sleep, _sleep_done),
     "throw_event": Kind(_throw_event, _at_once),

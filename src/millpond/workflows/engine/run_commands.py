@@ -39,6 +39,7 @@ from millpond.workflows.engine.limits import RUN_DEPTH_MAX, VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
 from millpond.workflows.engine.threads import start
+from millpond.workflows.engine.user_tasks.actions import queue_reminder
 from millpond.workflows.engine.values.conversions import coerced, is_null, type_name, value_type_name
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -230,6 +231,7 @@ def attempt_due(work: Work, request: AttemptDue) -> None:
 
 
 def _go_on(work: Work, task: TaskRun) -> None:
+    queue_reminder(work, task)
     run = load(work, run_path(task.id.wf_run_id))
     if run is not None:
         advance(run)

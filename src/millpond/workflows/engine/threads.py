@@ -24,6 +24,7 @@ from millpond.workflows.engine.halting import halt, task_of, timer_name
 from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.scopes import check_inputs, declare
+from millpond.workflows.engine.user_tasks.endings import cancel
 
 __all__ = (
     "INPUT",
@@ -154,6 +155,8 @@ def leave(run: Run, node_run: NodeRun) -> None:
     """Cancel what a node run still waits for."""
     if node_run.WhichOneof("node_type") in ("sleep", "external_event"):
         run.work.cancel_timer(timer_name(node_run))
+    if node_run.WhichOneof("node_type") == "user_task":
+        cancel(run, node_run, "the user task was cancelled because its node failed")
     if node_run.WhichOneof("node_type") == "task":
         task = task_of(run, node_run)
         if task is not None and task.status in attempts.OPEN:

@@ -23,6 +23,7 @@ from millpond.errors import Invalid
 from millpond.workflows.engine.failures import RESERVED
 from millpond.workflows.engine.keys import check_name, is_name
 from millpond.workflows.engine.nodes import KINDS
+from millpond.workflows.engine.user_tasks.nodes import find_definition
 from millpond.workflows.engine.values.conversions import fits, type_name, type_of_def, value_type_name
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -216,6 +217,28 @@ def _check_retries(check: _Check, thread: str, name: str, task: TaskNode) -> Non
         check.fail("a delay needs base > 0, multiplier ≥ 1 and limit ≥ base", thread, name)
 
 
+def _check_user_task(check: _Check, thread: str, name: str, node: Node) -> None:
+    """A user task is defined, is for a user or a group, and its actions are right in themselves."""
+    task = node.user_task
+    if find_definition(check.work, task) is None:
+        version = task.user_task_def_version if task.HasField("user_task_def_version") else None
+        check.fail("the user task is not defined", thread, name, user_task=task.user_task_def_name, version=version)
+    if not task.HasField("user_id") and not task.HasField("user_group"):
+        check.fail("a user task is for a user or a group", thread, name, user_task=task.user_task_def_name)
+    for wanted in (task.user_id, task.user_group, task.notes, task.on_cancellation_exception_name):
+        _check_assignment(check, thread, name, wanted)
+    for action in task.actions:
+        _check_assignment(check, thread, name, action.delay_seconds)
+        match action.WhichOneof("action"):
+            case "task":
+                _check_task(check, thread, name, Node(task=action.task.task))
+            case "reassign":
+                _check_assignment(check, thread, name, action.reassign.user_id)
+                _check_assignment(check, thread, name, action.reassign.user_group)
+            case None:
+                check.fail("an action of a user task does nothing", thread, name, user_task=task.user_task_def_name)
+
+
 def _check_external_event(check: _Check, thread: str, name: str, node: Node) -> None:
     event = node.external_event.external_event_def_id.name
     if check.work.rows.get(ExternalEventDef, (event,)) is None:
@@ -263,6 +286,7 @@ def _check_child_wait(check: _Check, thread: str, name: str, node: Node) -> None
 _NODE_CHECKS: Final[dict[str, Callable[[_Check, str, str, Node], None]]] = {
     "exit": _check_exit,
     "task": _check_task,
+    "user_task": _check_user_task,
     "external_event": _check_external_event,
     "throw_event": _check_throw_event,
     "start_thread": _check_start_thread,

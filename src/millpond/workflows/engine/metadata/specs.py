@@ -13,6 +13,7 @@ from littlehorse.model import (
     PutWfSpecRequest,
     ThreadSpec,
     ThreadVarDef,
+    UserTaskNode,
     WfRunVariableAccessLevel,
     WfSpec,
     WfSpecId,
@@ -20,6 +21,7 @@ from littlehorse.model import (
 
 from millpond.errors import AlreadyExists, Conflict, Invalid
 from millpond.workflows.engine.metadata.spec_checks import check_spec
+from millpond.workflows.engine.user_tasks.nodes import find_definition
 from millpond.workflows.engine.values.conversions import type_name, type_of_def
 from millpond.workflows.engine.work import Work, copied, find_spec
 
@@ -65,7 +67,19 @@ def _spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
         for node in thread.nodes.values():
             if node.WhichOneof("node") == "task" and node.task.timeout_seconds == 0:
                 node.task.timeout_seconds = TASK_TIMEOUT_SECONDS
+            if node.WhichOneof("node") == "user_task":
+                _settle_user_task(work, node.user_task)
     return found
+
+
+def _settle_user_task(work: Work, node: UserTaskNode) -> None:
+    """Name the newest version of a user task, and give its reminders their timeout."""
+    definition = find_definition(work, node)
+    if definition is not None:
+        node.user_task_def_version = definition.version
+    for action in node.actions:
+        if action.WhichOneof("action") == "task" and action.task.task.timeout_seconds == 0:
+            action.task.task.timeout_seconds = TASK_TIMEOUT_SECONDS
 
 
 def _stored(work: Work, spec: WfSpec) -> WfSpec:
