@@ -5,10 +5,11 @@ they are answered. Beside it a route of the same server that does nothing (`heal
 the same disk, and what lakeFS 1.84 answered on such a machine: as it is installed, and with its batching of reads
 turned off.
 
-    python bench/versions_http.py            2,000 calls a figure
-    python bench/versions_http.py --quick    200
+    python bench/versions_http.py                            2,000 calls a figure
+    python bench/versions_http.py --calls 400 --only lmdb    fewer, and one of the two tables
 
-`MILLPOND_BENCH_POSTGRES=postgresql://…` puts the rows of repositories into a database, for a second table.
+The first table has the rows of repositories in LMDB, the second in a PostgreSQL that the benchmark starts, or in the
+one at `MILLPOND_BENCH_POSTGRES=postgresql://user@server:5432/database#name`: a new name for each run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import lmdb
 import psutil
 
 import millpond
-from _servers import wait_port
+from _servers import postgres_server, wait_port
 from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_access_key, draw_token
 
@@ -236,6 +237,17 @@ def serve(folder: Path, **settings: Any) -> Iterator[tuple[int, tuple[str, str],
         process.wait()
 
 
+@contextmanager
+def database() -> Iterator[str | None]:
+    """The URL of a space in PostgreSQL: the one that is given, else one in a server of its own."""
+    given = os.environ.get("MILLPOND_BENCH_POSTGRES")
+    if given:
+        yield given
+        return
+    with postgres_server() as url:
+        yield None if url is None else f"{url}#bench"
+
+
 def bare_commit(folder: Path) -> float:
     """The seconds of a commit of one row by LMDB, synced, on the same disk."""
     with lmdb.open(str(folder), map_size=1 << 28) as environment:
@@ -292,15 +304,19 @@ def measure(calls: int, **settings: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    calls = 200 if parser.parse_args().quick else 2_000
-    print("rows of repositories in LMDB\n")
-    measure(calls)
-    database = os.environ.get("MILLPOND_BENCH_POSTGRES")
-    if database:
-        print("\nrows of repositories in PostgreSQL\n")
-        with tempfile.TemporaryDirectory() as folder:
-            measure(calls, versions_space=database, versions_objects=folder)
+    parser.add_argument("--calls", type=int, default=2_000, help="calls a figure")
+    parser.add_argument("--only", choices=("lmdb", "postgres"))
+    options = parser.parse_args()
+    if options.only != "postgres":
+        print("rows of repositories in LMDB\n")
+        measure(options.calls)
+    if options.only != "lmdb":
+        with database() as url, tempfile.TemporaryDirectory() as folder:
+            if url is None:
+                print("PostgreSQL is missing: `make postgres` installs it", file=sys.stderr)
+                return
+            print("\nrows of repositories in PostgreSQL\n")
+            measure(options.calls, versions_space=url, versions_objects=folder)
 
 
 if __name__ == "__main__":
