@@ -305,3 +305,21 @@ def test_entries_staged_at_once_have_outcomes_of_their_own(server: Server, repos
     assert server.call("PUT", where + "x", {**wanted, "size_bytes": -1}).status == 400
     assert server.call("PUT", where + "x", {**wanted, "physical_address": "_millpond/repository"}).status == 400
     assert server.call("PUT", where + "x", {**wanted, "checksum": "x" * 70_000}).status == 400
+
+
+def test_stage_allowed_says_whether_a_write_would_be_taken(server: Server, repository: str) -> None:
+    def allowed(branch: str, query: str, pair: tuple[str, str] | None = None) -> tuple[int, str]:
+        path = f"/repositories/{repository}/branches/{branch}/objects/stage_allowed?{query}"
+        answer = server.call("GET", path, pair=pair)
+        return answer.status, "" if answer.status == 204 else answer.json()["message"]
+
+    assert allowed("main", "path=a") == (204, "")
+    assert allowed("nope", "path=a") == (404, "branch not found")
+    assert allowed("main", "")[0] == 400
+    assert allowed("main", f"path={'a' * 1_025}")[0] == 400
+    reader = server.add_pair(f"{repository}-reader", read=(f"{repository}/*",))
+    assert allowed("main", "path=a", reader)[0] == 401
+    rules = [{"pattern": "ma*"}]
+    assert server.call("PUT", f"/repositories/{repository}/settings/branch_protection", rules).status == 204
+    assert allowed("main", "path=a") == (403, "cannot write to protected branch")
+    assert server.branch(repository).diff().results == ()

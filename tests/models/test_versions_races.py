@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millpond.clock import ManualClock, SystemClock
+from millpond.clock import Clock, ManualClock, SystemClock
 from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.kernel.space import Space
 from millpond.kernel.steps import listening
@@ -34,8 +34,11 @@ from tests.version_spaces import SPACES, open_space
 SMALL = Boundaries(rows_min=2, rows_max=6, bits=1)
 
 
-def opened(space: Space, places: dict[str, ObjectStore]) -> Repositories:
-    return Repositories(space, SystemClock(), lambda where: places.setdefault(where, MemoryObjects()), boundaries=SMALL)
+def opened(space: Space, places: dict[str, ObjectStore], *, clock: Clock | None = None) -> Repositories:
+    def place(where: str) -> ObjectStore:
+        return places.setdefault(where, MemoryObjects())
+
+    return Repositories(space, clock or SystemClock(), place, boundaries=SMALL)
 
 
 @pytest.fixture(params=SPACES)
@@ -189,7 +192,7 @@ class _Death(BaseException):
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_an_act_that_dies_at_any_step_was_made_or_was_not(act: str) -> None:
+def test_6_11_an_act_that_dies_at_any_step_was_made_or_was_not(act: str) -> None:
     steps = _steps_of(act)
     for chosen in range(len(steps)):
         space, places = MemorySpace(), dict[str, ObjectStore]()
@@ -284,6 +287,41 @@ def test_the_sensor_compacts_a_branch_after_so_many_tombstones() -> None:
     assert len(main.diff().results) == 15
 
 
+def test_the_compaction_start_time_of_a_branch_is_persisted_and_holds_the_next_one_back() -> None:
+    clock, space = ManualClock(1_600_000_000_000), MemorySpace()
+    places: dict[str, ObjectStore] = {}
+    repository = opened(space, places, clock=clock).create("pause")
+    repository.set(CompactionRules(deletions=1, pause_ms=60_000))
+    main = repository.branch("main")
+    for path in "abcde":
+        main.staging.link(entry(path))
+    main.commit("all")
+    assert main.staging.record().compaction_start_time is None
+
+    def compacted_after_deleting(path: str) -> bool:
+        """True when a deletion, made by a server that was just started, begins a compaction."""
+        server = opened(space, places, clock=clock).get("pause").branch("main")
+        before = server.staging.record()
+        server.delete(path)
+        after = server.staging.record()
+        begun = after.compaction_start_time != before.compaction_start_time
+        assert begun == (after.compacted_index != before.compacted_index)
+        assert not begun or after.compaction_start_time == clock.now_ms()
+        return begun
+
+    assert compacted_after_deleting("a")
+    clock.advance(59_999)
+    assert not compacted_after_deleting("b")
+    main.commit("a commit leaves the pause as it is")
+    assert main.staging.record().compaction_start_time == clock.now_ms() - 59_999
+    clock.advance(1)
+    assert compacted_after_deleting("c")
+    clock.now -= 3_600_000
+    assert compacted_after_deleting("d"), "a start that lies ahead holds nothing back"
+    main.delete("e")
+    assert repository.branch("main").staging.compact().done, "an order is carried out at once"
+
+
 def test_a_branch_with_many_sealed_layers_is_compacted() -> None:
     repository = opened(MemorySpace(), {}).create("layers")
     staging = repository.branch("main").staging
@@ -294,7 +332,7 @@ def test_a_branch_with_many_sealed_layers_is_compacted() -> None:
     assert len(listed(repository, "main")) == 9
 
 
-def test_garbage_goes_and_what_is_needed_stays() -> None:
+def test_6_11_garbage_goes_and_what_is_needed_stays() -> None:
     places: dict[str, ObjectStore] = {}
     clock = ManualClock(1_600_000_000_000)
     space = MemorySpace()
@@ -333,7 +371,7 @@ def test_garbage_goes_and_what_is_needed_stays() -> None:
     assert listed(repository, "main@") == ["compacted", "held", "later", "lost", "staged"]
 
 
-def test_active_commits_follow_first_parents_while_their_successors_are_young() -> None:
+def test_55_active_commits_follow_first_parents_while_their_successors_are_young() -> None:
     now = 100 * 86_400
 
     def commit(name: str, age: int, *parents: str) -> Commit:

@@ -6,7 +6,9 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.request import Request, urlopen
 
 import pyarrow as pa
@@ -267,7 +269,7 @@ def test_a_sorted_table_becomes_ranges(repository: Repository, tmp_path: Path, w
     assert (paths(repository, "main@"), main.staging.record().sealed) == (names, ())
 
 
-def test_a_table_may_delete_and_must_be_sorted(repository: Repository, tmp_path: Path) -> None:
+def test_a_table_may_delete(repository: Repository, tmp_path: Path) -> None:
     main = repository.branch("main")
     main.put("a", b"")
     main.put("b", b"")
@@ -275,11 +277,38 @@ def test_a_table_may_delete_and_must_be_sorted(repository: Repository, tmp_path:
     pq.write_table(table(["a", "c"], [True, False]), tmp_path / "sorted")
     main.imports.commit([TableLocation(f"local://{tmp_path}/sorted")])
     assert paths(repository) == ["b", "c"]
-    pq.write_table(table(["b", "a"]), tmp_path / "unsorted")
     pq.write_table(table(["b", "a"]).append_column("colour", pa.array([1, 2])), tmp_path / "other")
-    assert kind_of(lambda: main.imports.stage([TableLocation(f"local://{tmp_path}/unsorted")])) == "range_order"
     assert kind_of(lambda: main.imports.commit([TableLocation(f"local://{tmp_path}/other")])) == "stage_columns"
     assert paths(repository) == ["b", "c"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), max_size=5), min_size=1, max_size=3), st.integers(1, 3), st.booleans()
+)
+def test_tables_are_in_order_or_refused_by_their_row(tables: list[list[str]], group: int, staged: bool) -> None:
+    repository = new_repositories().create("order")
+    main = repository.branch("main")
+    with TemporaryDirectory() as folder:
+        locations = [TableLocation(f"local://{folder}/{number}") for number in range(len(tables))]
+        for number, found in enumerate(tables):
+            rows = {"path": pa.array(found, pa.string()), "address": pa.array(["data/x"] * len(found), pa.string())}
+            pq.write_table(pa.table(rows), f"{folder}/{number}", row_group_size=group)
+        wrong = {
+            (location.address, row + 2)
+            for location, found in zip(locations, tables, strict=True)
+            for row, (before, path) in enumerate(pairwise(found))
+            if path <= before
+        }
+        act = main.imports.stage if staged else main.imports.commit
+        if not wrong:
+            act(locations)
+            assert paths(repository) == sorted({path for found in tables for path in found})
+            return
+        with pytest.raises(Invalid, match="rows do not ascend") as error:
+            act(locations)
+        assert (error.value.values["address"], error.value.values["row"]) in wrong
+        assert paths(repository) == []
 
 
 names = st.text("ab/", min_size=1, max_size=3)
@@ -386,7 +415,7 @@ def test_an_import_fails_where_all_can_see_it(
         record = ended(repositories, repository, id_, gate)
     repositories.close()
     assert record.state is ImportState.FAILED
-    assert "keys do not ascend" in record.error
+    assert "rows do not ascend" in record.error and "row=2 path=a before=b" in record.error
     assert main.staging.record().sealed == ()
     start = repositories.imports.start
     assert (

@@ -1,17 +1,23 @@
-"""Behaviours that clients of such systems depend on, one test for each table of them."""
+"""Behaviours that clients of such systems depend on, by their numbers, 1 to 63; a test may hold several.
+
+What their own tests leave out has the number 6.11.
+"""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import re
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Invalid, NotFound
+from millpond.kernel.space import Transaction
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.versions.branch import Branch
-from millpond.versions.graph.commits import Commit
+from millpond.versions.graph.commits import Commit, put_commit
 from millpond.versions.graph.expressions import parse
 from millpond.versions.graph.history import Window, log, merge_base
 from millpond.versions.keyspaces import STAGED
@@ -82,7 +88,7 @@ def staged_row(branch: Branch, path: str) -> bytes | None:
         ([("b1", "t1", 8), ("b1", "t2", 8), ("b1", "t3", 8), ("b1", "t4", 8)], {}),
     ],
 )
-def test_the_sensor_offers_after_so_many_deletions_of_one_token(
+def test_7_to_13_the_sensor_offers_after_so_many_deletions_of_one_token(
     flow: list[tuple[str, str, int]], offered: dict[str, int]
 ) -> None:
     found: dict[str, int] = {}
@@ -98,7 +104,7 @@ def test_the_sensor_offers_after_so_many_deletions_of_one_token(
     assert found == offered
 
 
-def test_a_sensor_offers_again_what_was_not_taken_and_nothing_once_closed() -> None:
+def test_14_15_a_sensor_offers_again_what_was_not_taken_and_nothing_once_closed() -> None:
     answers = [False, False, True]
     sensor = Sensor(lambda *_: answers.pop(0))
     for _ in range(12):
@@ -114,7 +120,7 @@ def test_a_sensor_offers_again_what_was_not_taken_and_nothing_once_closed() -> N
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_deletion_leaves_a_tombstone_where_a_layer_below_shows_the_path(
+def test_26_to_30_a_deletion_leaves_a_tombstone_where_a_layer_below_shows_the_path(
     repository: Repository, *, compacted: bool
 ) -> None:
     main = repository.branch("main")
@@ -142,7 +148,7 @@ def test_a_deletion_leaves_a_tombstone_where_a_layer_below_shows_the_path(
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_uncommitted_changes_are_counted_from_the_commit(repository: Repository, *, compacted: bool) -> None:
+def test_38_46_47_uncommitted_changes_are_counted_from_the_commit(repository: Repository, *, compacted: bool) -> None:
     main = repository.branch("main")
     put(main, x="1", n="BAD", s="BAD", gone="1")
     main.commit("base")
@@ -170,6 +176,7 @@ def test_uncommitted_changes_are_counted_from_the_commit(repository: Repository,
 
 _ABC = {"a": "a", "b": "b", "c": "c"}
 _CD = {"c": "c", "d": "d"}
+_K67 = {"k6": "k", "k7": "k"}
 
 
 @pytest.mark.parametrize(
@@ -180,9 +187,17 @@ _CD = {"c": "c", "d": "d"}
         (_ABC, {**_ABC, "b": "b1"}, {"a": "a", "c": "c"}, {"a": "a", "c": "c"}, {"a": "a", "b": "b1", "c": "c"}),
         (_ABC, {"a": "a", "c": "c"}, {**_ABC, "b": "b1"}, {**_ABC, "b": "b1"}, {"a": "a", "c": "c"}),
         (_ABC, {**_ABC, "b": "b1"}, {**_ABC, "b": "b2"}, {**_ABC, "b": "b2"}, {**_ABC, "b": "b1"}),
+        (
+            dict.fromkeys(["k1", "k2", "k3", "k4", "k5"], "k"), {"k3": "k", "k4": "s"}, _K67, _K67,
+            {"k4": "s", **_K67},
+        ),
+        (
+            {**_ABC, "d": "d"}, {"a": "a", "c": "c1", "d": "d"}, {"a": "a", "b": "b1", "d": "d"},
+            {"a": "a", "b": "b1", "d": "d"}, {"a": "a", "c": "c1", "d": "d"},
+        ),
     ],
 )  # fmt: skip
-def test_strategies_decide_conflicts_and_nothing_else(
+def test_40_strategies_decide_conflicts_and_nothing_else(
     repository: Repository, base: State, source: State, dest: State, dest_wins: State, source_wins: State
 ) -> None:
     main = repository.branch("main")
@@ -213,7 +228,7 @@ def test_strategies_decide_conflicts_and_nothing_else(
         ({"k": "1"}, {"k": "2"}, {"k": "2"}, None), ({"k": "1"}, {}, {}, None),
     ],
 )  # fmt: skip
-def test_three_dots_show_what_the_right_changed(
+def test_42_three_dots_show_what_the_right_changed(
     repository: Repository, base: State, left: State, right: State, shown: str | None
 ) -> None:
     main = repository.branch("main")
@@ -229,18 +244,18 @@ def test_three_dots_show_what_the_right_changed(
 
 
 @pytest.mark.parametrize("text", ["main", "main^", "main~^~3", "main^2^", "main@", "main$"])
-def test_expressions_that_are_refs(text: str) -> None:
+def test_50_expressions_that_are_refs(text: str) -> None:
     assert parse(text).base == "main"
 
 
 @pytest.mark.parametrize("text", ["main@1", "main^a", "^^^3", "b@^", "b^@", "", "a b", "main~99999999999"])
-def test_expressions_that_are_none(text: str) -> None:
+def test_50_expressions_that_are_none(text: str) -> None:
     with pytest.raises(Invalid) as error:
         parse(text)
     assert error.value.kind == "ref_invalid"
 
 
-def test_refs_resolve_branches_and_tags_before_beginnings_of_commits(repository: Repository) -> None:
+def test_51_refs_resolve_branches_and_tags_before_beginnings_of_commits(repository: Repository) -> None:
     main = repository.branch("main")
     put(main, a="1")
     first = main.commit("one")
@@ -257,6 +272,45 @@ def test_refs_resolve_branches_and_tags_before_beginnings_of_commits(repository:
             repository.ref(text).head()
 
 
+def put_graph(repository: Repository, edges: dict[str, str]) -> dict[str, Commit]:
+    """Commits of the repository by name, made of their parents, which come first."""
+    made: dict[str, Commit] = {}
+    for name, parents in edges.items():
+        made[name] = Commit.make(
+            "tree", [made[parent] for parent in parents.split()], committer="", message=name, created=0
+        )
+    graph = repository.site.graph
+
+    def put(tx: Transaction) -> None:
+        for commit in made.values():
+            put_commit(tx, graph.commits, commit)
+
+    repository.site.space.write(put)
+    return made
+
+
+@pytest.mark.parametrize("texts", [
+    "A A^0", "B A^ A^1 A~1", "C A^2", "D A^^ A^1^1 A~2 B^1 B^", "E B^2 A^^2", "F B^3 A^^3", "G A^^^ A^1^1^1 A~3 D^1",
+    "H D^2 B^^2 A^^^2 A~2^2", "I F^ B^3^ A^^3^", "J F^2 B^3^2 A^^3^2", "F C^ A^2^",
+])  # fmt: skip
+def test_52_steps_from_a_commit_are_those_of_git(repository: Repository, texts: str) -> None:
+    edges = {"G": "", "H": "", "I": "", "J": "", "D": "G H", "E": "", "F": "I J", "B": "D E F", "C": "F", "A": "B C"}
+    made = put_graph(repository, edges)
+    target, *expressions = texts.split()
+    for text in expressions:
+        ref = f"{made[text[0]].id}{text[1:]}"
+        assert repository.ref(ref).head() == made[target], text
+
+
+def test_51_a_beginning_that_several_commits_share_is_not_found(repository: Repository) -> None:
+    made = put_graph(repository, {str(number): "" for number in range(40)})
+    ids = [commit.id for commit in made.values()]
+    shared = next(id_[:1] for id_ in ids if sum(other[0] == id_[0] for other in ids) > 1)
+    with pytest.raises(NotFound):
+        repository.ref(shared).head()
+    assert repository.ref(ids[0][:16]).head() == made["0"]
+
+
 def graph(edges: dict[str, str], created: int = 0) -> dict[str, Commit]:
     """Commits by name; generations follow from the parents, which come first."""
     found: dict[str, Commit] = {}
@@ -266,7 +320,7 @@ def graph(edges: dict[str, str], created: int = 0) -> dict[str, Commit]:
     return found
 
 
-def test_a_log_of_one_date_shows_children_first() -> None:
+def test_53_a_log_of_one_date_shows_children_first() -> None:
     commits = graph({"c1": "", "c2": "c1", "c3": "c1", "c4": "c2 c3", "c5": "c4"})
     assert [commit.id for commit in log(commits.__getitem__, "c5")] == ["c5", "c4", "c3", "c2", "c1"]
     first = Window(first_parent=True)
@@ -282,9 +336,10 @@ def test_a_log_of_one_date_shows_children_first() -> None:
         ({"c0": "", "c1": "c0", "d0": "", "d1": "d0"}, "c1", "d1", {None}),
         ({"c0": "", "c1": "c0", "c2": "c0", "c3": "c1 c2", "c4": "c2"}, "c3", "c4", {"c2"}),
         ({"c0": "", "c1": "c0", "c2": "c0", "c3": "c1 c2", "c4": "c2 c1"}, "c3", "c4", {"c1", "c2"}),
+        ({"c0": "", "c1": "c0", "c2": "c1", "c3": "c0 c2", "c4": "c3", "c5": "c2"}, "c4", "c5", {"c2"}),
     ],
 )  # fmt: skip
-def test_merge_bases(edges: dict[str, str], left: str, right: str, bases: set[str | None]) -> None:
+def test_54_merge_bases(edges: dict[str, str], left: str, right: str, bases: set[str | None]) -> None:
     commits = graph(edges)
     for pair in ((left, right), (right, left)):
         found = merge_base(commits.__getitem__, *pair)
@@ -304,7 +359,45 @@ def test_a_commit_has_the_id_of_its_content() -> None:
     )
 
 
-def test_reverting_a_commit_leaves_later_ones(repository: Repository) -> None:
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ({}, ("Revert {}", {})), ({"message": "mine"}, ("mine", {})),
+        ({"metadata": {"k": "v"}}, ("Revert {}", {"k": "v"})),
+        ({"message": "mine", "metadata": {"k": "v"}}, ("mine", {"k": "v"})),
+    ],
+)  # fmt: skip
+def test_44_a_revert_takes_other_words(
+    repository: Repository, words: dict[str, Any], shown: tuple[str, dict[str, str]]
+) -> None:
+    main = repository.branch("main")
+    put(main, a="1")
+    first = main.commit("one", metadata={"of": "the commit"})
+    reverted = main.revert(first.id, **words)
+    assert (reverted.message, reverted.metadata) == (shown[0].format(first.id), shown[1])
+    text, metadata = words.get("message"), words.get("metadata")
+    picked = main.cherry_pick(first.id, message=text, metadata=metadata)
+    assert picked.message == (text or "one")
+    assert (metadata or {"of": "the commit"}).items() <= picked.metadata.items()
+
+
+@pytest.mark.parametrize("layer", ["staged", "sealed", "compacted"])
+def test_44_a_dirty_branch_takes_no_revert_and_no_cherry_pick(repository: Repository, layer: str) -> None:
+    main = repository.branch("main")
+    put(main, a="1")
+    first = main.commit("one")
+    put(main, b="1")
+    if layer == "sealed":
+        seal(main)
+    if layer == "compacted":
+        main.staging.compact()
+    for act in (main.revert, main.cherry_pick):
+        with pytest.raises(Invalid, match="dirty branch"):
+            act(first.id)
+    assert main.head() == first
+
+
+def test_45_reverting_a_commit_leaves_later_ones(repository: Repository) -> None:
     main = repository.branch("main")
     main.put("1.txt", b"one")
     first = main.commit("one")
@@ -317,3 +410,17 @@ def test_reverting_a_commit_leaves_later_ones(repository: Repository) -> None:
     picked = main.cherry_pick(first.id)
     assert picked.metadata["cherry-pick-origin"] == first.id
     assert main.get("1.txt") == b"one"
+
+
+# -- all of them --------------------------------------------------------------------------------------
+
+_NUMBERS = re.compile(r"def test_(\d+)(?:_to_(\d+))?((?:_\d+)*)a?_")
+
+
+def test_every_behaviour_has_a_test_with_its_number() -> None:
+    tests = Path(__file__).parents[1]
+    files = [*tests.glob("unit/test_versions_behaviours*.py"), tests / "models" / "test_versions_races.py"]
+    found = set()
+    for first, last, more in _NUMBERS.findall("".join(file.read_text() for file in files)):
+        found.update(range(int(first), int(last or first) + 1), map(int, filter(None, more.split("_"))))
+    assert set(range(1, 64)) - found == set()

@@ -252,7 +252,7 @@ def test_63_bytes_are_read_from_any_place_to_any_other() -> None:
 # -- what others do not test (6.11) -------------------------------------------------------------------
 
 
-def test_a_reader_that_spans_a_commit_and_its_dropped_tokens_sees_one_state() -> None:
+def test_6_11_a_reader_that_spans_a_commit_and_its_dropped_tokens_sees_one_state() -> None:
     place, repository = make()
     main = repository.branch("main")
     contents = {f"{number:03}": "1" for number in range(300)}
@@ -266,7 +266,7 @@ def test_a_reader_that_spans_a_commit_and_its_dropped_tokens_sees_one_state() ->
 
 
 @pytest.mark.parametrize("act", ["commit", "reset", "merge into", "delete", "compact", "reset prefix"])
-def test_a_compaction_that_something_overtakes_fails_harmlessly(act: str) -> None:
+def test_6_11_a_compaction_that_something_overtakes_fails_harmlessly(act: str) -> None:
     place, repository = make()
     main = repository.branch("main")
     put(main, {"a": "1"})
@@ -294,7 +294,7 @@ def test_a_compaction_that_something_overtakes_fails_harmlessly(act: str) -> Non
     assert (state(repository, "side"), staged(side)) == (expected, left)
 
 
-def test_a_commit_on_a_compacted_base_has_the_state_of_the_branch() -> None:
+def test_6_11_a_commit_on_a_compacted_base_has_the_state_of_the_branch() -> None:
     place = Place(PAIRS)
     repository = place.repositories().create("behaviours")
     main = repository.branch("main")
@@ -318,7 +318,7 @@ def paths_of_other_branches(repository: Repository) -> list[str]:
 
 
 @pytest.mark.parametrize("layers", range(4))
-def test_changes_are_those_of_the_state_whatever_its_layers(layers: int) -> None:
+def test_6_11_changes_are_those_of_the_state_whatever_its_layers(layers: int) -> None:
     """Compacted changed a path, staging puts back what is committed; compacted added one, staging deletes it."""
     _, repository = make()
     main = repository.branch("main")

@@ -330,7 +330,7 @@ def test_45a_merges_with_strategies_and_listings_after_them() -> None:
         assert len(state(repository, "main")) == 11
 
 
-def test_merges_compare_identities_of_one_path_at_a_time() -> None:
+def test_6_11_merges_compare_identities_of_one_path_at_a_time() -> None:
     """Two empty files have one identity, and are two files."""
     _, repository = make()
     site = repository.site

@@ -161,7 +161,7 @@ def test_16_17_a_write_during_commits_is_in_the_token_that_is_current(times: int
     assert staged(main) == {"a": "added"}
 
 
-def test_16_a_conditional_put_is_made_once_whatever_comes_between() -> None:
+def test_6_11_16_a_conditional_put_is_made_once_whatever_comes_between() -> None:
     place, repository = make()
     main = repository.branch("main")
 

@@ -6,7 +6,8 @@
     TableLocation("s3://bucket/entries.parquet", "flights/")  rows of a table of entries, sorted by path
 
 Invariants:
-* A location is read in the order of its paths, in blocks.
+* A location is read in the order of its paths, in blocks. A table whose rows are in another order is refused, by its
+  first row that does not ascend: what merges several locations relies on each of them.
 * An import takes the place of what lay under the destination of a prefix, and at the destination of an object. The
   rows of a table are put over what is there.
 """
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
+from millpond.ranges.key_columns import first_unordered, key_column
 from millpond.stores.objects.sources import SourceFile, SourceObject, join_address, split_address
 from millpond.versions.objects.entries import CHANGES, DEFAULT_CONTENT_TYPE, check_path
 from millpond.versions.staging.segments import normal_batch
@@ -163,8 +165,10 @@ def table_blocks(site: Site, location: TableLocation) -> Iterator[pa.RecordBatch
     source, name = _open(site, location)
     now = site.seconds()
     with _Table(source, name) as table:
+        order = _Order(location.address)
         for batch in table.batches():
             changes = normal_batch(batch, mtime=now)
+            order.check(changes)
             if location.destination and changes.num_rows:
                 keys = changes.column("key")
                 prefix = pa.scalar(location.destination.encode(), pa.binary())
@@ -172,6 +176,35 @@ def table_blocks(site: Site, location: TableLocation) -> Iterator[pa.RecordBatch
                 changes = pa.RecordBatch.from_arrays([keys, *changes.columns[1:]], schema=CHANGES)
                 _check_longest(keys)
             yield changes
+
+
+class _Order:
+    """The order of a table, over all its batches."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._last: bytes | None = None
+        self._rows = 0
+
+    def check(self, changes: pa.RecordBatch) -> None:
+        """Take the next rows, which ascend strictly.
+
+        Raises: `Invalid`, which names the row.
+        """
+        if not changes.num_rows:
+            return
+        keys = key_column(changes.column("key"))
+        row = first_unordered(keys.offsets, keys.data)
+        if row < 0 and self._last is not None and keys[0] <= self._last:
+            row = 0
+        if row >= 0:
+            before = keys[row - 1] if row else self._last
+            raise Invalid(
+                "rows do not ascend", kind="import_order", address=self._address, row=self._rows + row + 1,
+                path=keys[row].decode(), before=(before or b"").decode(), hint="sort the table by path, each path once",
+            )  # fmt: skip
+        self._last = keys[len(keys) - 1]
+        self._rows += changes.num_rows
 
 
 def _check_longest(keys: pa.Array) -> None:
