@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from littlehorse.model import (
     DeleteWfRunRequest,
@@ -34,6 +33,7 @@ from millpond.workflows.engine.nodes import KINDS, Step
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run, load
 from millpond.workflows.engine.threads import complete, fail, leave, new_node_run
 from millpond.workflows.engine.values.conversions import is_null
+from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work
 
 __all__ = (
@@ -188,22 +188,5 @@ def _collect(message: Message, node: str, found: set[str]) -> None:
         found.add(node)
     if isinstance(message, WaitForChildWfNode):
         found.add(message.child_wf_run_source_node)
-    for part in _parts(message):
+    for part in parts_of(message):
         _collect(part, node, found)
-
-
-def _parts(message: Message) -> list[Message]:
-    """The messages within a message."""
-    parts: list[Message] = []
-    for field, value in message.ListFields():
-        kind = field.message_type
-        if kind is None:
-            continue
-        if not field.is_repeated:
-            parts.append(value)
-        elif kind.GetOptions().map_entry:
-            inner = kind.fields_by_name["value"]
-            parts.extend(value.values() if inner.type == FieldDescriptor.TYPE_MESSAGE else ())
-        else:
-            parts.extend(value)
-    return parts

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NoReturn
 
+from google.protobuf.message import Message
 from littlehorse.model import (
     ExternalEventDef,
     FailureHandlerDef,
@@ -25,6 +26,7 @@ from millpond.workflows.engine.keys import check_name, is_name
 from millpond.workflows.engine.nodes import KINDS
 from millpond.workflows.engine.user_tasks.nodes import find_definition
 from millpond.workflows.engine.values.conversions import fits, type_name, type_of_def, value_type_name
+from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = (
@@ -35,6 +37,26 @@ __all__ = (
 
 INHERITED = WfRunVariableAccessLevel.INHERITED_VAR
 PRIVATE = WfRunVariableAccessLevel.PRIVATE_VAR
+
+
+_WAYS_OUT: Final[dict[str, str]] = {
+    "a variable is not declared": "declare it in this thread or in one that starts it",
+    "the variable is declared twice": "give one of the two another name; only INPUT may repeat",
+    "no node has this name": "read the output of a node of the same thread",
+    "an edge leads to no node": "name a node of the same thread",
+    "a node other than an exit has an outgoing edge": "add an edge, or make the node an exit",
+    "an edge leads back to its own node": "put a node between",
+    "the task is not defined": "register the task before the specification",
+    "a task gets another number of inputs than it takes": "give one value for each input of the task",
+    "the user task is not defined": "register the user task before the specification",
+    "a user task is for a user or a group": "give user_id, user_group or both",
+    "the external event is not defined": "register the event before the specification",
+    "the workflow event is not defined": "register the event before the specification",
+    "the specification of the child does not exist": "register the child's specification first",
+    "an event is used by one thread's interrupt alone": "define another event for the other use",
+    "an exit throws a failure with its own valid name": "use letters, digits and inner hyphens, and no reserved name",
+}
+"""The way out of a mistake, by its problem."""
 
 
 class _Check:
@@ -49,7 +71,14 @@ class _Check:
         """Raise for a thread, and a node of it."""
         if node:
             values = {"node": node, **values}
-        raise Invalid(problem, kind="workflow_spec_invalid", hint=None, spec=self.spec.id.name, thread=thread, **values)
+        raise Invalid(
+            problem,
+            kind="workflow_spec_invalid",
+            hint=_WAYS_OUT.get(problem),
+            spec=self.spec.id.name,
+            thread=thread,
+            **values,
+        )
 
 
 def check_spec(work: Work, spec: WfSpec) -> None:
@@ -110,6 +139,7 @@ def _check_thread(check: _Check, name: str, thread: ThreadSpec) -> None:
             _check_handler(check, name, node_name, handler)
         if kind in _NODE_CHECKS:
             _NODE_CHECKS[kind](check, name, node_name, node)
+        _check_assignments(check, name, node_name, node)
 
 
 def _check_edges(check: _Check, name: str, thread: ThreadSpec, node_name: str) -> None:
@@ -126,10 +156,15 @@ def _check_edges(check: _Check, name: str, thread: ThreadSpec, node_name: str) -
         for mutation in edge.variable_mutations:
             if mutation.lhs_name not in check.variables:
                 check.fail("a variable is not declared", name, node_name, variable=mutation.lhs_name)
-            if mutation.WhichOneof("rhs_value") == "rhs_assignment":
-                _check_assignment(check, name, node_name, mutation.rhs_assignment)
-        if edge.WhichOneof("edge_condition") == "condition":
-            _check_assignment(check, name, node_name, edge.condition)
+
+
+def _check_assignments(check: _Check, thread: str, node: str, part: Message) -> None:
+    """Check every assignment of a node, wherever it stands."""
+    if isinstance(part, VariableAssignment):
+        _check_assignment(check, thread, node, part)
+        return
+    for inner in parts_of(part):
+        _check_assignments(check, thread, node, inner)
 
 
 def _check_assignment(check: _Check, thread: str, node: str, wanted: VariableAssignment) -> None:
@@ -141,12 +176,8 @@ def _check_assignment(check: _Check, thread: str, node: str, wanted: VariableAss
         case "node_output":
             if wanted.node_output.node_name not in check.spec.thread_specs[thread].nodes:
                 check.fail("no node has this name", thread, node, output_of=wanted.node_output.node_name)
-        case "expression":
-            _check_assignment(check, thread, node, wanted.expression.lhs)
-            _check_assignment(check, thread, node, wanted.expression.rhs)
-        case "format_string":
-            for arg in wanted.format_string.args:
-                _check_assignment(check, thread, node, arg)
+    for part in parts_of(wanted):
+        _check_assignments(check, thread, node, part)
 
 
 def _check_handler(check: _Check, thread: str, node: str, handler: FailureHandlerDef) -> None:
@@ -163,8 +194,6 @@ def _check_handler(check: _Check, thread: str, node: str, handler: FailureHandle
 
 
 def _check_exit(check: _Check, thread: str, name: str, node: Node) -> None:
-    if node.exit.WhichOneof("result") == "return_content":
-        _check_assignment(check, thread, name, node.exit.return_content)
     if node.exit.WhichOneof("result") != "failure_def":
         return
     failure = node.exit.failure_def.failure_name
@@ -175,8 +204,6 @@ def _check_exit(check: _Check, thread: str, name: str, node: Node) -> None:
 def _check_task(check: _Check, thread: str, name: str, node: Node) -> None:
     task = node.task
     _check_retries(check, thread, name, task)
-    for wanted in task.variables:
-        _check_assignment(check, thread, name, wanted)
     if task.WhichOneof("task_to_execute") == "dynamic_task":
         return
     definition = check.work.rows.get(TaskDef, (task.task_def_id.name,))
@@ -225,16 +252,10 @@ def _check_user_task(check: _Check, thread: str, name: str, node: Node) -> None:
         check.fail("the user task is not defined", thread, name, user_task=task.user_task_def_name, version=version)
     if not task.HasField("user_id") and not task.HasField("user_group"):
         check.fail("a user task is for a user or a group", thread, name, user_task=task.user_task_def_name)
-    for wanted in (task.user_id, task.user_group, task.notes, task.on_cancellation_exception_name):
-        _check_assignment(check, thread, name, wanted)
     for action in task.actions:
-        _check_assignment(check, thread, name, action.delay_seconds)
         match action.WhichOneof("action"):
             case "task":
                 _check_task(check, thread, name, Node(task=action.task.task))
-            case "reassign":
-                _check_assignment(check, thread, name, action.reassign.user_id)
-                _check_assignment(check, thread, name, action.reassign.user_group)
             case None:
                 check.fail("an action of a user task does nothing", thread, name, user_task=task.user_task_def_name)
 
@@ -260,7 +281,6 @@ def _check_start_threads(check: _Check, thread: str, name: str, node: Node) -> N
     started = node.start_multiple_threads.thread_spec_name
     if started not in check.spec.thread_specs:
         check.fail("the thread to start does not exist", thread, name, started=started)
-    _check_assignment(check, thread, name, node.start_multiple_threads.iterable)
 
 
 def _check_wait(check: _Check, thread: str, name: str, node: Node) -> None:
