@@ -167,6 +167,8 @@ def test_a_signed_url_opens_one_object_by_one_method(site: Site, repository: lak
         stolen = re.search("address=[^&]*", other)
         assert stolen is not None
         assert call(site, "GET", re.sub("address=[^&]*", stolen[0], url)).status == 403
+        renamed = call(site, "GET", url.replace("/a%20b.csv?", "/other?"))  # a label: the address says which object
+        assert (renamed.status, renamed.body, renamed.headers["content-type"]) == (200, b"five!", "text/csv")
         for changed in (re.sub(r"expires=\d", "expires=9", url), url[:-1], url.replace(repository.id, "nope")):
             assert call(site, "GET", changed).status == 403
     answer = site.server.call("GET", f"/repositories/{repository.id}/refs/main/objects?path=other&presign=true")
