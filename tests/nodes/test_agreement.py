@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import open_pond
 from millpond.testing.passing_time import while_time_passes
+from tests.nodes.acted import Stage
 from tests.nodes.following import SECONDS, caught_up
 
 if TYPE_CHECKING:
@@ -235,6 +237,20 @@ def test_a_repair_that_cannot_be_made_says_why(cluster: ClusterHere) -> None:
     done = CliRunner().invoke(app, ["repair", cluster[1].url])
     assert done.exit_code == 7
     assert "cannot be reached" in done.stderr
+
+
+def test_a_node_is_repaired_from_its_own_nodes_only(cluster: ClusterHere) -> None:
+    """Others are not connected to: they would get the token of the node, and say what it holds."""
+    load(cluster, "a")
+    port = urlsplit(cluster[0].url).port
+    with Stage() as stranger:
+        own = [cluster[0].url.replace("127.0.0.1", "localhost"), f"http://127.0.0.1:{port}@{stranger.url[7:]}"]
+        for source in (stranger.url, f"{stranger.url}/", *own, "nowhere", ""):
+            for _ in range(2):
+                answer = cluster[1].post("/v1/repair", {"source": source})
+                assert (answer.status, answer.json()["kind"]) == (400, "node_unknown"), source
+        assert stranger.requests == []
+    assert cluster[1].get("/v1/repair").json()["state"] == "never"
 
 
 def test_a_node_that_is_down_is_reported(cluster: ClusterHere) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+import xxhash
 
 import millpond
 from millpond.client.upload import upload_parts
 from millpond.errors import Corrupt, Unavailable
 from millpond.maps.loads.load import seal_data
 from millpond.maps.parts.part import PartFile
-from millpond.maps.parts.stream import SEVERAL_MEDIA_TYPE, PartStream, split_streams
+from millpond.maps.parts.stream import MEDIA_TYPE, SEVERAL_MEDIA_TYPE, PartStream, split_streams
 from millpond.nodes.tokens import hash_token
 from millpond.nodes.uploads.receiver import Receiver
 from tests.nodes.conftest import Answer, Served
@@ -170,6 +172,33 @@ def test_a_part_that_lies_is_refused(node: Served, tmp_path: Path) -> None:
     answer = bring(node, "l", changed)
     assert (answer.status, answer.json()["kind"]) == (422, "part_damaged")
     assert left(node) == []
+
+
+def with_nested_definition(part: bytes, depth: int) -> bytes:
+    """The stream of a part whose manifest fits its checksum, and holds lists within lists."""
+    _, text_bytes, touched, data = struct.unpack_from("<8s3Q", part)
+    manifest = json.loads(part[32 : 32 + text_bytes])
+    del manifest["checksum"]
+    manifest["definition"]["value"] = "NESTED"
+    text = json.dumps(manifest, sort_keys=True).replace('"NESTED"', "[" * depth + "]" * depth)
+    signed = f'{text[:-1]}, "checksum": "{xxhash.xxh3_128_hexdigest(text.encode())}"}}'.encode()
+    return struct.pack("<8s3Q", part[:8], len(signed), touched, data) + signed + part[32 + text_bytes :]
+
+
+def test_a_manifest_that_nests_is_refused_at_any_depth(node: Served, tmp_path: Path) -> None:
+    """Also one that can be read, but not hashed, by what a thread has left of its stack."""
+    part = sealed(node, tmp_path, 1)
+    whole = stream_of(part)
+    for depth in (1, 10, 500, *range(860, 1_000, 10), 2_000, 100_000):
+        body = with_nested_definition(whole, depth)
+        name = xxhash.xxh3_128_hexdigest(body[32 : 32 + int.from_bytes(body[8:16], "little")])
+        upload = {"Content-Type": MEDIA_TYPE, "Upload-Map": "m", "Upload-Length": str(len(body)),
+                  "Upload-Offset": "0", "Upload-Checksum": name}  # fmt: skip
+        answers = [bring(node, "l", body, headers=headers) for headers in (DIRECT, ROUTED)]
+        answers.append(node.put(f"/v1/parts/{part.manifest.id}/upload", body, headers=upload))
+        assert [(answer.status, answer.json()["kind"]) for answer in answers] == [(422, "part_manifest")] * 3, depth
+    assert left(node) == []
+    assert bring(node, "l", part).status == 200, "the map is not blocked"
 
 
 def test_a_disk_without_room_takes_nothing(node: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,13 +65,16 @@ PART_BYTES_MAX = 512 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartManifest:
-    """The content of a part. Times and numbers are the least and greatest of its addresses."""
+    """The content of a part. Times and numbers are the least and greatest of its addresses.
+
+    Invariant: no value nests deeper than a list, so that a manifest is read and hashed in any depth of calls.
+    """
 
     format: int
     id: str
     map: str
     incarnation: str
-    definition: dict[str, Any]
+    definition: dict[str, str | int | bool | None]
     rows: int
     tables: dict[str, int]
     least: list[int] | None
