@@ -17,6 +17,7 @@ from littlehorse.model import (
     CancelUserTaskRunRequest,
     CompleteUserTaskRunRequest,
     DeleteExternalEventDefRequest,
+    DeleteStructDefRequest,
     DeleteTaskDefRequest,
     DeleteUserTaskDefRequest,
     DeleteUserTaskRunCommentRequest,
@@ -27,6 +28,7 @@ from littlehorse.model import (
     PutCheckpointRequest,
     PutExternalEventDefRequest,
     PutExternalEventRequest,
+    PutStructDefRequest,
     PutTaskDefRequest,
     PutUserTaskDefRequest,
     PutUserTaskRunCommentRequest,
@@ -52,7 +54,7 @@ from millpond.workflows.engine.commands import (
     TaskClaim,
     UserTaskDue,
 )
-from millpond.workflows.engine.metadata import definitions, specs
+from millpond.workflows.engine.metadata import definitions, specs, structs
 from millpond.workflows.engine.outcome import Outcome
 from millpond.workflows.engine.rows import Rows
 from millpond.workflows.engine.user_tasks import actions, comments
@@ -69,6 +71,8 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     PutExternalEventDefRequest: definitions.put_external_event_def,
     PutWorkflowEventDefRequest: definitions.put_workflow_event_def,
     PutUserTaskDefRequest: definitions.put_user_task_def,
+    PutStructDefRequest: structs.put_struct_def,
+    DeleteStructDefRequest: structs.delete_struct_def,
     PutWfSpecRequest: specs.put_spec,
     DeleteTaskDefRequest: definitions.delete_task_def,
     DeleteExternalEventDefRequest: definitions.delete_external_event_def,

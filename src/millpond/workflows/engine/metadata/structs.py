@@ -1,0 +1,150 @@
+"""Struct definitions: fields with types, and the versions that changes make.
+
+Invariants:
+
+* A stored definition never changes; a definition put again as it is answers the latest version.
+* A version that a compatible change made accepts the values of the version before it, and the other way round.
+* A struct within a struct is named with its version.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from google.protobuf.empty_pb2 import Empty
+from littlehorse.model import (
+    DeleteStructDefRequest,
+    InlineStructDef,
+    PutStructDefRequest,
+    StructDef,
+    StructDefCompatibilityType,
+    StructDefId,
+    StructFieldDef,
+    TypeDefinition,
+    VariableType,
+)
+
+from millpond.errors import Invalid
+from millpond.workflows.engine.keys import check_name
+from millpond.workflows.engine.metadata.definitions import same_but_for_time
+from millpond.workflows.engine.values.conversions import fits, type_name, value_type_name
+from millpond.workflows.engine.work import Work
+
+__all__ = (
+    "put_struct_def",
+    "delete_struct_def",
+)
+
+COMPATIBLE = StructDefCompatibilityType.FULLY_COMPATIBLE_SCHEMA_UPDATES
+JSON = frozenset({VariableType.JSON_OBJ, VariableType.JSON_ARR})
+_FIELD = re.compile(r"[a-z][A-Za-z0-9]*")
+
+
+def put_struct_def(work: Work, request: PutStructDefRequest) -> StructDef:
+    """Define a struct, or a new version of it as far as the request allows a change."""
+    check_name("struct", request.name)
+    latest = _latest(work, request.name)
+    found = StructDef(
+        id=StructDefId(name=request.name, version=0 if latest is None else latest.id.version),
+        description=request.description if request.HasField("description") else None,
+        created_at=work.instant(),
+        struct_def=request.struct_def,
+    )
+    for name in sorted(found.struct_def.fields):
+        _check_field(work, request.name, name, found.struct_def.fields[name])
+    if latest is not None:
+        if same_but_for_time(latest, found):
+            return latest
+        _check_change(request, latest.struct_def, found.struct_def)
+        found.id.version = latest.id.version + 1
+    work.rows.put((found.id.name, found.id.version), found)
+    return found
+
+
+def delete_struct_def(work: Work, request: DeleteStructDefRequest) -> Empty:
+    """Delete one version of a struct. One that is gone is no error."""
+    work.rows.delete(StructDef, (request.id.name, request.id.version))
+    return Empty()
+
+
+def _latest(work: Work, name: str) -> StructDef | None:
+    return max(work.rows.list(StructDef, (name,)), key=lambda version: version.id.version, default=None)
+
+
+def _fail(problem: str, struct: str, field: str, hint: str, **values: object) -> NoReturn:
+    raise Invalid(problem, kind="struct_def", hint=hint, struct=struct, field=field, **values)
+
+
+def _check_field(work: Work, struct: str, name: str, field: StructFieldDef) -> None:
+    """Raise Invalid for a field whose name, type or default no struct can have."""
+    if not _FIELD.fullmatch(name):
+        _fail("not a valid field name", struct, name, "use letters and digits; begin with a small letter")
+    _settle_type(work, struct, name, field.field_type)
+    if field.HasField("default_value") and not fits(field.default_value, field.field_type):
+        wanted, given = type_name(field.field_type), value_type_name(field.default_value)
+        _fail(
+            "the default is of another type",
+            struct,
+            name,
+            "give a default of the field's type",
+            type=wanted,
+            given=given,
+        )
+
+
+def _settle_type(work: Work, struct: str, name: str, wanted: TypeDefinition) -> None:
+    """Check the type of a field, and name the versions of the structs in it."""
+    match wanted.WhichOneof("defined_type"):
+        case "primitive_type":
+            if wanted.primitive_type in JSON:
+                kind = VariableType.Name(wanted.primitive_type)
+                _fail("a struct holds no JSON", struct, name, "use a struct, an array or a map", type=kind)
+        case "struct_def_id":
+            _settle_struct(work, struct, name, wanted.struct_def_id)
+        case "inline_array_def":
+            _settle_type(work, struct, name, wanted.inline_array_def.array_type)
+        case "inline_map_def":
+            _settle_type(work, struct, name, wanted.inline_map_def.key_type)
+            _settle_type(work, struct, name, wanted.inline_map_def.value_type)
+        case "inline_struct_def":
+            for inner in sorted(wanted.inline_struct_def.fields):
+                _check_field(work, struct, inner, wanted.inline_struct_def.fields[inner])
+        case _:
+            _fail("a field has no type", struct, name, "give the field a type")
+
+
+def _settle_struct(work: Work, struct: str, name: str, named: StructDefId) -> None:
+    if named.version < 0:
+        latest = _latest(work, named.name)
+        named.version = -1 if latest is None else latest.id.version
+    if named.version < 0 or work.rows.get(StructDef, (named.name, named.version)) is None:
+        _fail("the struct of a field is not defined", struct, name, "define it first", named=named.name)
+
+
+def _check_change(request: PutStructDefRequest, old: InlineStructDef, new: InlineStructDef) -> None:
+    """Raise Invalid for a change of fields that the request does not allow."""
+    if old == new:
+        return
+    if request.allowed_updates != COMPATIBLE:
+        changed = min(name for name in {*old.fields, *new.fields} if _field(old, name) != _field(new, name))
+        hint = "allow FULLY_COMPATIBLE_SCHEMA_UPDATES, or define another struct"
+        _fail("the fields of a struct do not change", request.name, changed, hint)
+    for name in sorted(_required(old) | _required(new)):
+        before, after = _field(old, name), _field(new, name)
+        if after is None:
+            _fail("a required field is gone", request.name, name, "leave it, or define another struct")
+        if before is None or (name in _required(new) and name not in _required(old)):
+            _fail("a new field has no default", request.name, name, "give it a default")
+        if before.field_type != after.field_type:
+            wanted, given = type_name(before.field_type), type_name(after.field_type)
+            hint = "leave its type, or define another field"
+            _fail("a required field has another type", request.name, name, hint, earlier=wanted, given=given)
+
+
+def _field(struct: InlineStructDef, name: str) -> StructFieldDef | None:
+    return struct.fields.get(name)
+
+
+def _required(struct: InlineStructDef) -> set[str]:
+    return {name for name in struct.fields if not struct.fields[name].HasField("default_value")}
