@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Response
 
-from millpond.server.lakefs.errors import json_answer
+from millpond.json_forms import to_json
+from millpond.server.lakefs.errors import HEADERS, json_answer
 from millpond.server.lakefs.query import AMOUNT_MAX
 from millpond.versions.paging import CommonPrefix
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from millpond.versions.repository import Named
     from millpond.versions.site import RepositoryRecord
 
-__all__ = ("commit_answer", "commit_model", "items", "listing", "named_model", "page_answer", "repository_model")
+__all__ = (
+    "commit_answer", "commit_model", "items", "listing", "named_model", "page_answer", "repository_model",
+    "written_page",
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -40,6 +44,13 @@ def page_answer(page: Page[T], write: Callable[[T | CommonPrefix], Any]) -> Resp
     """A page, each of whose results `write` writes."""
     results = [write(result) for result in page.results]
     return json_answer(listing(results, has_more=page.has_more, next_offset=page.next_offset))
+
+
+def written_page(page: Page[str], write: Callable[[CommonPrefix], Any]) -> Response:
+    """A page whose results are JSON already, but for the common prefixes, which `write` writes."""
+    results = [to_json(write(one)).decode() if isinstance(one, CommonPrefix) else one for one in page.results]
+    empty = listing(results, has_more=page.has_more, next_offset=page.next_offset) | {"results": []}
+    return Response(b"%b%b]}" % (to_json(empty).removesuffix(b"]}"), ",".join(results).encode()), headers=HEADERS)
 
 
 def named_model(named: Named | CommonPrefix) -> dict[str, Any]:

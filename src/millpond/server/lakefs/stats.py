@@ -5,12 +5,14 @@ from __future__ import annotations
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from fastapi import Response
 
+from millpond.json_forms import to_json
 from millpond.server.lakefs.errors import json_answer
-from millpond.versions.objects.entries import ENTRIES, read_metadata
-from millpond.versions.objects.uploads import is_full_address, physical_address
+from millpond.versions.objects.entries import read_metadata
+from millpond.versions.objects.uploads import physical_address, physical_addresses
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
@@ -53,25 +55,59 @@ def listed_model(
     return model
 
 
-def listed_rows(site: Site, rows: pa.RecordBatch, *, metadata: bool = True) -> list[dict[str, Any]]:
-    """Rows of entries as `listed_model` writes each of them: of a page there are a thousand."""
-    paths, *columns = (rows.column(name) for name in ENTRIES.names)
-    columns = [paths.cast(pa.string()), *columns]
-    below = physical_address(site.namespace, "")
-    models = []
-    for path, address, size, mtime, checksum, content_type, text in zip(
-        *(column.to_pylist() for column in columns), strict=True
-    ):
-        whole = address if is_full_address(address) else below + address
-        model = {
-            "path": path, "path_type": "object", "physical_address": whole, "checksum": checksum, "size_bytes": size,
-            "mtime": mtime, "content_type": content_type,
-        }  # fmt: skip
-        if text and metadata:
-            del model["content_type"]
-            model |= {"metadata": read_metadata(text), "content_type": content_type}
-        models.append(model)
-    return models
+def listed_rows(site: Site, rows: pa.RecordBatch, *, metadata: bool = True) -> list[str]:
+    """The JSON of rows of entries, each as `listed_model` writes it: of a page there are a thousand."""
+    names = ("key", "address", "checksum", "content_type")
+    paths, addresses, checksums, types = (_escaped(rows.column(name).cast(pa.string())) for name in names)
+    below = _in_json(physical_address(site.namespace, "/")).removesuffix("//")
+    pieces = [
+        '{"path":"', paths, '","path_type":"object","physical_address":"', physical_addresses(below, addresses),
+        '","checksum":"', checksums, '","size_bytes":', rows.column("size").cast(pa.string()),
+        ',"mtime":', rows.column("mtime").cast(pa.string()),
+    ]  # fmt: skip
+    texts = rows.column("metadata").to_pylist() if metadata else []
+    if any(texts):
+        abouts = [f',"metadata":{to_json(read_metadata(text)).decode()}' if text else "" for text in texts]
+        pieces.append(pa.array(abouts, pa.string()))
+    return _joined([*pieces, ',"content_type":"', types, '"}'], rows.num_rows)
+
+
+def _joined(pieces: list[str | pa.Array], count: int) -> list[str]:
+    """Texts of pieces, each of which is the same in all or that of a column: joined by one gather, not row by row."""
+    constants = [piece for piece in pieces if isinstance(piece, str)]
+    columns = [piece for piece in pieces if not isinstance(piece, str)]
+    rows = np.empty((count, len(pieces)), np.int64)
+    constant, start = 0, len(constants)
+    for place, piece in enumerate(pieces):
+        if isinstance(piece, str):
+            rows[:, place] = constant
+            constant += 1
+        else:
+            rows[:, place] = np.arange(start, start + count)
+            start += count
+    taken = pa.concat_arrays([pa.array(constants, pa.string()), *columns]).take(pa.array(rows.reshape(-1)))
+    _, ends, data = taken.buffers()
+    bounds = np.frombuffer(ends, np.int32)[: rows.size + 1 : len(pieces)].copy()
+    return list(pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(bounds), data]).to_pylist())
+
+
+def _escaped(column: pa.Array) -> pa.Array:
+    """The texts of a column as they stand between the quotation marks of JSON: but for few, as they are."""
+    return pa.array(map(_in_json, column.to_pylist()), pa.string()) if _has_escapes(column) else column
+
+
+def _in_json(text: str) -> str:
+    return to_json(text)[1:-1].decode()
+
+
+def _has_escapes(column: pa.Array) -> bool:
+    """True when a text of a column holds a quotation mark, a backslash or a control character."""
+    _, offsets, data = column.buffers()
+    if data is None:
+        return False
+    ends = np.frombuffer(offsets, np.int32)
+    found = np.frombuffer(data, np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
+    return bool(((found < ord(" ")) | (found == ord('"')) | (found == ord("\\"))).any())
 
 
 def stats_answer(site: Site, entry: Entry, status: int = 201) -> Response:

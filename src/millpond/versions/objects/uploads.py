@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from millpond.errors import NotFound
 from millpond.kernel.steps import step
 
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
     from millpond.stores.objects.sources import Source
 
 __all__ = (
-    "CHUNK_BYTES", "DATA", "ID_DIGITS", "Upload", "data_name", "is_full_address", "physical_address", "read_bytes",
-    "relative_address", "stem_of", "time_of", "upload",
+    "CHUNK_BYTES", "DATA", "ID_DIGITS", "Upload", "data_name", "is_full_address", "physical_address",
+    "physical_addresses", "read_bytes", "relative_address", "stem_of", "time_of", "upload",
 )  # fmt: skip
 
 DATA = "data"
@@ -88,6 +91,12 @@ def is_full_address(address: str) -> bool:
 def physical_address(namespace: str, address: str) -> str:
     """The address that clients see."""
     return address if is_full_address(address) else f"{namespace.rstrip('/')}/{address}"
+
+
+def physical_addresses(namespace: str, addresses: pa.Array) -> pa.Array:
+    """The addresses of a column that clients see."""
+    below = pc.binary_join_element_wise(namespace.rstrip("/"), addresses, "/")
+    return pc.if_else(pc.match_substring(addresses, "://"), addresses, below)
 
 
 def read_bytes(store: ObjectStore | Source, address: str, start: int, stop: int) -> Iterator[bytes]:

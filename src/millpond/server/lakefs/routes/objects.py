@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
+from millpond.json_forms import to_json
 from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
-from millpond.server.lakefs.models import page_answer
+from millpond.server.lakefs.models import written_page
 from millpond.server.lakefs.stats import byte_headers, listed_model, listed_rows, stats_model
 from millpond.server.lakefs.urls import Urls
 from millpond.server.transfers import can_be_continued
 from millpond.versions.objects.entries import entries_of
-from millpond.versions.objects.uploads import read_bytes
-from millpond.versions.paging import CommonPrefix, Listing
+from millpond.versions.objects.uploads import physical_addresses, read_bytes
+from millpond.versions.paging import Listing
 from millpond.versions.reference import page_of
 
 if TYPE_CHECKING:
@@ -127,15 +128,13 @@ def _list(call: Call) -> Response:
     urls = Urls(call.request, site) if query.flag("presign") else None
     listing = Listing(prefix, delimiter, after, amount, query.flag("reverse"))
 
-    def decode(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    def decode(rows: pa.RecordBatch) -> list[str]:
         if urls is None:
             return listed_rows(site, rows, metadata=wanted)
-        return [listed_model(site, entry, metadata=wanted, urls=urls) for entry in entries_of(rows)]
+        models = (listed_model(site, entry, metadata=wanted, urls=urls) for entry in entries_of(rows))
+        return [to_json(model).decode() for model in models]
 
-    return page_answer(
-        page_of(reference, listing, decode),
-        lambda found: listed_model(site, found) if isinstance(found, CommonPrefix) else found,
-    )
+    return written_page(page_of(reference, listing, decode), partial(listed_model, site))
 
 
 # -- columns ------------------------------------------------------------------------------------------
@@ -163,12 +162,10 @@ _SCHEMA = pa.schema([
 
 
 def _shown(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
-    address = batch.column("address")
-    below = pc.binary_join_element_wise(namespace.rstrip("/"), address, "/")
-    whole = pc.match_substring(address, "://")
     columns = [
-        batch.column("key").cast(pa.string()), pc.if_else(whole, address, below), batch.column("size"),
-        batch.column("mtime"), batch.column("checksum"), batch.column("content_type"), batch.column("metadata"),
+        batch.column("key").cast(pa.string()), physical_addresses(namespace, batch.column("address")),
+        batch.column("size"), batch.column("mtime"), batch.column("checksum"), batch.column("content_type"),
+        batch.column("metadata"),
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
