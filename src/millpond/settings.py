@@ -209,6 +209,10 @@ class Settings(BaseSettings):
     events_reports: bool = Field(
         True, description="whether loads, merges, maintenance and commits append events to the queue `millpond`"
     )
+    events_lost_after: Duration = Field(
+        UNITS_MS["d"], description="time without an event after which a job that a client reports counts as failed; "
+        "off: never"
+    )  # fmt: skip
     events_watchers_max: int = Field(10_000, ge=1, le=1_000_000, description="watches of streams that are open at once")
 
     # -- repositories of objects ----------------------------------------------------------------------

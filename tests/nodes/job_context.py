@@ -9,6 +9,7 @@ from typing import Any
 
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
+from millpond.events.client_jobs import ClientJobs
 from millpond.maps.loads.merger import Merger
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.jobs.jobs import node_jobs
@@ -87,6 +88,7 @@ class JobContext:
         self.follower: Any = Pulling()
         self.comparing: Any = Compared()
         self.receiver, self.copies = Expiring(), Expiring()
+        self.client_jobs = ClientJobs(folder, self.pond.events.store, self.clock)
         self.primary = "http://n1:7433"
         self.leading = True
         self.appending = nullcontext[None]

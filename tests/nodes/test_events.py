@@ -165,7 +165,7 @@ def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
         node.pond.events.append("etl", "nightly", [b"x" * 300])
         node.clock.now += DAY
     run = node.post("/v1/jobs/events/run?wait=30").json()["last"]
-    assert run["error"] is None and run["numbers"] == {"days": 4, "events": 2, "failed": 0}
+    assert run["error"] is None and run["numbers"] == {"days": 4, "events": 2, "lost": 0, "failed": 0}
     index = node.pond.events.index("etl", "nightly")
     assert index is not None
     assert [state.value for _, state in index.days()] == ["compressed", "compressed", "open"]

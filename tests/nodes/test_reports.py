@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,6 +16,7 @@ from millpond.events.reports import QUEUE
 from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import Served
 
+DAY = 86_400_000
 pytestmark = pytest.mark.settings(events_reports=True)
 
 
@@ -50,3 +53,35 @@ def test_a_right_on_a_map_is_none_on_its_story(node: Served) -> None:
                 pond.events.append(QUEUE, job_set, [b"x"])
             with pytest.raises(Denied):
                 list(pond.events.read(QUEUE, job_set))
+
+
+_LOADS = """
+import sys, threading
+import millpond
+
+pond = millpond.open(sys.argv[1], events_reports=True)
+with pond, pond.reports.job("load/weather", "job-7", by="spark") as job:
+    job.running()
+    print("running", flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.settings(events_reports=True, events_lost_after="2d", events_interval="100d")
+def test_a_client_that_is_killed_leaves_a_story_with_an_end(node: Served) -> None:
+    child = subprocess.Popen([sys.executable, "-c", _LOADS, node.url], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None and child.stdout.readline() == b"running\n"
+        found(node, "load/weather", "running")
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+    for ended in (0, 1, 0):
+        node.clock.now += DAY
+        run = node.post("/v1/jobs/events/run?wait=30").json()["last"]
+        assert run["error"] is None and run["numbers"]["lost"] == ended
+    story = found(node, "load/weather", "failed")
+    assert [event["kind"] for event in story] == ["submitted", "running", "failed"]
+    assert story[2]["headers"]["job_id"] == "job-7" and story[2]["headers"]["error"] == "lost"

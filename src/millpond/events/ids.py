@@ -18,7 +18,7 @@ import re
 from millpond.errors import Invalid, Unavailable
 from millpond.shown import shown
 
-__all__ = ("ID_MAX", "START", "first_id", "format_id", "id_time_ms", "parse_id")
+__all__ = ("ID_MAX", "START", "first_id", "format_id", "id_time_ms", "parse_id", "place_before")
 
 START = 0
 """The place before every event."""
@@ -46,6 +46,15 @@ def first_id(last_id: int, now_ms: int, count: int) -> int:
 def id_time_ms(id_: int) -> int:
     """The time at which the event of an id was appended, as far as the id tells; later only after a clock went back."""
     return id_ >> _COUNTER_BITS
+
+
+def place_before(ms: int) -> int:
+    """The place before every event that is appended at a time or later.
+
+    >>> id_time_ms(place_before(7) + 1), place_before(0) == START
+    (7, True)
+    """
+    return max(ms, 0) << _COUNTER_BITS
 
 
 def format_id(id_: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
+from millpond.events.client_jobs import ClientJobs
 from millpond.maps.loads.merger import Merger
 from millpond.nodes.appending import Appending
 from millpond.nodes.audit import AuditLog
@@ -72,6 +73,7 @@ class Node:
         self.comparing = Comparing(pond, self.follower, self.local_peer, clock)
         self.repairs = Repairs(pond, self.follower, self.local_peer, clock, mended=self.comparing.mended)
         self.changes = Changes(self)
+        self.client_jobs = ClientJobs(pond.folder, pond.events.store, clock)
         self.scheduler = Scheduler(node_jobs(self), state=pond.folder / "jobs.json", clock=clock)
 
     # -- who leads ------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
-__all__ = ("ACTIVE_JOBS_MAX", "HELD_JOBS_MAX", "RETRYABLE", "ActiveJobs", "JobState", "fold")
+__all__ = ("ACTIVE_JOBS_MAX", "HELD_JOBS_MAX", "RETRYABLE", "ActiveJobs", "JobState", "ends_job", "fold")
 
 ACTIVE_JOBS_MAX = 1_000_000
 HELD_JOBS_MAX = 200_000
@@ -56,6 +56,11 @@ _STATES = {
     "lease_expired": JobState.QUEUED, "leased": JobState.LEASED, "pending": JobState.PENDING,
     "running": JobState.RUNNING,
 }  # fmt: skip
+
+
+def ends_job(kind: str, headers: Mapping[str, str]) -> bool:
+    """True for an event that ends its job."""
+    return kind in _ENDS and not (kind == "failed" and headers.get(RETRYABLE) == "true")
 
 
 def fold(jobs: dict[str, JobState], events: Iterable[Event]) -> None:

@@ -7,7 +7,7 @@
 | `compact` | rewrites shards of which much is free | every node |
 | `snapshot` | freezes maps that moved on since they were last frozen | every node |
 | `cleanup` | removes expired uploads and kept parts, lets go of files nobody asks for | every node |
-| `events` | compresses days of events that are over, drops those past retention | every node |
+| `events` | compresses days of events that are over, drops others, ends jobs of lost clients | every node |
 | `orphans` | removes folders that belong to nothing (`orphans.py`) | every node |
 | `replicate` | pulls what the primary entered | replicas; a primary asks whether others know more |
 | `compare` | compares the rows of every map with the primary's, by their digests | replicas |
@@ -38,6 +38,7 @@ from millpond.nodes.jobs.orphans import remove_orphans
 from millpond.nodes.jobs.scheduler import Job, Outcome
 
 if TYPE_CHECKING:
+    from millpond.events.client_jobs import ClientJobs
     from millpond.maps.loads.merger import Merger
     from millpond.maps.map import Map
     from millpond.nodes.replication.compare import Comparing
@@ -92,6 +93,8 @@ class JobContext(Protocol):
     def receiver(self) -> Expires: ...
     @property
     def copies(self) -> Expires: ...
+    @property
+    def client_jobs(self) -> ClientJobs: ...
     @property
     def primary(self) -> str: ...
     def leads(self) -> bool: ...
@@ -346,10 +349,15 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
         )
     if settings.events_retention:
         expired = events.expire(settings.events_retention, stopping=stopping)
-    numbers = {"days": compressed.days, "events": expired.events, "failed": compressed.failed + expired.failed}
+    lost, faults = 0, list[str]()
+    if settings.events_lost_after:
+        lost, faults = node.client_jobs.end_lost(settings.events_lost_after, stopping)
+    failed = compressed.failed + expired.failed
+    numbers = {"days": compressed.days, "events": expired.events, "lost": lost, "failed": failed}
     done = [f"compressed {_many(compressed.days, 'day')}"] if compressed.days else []
     done += [f"dropped {_many(expired.events, 'event')}"] if expired.events else []
-    return Outcome("; ".join(done) or "nothing to do", numbers, (*compressed.faults, *expired.faults))
+    done += [f"ended {_many(lost, 'job')} of lost clients"] if lost else []
+    return Outcome("; ".join(done) or "nothing to do", numbers, (*compressed.faults, *expired.faults, *faults))
 
 
 def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:

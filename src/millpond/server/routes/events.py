@@ -174,6 +174,8 @@ def _add_append(router: APIRouter, node: Node) -> None:
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
         batch = batch_of_lines(stream, body.splitlines(), source, node.clock.now_ms())
         done = node.pond.events.store.append([batch])[0]
+        if stream.queue == REPORTS_QUEUE:
+            node.client_jobs.note(stream.job_set, batch.events)
         for event in batch.events if stream.queue == REPORTS_QUEUE else ():
             if event.kind == "submitted" and "job_id" in event.headers:
                 node.pond.reports.leave_to_client(event.headers["job_id"])
