@@ -275,6 +275,7 @@ def measure(calls: int, **settings: Any) -> None:
         print("|---|---|---|---|---|---|")
         for task in tasks("bench-0"):
             rates, spent, count = [], [], max(16, int(calls * task.share))
+            drive(port, pair, task.call, range(8), 1)  # the first page of a process loads numba, 0.3 s
             for clients in CLIENTS:
                 before = process.cpu_times()
                 rate, statuses = drive(port, pair, task.call, range(count), clients)
